@@ -1,0 +1,38 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need, once.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check fmt lock bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+demo: .venv/.ready-run ## Watch the bot fix a real bug in a real repository
+	@$(BIN)/codepilot demo $(ARGS)
+
+test: .venv/.ready-dev ## Lint, type-check and run every test
+	@scripts/check
+	@$(BIN)/pytest $(ARGS)
+
+check: .venv/.ready-dev ## Lint and type-check only
+	@scripts/check
+
+fmt: .venv/.ready-dev ## Format the code and mend what the linter can
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
+
+bench: .venv/.ready-dev ## Measure every speed claim
+	@$(BIN)/python bench/run.py
+
+lock: .venv/.ready-dev ## Make the lock files again from pyproject.toml
+	@scripts/lock
+
+clean: ## Remove everything that set-up made
+	rm -rf .venv .cache dist build
+
+.venv/.ready-run: pyproject.toml requirements/run.lock scripts/setup
+	@PY=$(PY) scripts/setup run
+
+.venv/.ready-dev: pyproject.toml requirements/dev.lock scripts/setup
+	@PY=$(PY) scripts/setup dev

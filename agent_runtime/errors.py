@@ -1,0 +1,102 @@
+"""Every error the library raises on purpose, sorted by whose fault it was.
+
+`SettingsError` is the caller's, `ModelError` the model service's, `SandboxError` the machine's. `Interrupt` is
+nobody's: its text is what the model reads next. Anything else that escapes a run is a bug of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class AgentError(Exception):
+    """Base of all errors that leave the library."""
+
+
+class SettingsError(AgentError):
+    """The caller's settings cannot work; the text names the setting and the remedy."""
+
+
+class SandboxError(AgentError):
+    """No sandbox, or it broke; the text names what is missing and the command that mends it."""
+
+
+class ModelError(AgentError):
+    """The model service failed and trying again did not help."""
+
+
+class ModelUnreachableError(ModelError):
+    """The service could not be reached, is overloaded or broke off, and every retry failed too."""
+
+
+class ModelRejectedError(ModelError):
+    """The service refused the request for good: a bad key, an unknown model, too long a context, no credit."""
+
+
+class ModelRefusedError(ModelError):
+    """The model declined to answer (a content filter or a refusal)."""
+
+
+class ScriptError(ModelError):
+    """A conversation left the script that a `scripted` provider replays."""
+
+
+class Interrupt(Exception):  # noqa: N818 - not an error: a message to the model that travels as an exception
+    """Stops a step; its text is the next message the model reads."""
+
+
+FormatCode = Literal[
+    "truncated",
+    "payload_count",
+    "multiple_control",
+    "completion_first",
+    "control_syntax",
+    "ambiguous",
+    "filename_mismatch",
+    "empty",
+]
+
+
+class FormatError(Interrupt):
+    """A reply that does not follow the protocol; nothing in it was run.
+
+    Attributes:
+        code: which rule was broken, one of `FormatCode`.
+    """
+
+    def __init__(self, code: FormatCode, message: str) -> None:
+        super().__init__(message)
+        self.code: FormatCode = code
+
+
+class ControlError(Interrupt):
+    """The control block raised and did not catch it; the text is its traceback."""
+
+
+class LimitError(Interrupt):
+    """A step went over a limit (time, memory, calls, bytes); the text names which and its value."""
+
+
+class ToolError(Exception):
+    """A tool call that could not be done, told to the control block as an exception it may catch.
+
+    Attributes:
+        kind: the name of the Python exception that the control block sees.
+    """
+
+    def __init__(self, message: str, *, kind: ToolErrorKind = "RuntimeError") -> None:
+        super().__init__(message)
+        self.kind: ToolErrorKind = kind
+
+
+ToolErrorKind = Literal[
+    "RuntimeError",
+    "ValueError",
+    "TypeError",
+    "FileNotFoundError",
+    "IsADirectoryError",
+    "NotADirectoryError",
+    "PermissionError",
+    "TimeoutError",
+    "OSError",
+]

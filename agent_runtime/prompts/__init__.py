@@ -1,0 +1,1 @@
+"""Every word that the model is told, as templates."""

@@ -1,0 +1,1 @@
+"""Model services behind one protocol; one a file."""

@@ -1,0 +1,91 @@
+"""What every model provider is: messages in, chunks of text out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agent_runtime.outcome import Usage
+
+StopReason = Literal["stop", "length"]
+"""Why a reply ended: by itself, or because the token limit was reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to a model.
+
+    Attributes:
+        system: the system prompt; byte-stable for a session so that the provider's cache stays warm.
+        messages: the conversation, oldest first; append-only for the same reason. Starts and ends with `user`.
+        status: a short text that changes with every request (time, step counter). It is sent after the last
+            message and is never part of the cached prefix.
+    """
+
+    system: str
+    messages: tuple[Message, ...]
+    status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextChunk:
+    """Some more text of the reply, of any length."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyStart:
+    """A (new) attempt begins: whatever text came before it, from an attempt that broke off, is void."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyEnd:
+    """The reply is complete; always the last chunk."""
+
+    stop: StopReason
+    usage: Usage
+
+
+Chunk = ReplyStart | TextChunk | ReplyEnd
+
+
+class Provider(Protocol):
+    """A model service.
+
+    Attributes:
+        model: the model's name, as the service knows it.
+    """
+
+    @property
+    def model(self) -> str:
+        """The model's name, as the service knows it."""
+        ...
+
+    def reply(self, request: Request) -> AsyncIterator[Chunk]:
+        """Answer one request: `ReplyStart`, `TextChunk`…, `ReplyEnd`.
+
+        A dropped connection, an early end without a stop reason, an overload or a rate limit is tried again
+        inside (each attempt announced by a `ReplyStart`), so retries never cost the run a step.
+
+        Raises:
+            ModelUnreachableError: every attempt failed.
+            ModelRejectedError: the service refused for good.
+            ModelRefusedError: the model declined.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""Ways to run programs that can hurt nobody."""

@@ -1,0 +1,77 @@
+"""What every sandbox is: a way to run a program that can hurt nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """Bounds of one sandbox.
+
+    Attributes:
+        memory_bytes: address space of one process.
+        processes: processes and threads of the user inside.
+        file_bytes: size of one file.
+        tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
+        open_files: open files of one process.
+    """
+
+    memory_bytes: int = 8 * 1024**3
+    processes: int = 512
+    file_bytes: int = 2 * 1024**3
+    tmp_bytes: int = 1024**3
+    open_files: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """What a sandbox shows to the programs inside, besides the workspace.
+
+    Attributes:
+        read_only: host directories shown read-only at their own paths (a Python prefix, a toolchain).
+        path: directories put before the usual ones on `PATH`.
+        environment: variables set inside; nothing is inherited.
+        limits: bounds.
+    """
+
+    read_only: tuple[Path, ...] = ()
+    path: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A program made ready: start exactly this argv with exactly this environment, from the main thread."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+class Sandbox(Protocol):
+    """A way to run programs on one workspace that can hurt nobody."""
+
+    @property
+    def level(self) -> str:
+        """What protects the host, for reports: `bubblewrap`, `docker` or `none`."""
+        ...
+
+    def launch(self, argv: Sequence[str], *, workspace: Path) -> Launch:
+        """How to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
+
+        Raises:
+            SandboxError: the sandbox cannot work here; the text says what mends it.
+        """
+        ...
+
+    def probe(self) -> None:
+        """Start a trivial program with the full argument list, once; the answer is cached.
+
+        Raises:
+            SandboxError: as for `launch`.
+        """
+        ...

@@ -1,0 +1,31 @@
+"""What a run is asked to do: a trusted goal, and untrusted text quoted beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Text from people who may not command the agent, e.g. an issue's body.
+
+    Attributes:
+        source: where it came from, e.g. `issue #12 by @mona`.
+        text: the text, already cleaned by whoever made the quote.
+    """
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The trusted request, and untrusted quotes; they stay apart all the way into the prompt.
+
+    Attributes:
+        goal: what to do, in the words of someone who may ask for it.
+        quotes: material to read, never instructions.
+    """
+
+    goal: str
+    quotes: tuple[Quote, ...] = ()

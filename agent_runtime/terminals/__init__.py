@@ -1,0 +1,1 @@
+"""Live shells, and their bytes made readable."""

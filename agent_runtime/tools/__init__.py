@@ -1,0 +1,1 @@
+"""The tools that control code may call; one family a file."""

@@ -1,0 +1,41 @@
+"""What crosses between control code and tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | tuple[Plain, ...] | dict[str, Plain] | None"
+"""The only data that crosses between the control block and the tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool answers: a value for the code that called it, a text for the model that reads.
+
+    Attributes:
+        value: what the call evaluates to in the control block.
+        text: what the model is shown when the code throws the value away.
+        label: a few words for people watching, e.g. ``Running `pytest -q` ``; may be empty.
+    """
+
+    value: Plain
+    text: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call from a control block, arguments bound to the tool's parameter names, defaults left out.
+
+    Attributes:
+        number: counts the calls of a run, from 1.
+        tool: the tool's name.
+        args: by parameter name; plain data only.
+        shown: whether the code throws the value away, so that the model is shown the result.
+    """
+
+    number: int
+    tool: str
+    args: dict[str, Plain]
+    shown: bool

@@ -1,0 +1,1 @@
+"""The agent's files: confined access, and exact edits."""

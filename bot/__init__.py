@@ -1,0 +1,1 @@
+"""Codepilot's GitHub side: two doors into one corridor."""

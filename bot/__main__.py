@@ -1,0 +1,8 @@
+"""The `codepilot` command."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit("codepilot: no command yet")

@@ -1,0 +1,1 @@
+"""The one REST and GraphQL client."""

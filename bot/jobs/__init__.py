@@ -1,0 +1,1 @@
+"""The job, its states, its queue and its worker."""

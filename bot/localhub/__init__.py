@@ -1,0 +1,1 @@
+"""A GitHub in one process, for the demo and the tests."""

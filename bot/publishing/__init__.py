@@ -1,0 +1,1 @@
+"""Outcome to comment, commit and pull request."""

@@ -1,0 +1,1 @@
+"""Mirror, trusted git directory, checkout, change."""

@@ -1,0 +1,52 @@
+"""What the agent changed, as the trusted git directory sees it. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One changed file.
+
+    Attributes:
+        path: relative to the repository's root, `/` between its parts.
+        status: added, modified or deleted; a rename is a deletion and an addition.
+        old_mode: git's file mode before, e.g. `100644`; empty when added.
+        new_mode: git's file mode after; empty when deleted.
+        added: lines added; 0 for a binary file.
+        removed: lines removed; 0 for a binary file.
+        binary: whether git takes it for binary.
+        content: the new bytes; None when deleted.
+    """
+
+    path: str
+    status: Literal["added", "modified", "deleted"]
+    old_mode: str
+    new_mode: str
+    added: int
+    removed: int
+    binary: bool
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Everything between the commit that was checked out and the workspace as the agent left it.
+
+    Attributes:
+        base_sha: the commit that was checked out.
+        tree_sha: the git tree of the result.
+        files: changed files, by path; empty when nothing changed.
+        patch: the whole difference as `git diff` writes it, with binary parts.
+    """
+
+    base_sha: str
+    tree_sha: str
+    files: tuple[FileChange, ...]
+    patch: str
+
+    def __bool__(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.files)
