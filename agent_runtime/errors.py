@@ -82,11 +82,13 @@ class ToolError(Exception):
 
     Attributes:
         kind: the name of the Python exception that the control block sees.
+        value: plain data about the failure for the host's record, e.g. a failed command's exit code.
     """
 
-    def __init__(self, message: str, *, kind: ToolErrorKind = "RuntimeError") -> None:
+    def __init__(self, message: str, *, kind: ToolErrorKind = "RuntimeError", value: object = None) -> None:
         super().__init__(message)
         self.kind: ToolErrorKind = kind
+        self.value = value
 
 
 ToolErrorKind = Literal[

@@ -69,9 +69,10 @@ class ToolReturned:
     """A tool has run. Recorded: the host's own account of what was done.
 
     Attributes:
-        value: what the control block got; None when the call raised.
+        value: what the control block got; when the call raised, what is known of the failure, or None.
         text: the result as the model would read it, or the error's text.
         ok: False when the call raised.
+        label: a few words for people watching.
     """
 
     number: int
@@ -81,6 +82,7 @@ class ToolReturned:
     text: str
     ok: bool
     seconds: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,121 @@
 """The `codepilot` command."""
 
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
 import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from agent_runtime import AgentError
+from bot.errors import BotError
+
+T = TypeVar("T")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="codepilot-bot", prog_name="codepilot")
+def cli() -> None:
+    """Codepilot: a GitHub bot you host yourself, with a coding agent in a sandbox."""
+
+
+@cli.command()
+def serve() -> None:
+    """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
+    from bot import config, server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+
+    _log()
+    _finish(server.serve(config.load()))
+
+
+@cli.command()
+def work() -> None:
+    """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
+    from bot import config, server  # noqa: PLC0415 - as above
+
+    _log()
+    _finish(server.work(config.load()))
+
+
+@cli.command()
+def act() -> None:
+    """Handle the event of one GitHub workflow run; what `action.yml` calls."""
+    from bot import config, wiring  # noqa: PLC0415 - as above
+    from bot.intake.deliveries import Ignored  # noqa: PLC0415 - as above
+    from bot.jobs.job import JobState  # noqa: PLC0415 - as above
+
+    _log()
+    result = _finish(wiring.act(config.load_action()))
+    if isinstance(result, Ignored):
+        click.echo(f"Nothing to do: {result.reason}")
+    elif result is JobState.FAILED:
+        sys.exit(1)
+
+
+@cli.command()
+@click.option(
+    "--repo",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="A git repository of yours.",
+)
+@click.option("--issue", help="What is wrong with it; the first line is the title.")
+@click.option("--script", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replies to replay.")
+@click.option("--keep", is_flag=True, help="Leave hub and bot running afterwards.")
+@click.option("--port", type=int, default=0, show_default="a free one", help="The hub's port.")
+@click.option("--fast", is_flag=True, help="Do not slow the scripted model down for people to read along.")
+def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: bool, port: int, fast: bool) -> None:
+    """Watch the bot fix a real bug in a real repository, on a GitHub of its own.
+
+    With a provider's key in the environment the real model works; without one, a scripted one.
+    """
+    from bot.demo.director import Wishes, direct  # noqa: PLC0415 - as above
+
+    if (repo is None) != (issue is None):
+        raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
+    _finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
+
+
+@cli.command()
+def settings() -> None:
+    """Print every setting: what it is called, what it means, its default and an example."""
+    from bot.config_table import settings_table  # noqa: PLC0415 - as above
+
+    click.echo(settings_table())
 
 
 def main() -> None:
-    """Run the command line."""
-    sys.exit("codepilot: no command yet")
+    """Run the command line; errors raised on purpose are told in one paragraph, without a traceback."""
+    try:
+        cli()
+    except (BotError, AgentError) as error:
+        click.echo(f"codepilot: {error}", err=True)
+        sys.exit(2)
+
+
+def _finish(work: Coroutine[object, object, T]) -> T | None:
+    """Run to the end; SIGTERM and Ctrl+C cancel the work, so that jobs in hand go back to the queue."""
+
+    async def run() -> T | None:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+
+    return asyncio.run(run())
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

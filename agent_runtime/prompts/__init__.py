@@ -1,1 +1,31 @@
-"""Every word that the model is told, as templates."""
+"""Every word that the model is told, as templates; a name without a value is an error."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from string import Template
+
+CHAT = "- A reply without control block and completion is an answer in conversation."
+JOB = "- A reply with neither control block nor completion is an error: act, or finish with a completion alone."
+
+NO_ACTION = (
+    "Your reply held neither a ```codepilot block nor a ```completion, so nothing happened. To act, write a "
+    "```codepilot block; if the task is done or cannot be done, end it with a ```completion block that says so."
+)
+NO_OUTPUT = "[Control block executed with no output.]"
+WITHDRAWN = "[The completion was withdrawn because this step failed. Mend it, or finish saying what is open.]"
+
+
+def system_prompt(*, name: str, role: str, tools: str, chat: bool, instructions: str = "") -> str:
+    """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm."""
+    return (
+        _template("system.md")
+        .substitute(name=name, role=role, tools=tools, mode=CHAT if chat else JOB, instructions=instructions)
+        .strip()
+    )
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template(files(__name__).joinpath(name).read_text(encoding="utf-8"))

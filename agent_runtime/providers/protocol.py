@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -73,7 +73,7 @@ class Provider(Protocol):
         """The model's name, as the service knows it."""
         ...
 
-    def reply(self, request: Request) -> AsyncIterator[Chunk]:
+    def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """Answer one request: `ReplyStart`, `TextChunk`…, `ReplyEnd`.
 
         A dropped connection, an early end without a stop reason, an overload or a rate limit is tried again

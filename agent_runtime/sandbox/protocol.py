@@ -68,6 +68,10 @@ class Sandbox(Protocol):
         """
         ...
 
+    def seen_as(self, workspace: Path) -> str:
+        """The absolute path at which programs inside see `workspace`."""
+        ...
+
     def probe(self) -> None:
         """Start a trivial program with the full argument list, once; the answer is cached.
 

@@ -16,12 +16,10 @@ class ToolResult:
     Attributes:
         value: what the call evaluates to in the control block.
         text: what the model is shown when the code throws the value away.
-        label: a few words for people watching, e.g. ``Running `pytest -q` ``; may be empty.
     """
 
     value: Plain
     text: str
-    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,19 @@
 """The one REST and GraphQL client."""
+
+from bot.github.client import GitHub
+from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
+from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
+
+__all__ = [
+    "BotIdentity",
+    "CannotExpressError",
+    "CommentFacts",
+    "CommitFacts",
+    "GitHub",
+    "GitHubError",
+    "HeadMovedError",
+    "PullFacts",
+    "PullLink",
+    "RepoFacts",
+    "ThreadFacts",
+]

@@ -1,10 +1,21 @@
-"""A webhook delivery, proven genuine; the first value in the corridor."""
+"""A webhook delivery, proven genuine; the first value in the corridor. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from gidgethub import BadRequest, ValidationFailure
+from gidgethub.sansio import Event, validate_event
+
+from bot.errors import MalformedError, UnauthenticatedError
+
+_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
+_EVENT_NAME = re.compile(r"[a-z][a-z_]{0,63}")
+_MAX_ID = 2**63
+_DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +35,105 @@ class Delivery:
     action: str
     payload: Mapping[str, Any]
     installation: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """A genuine delivery that asks for nothing; `reason` is for the log and for GitHub's delivery page."""
+
+    reason: str
+
+
+def from_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> Delivery:
+    """Prove that a request comes from GitHub, then parse it; nothing is parsed before the proof.
+
+    The rules of the signature:
+    https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries
+
+    Args:
+        headers: the request's headers, in any case.
+        body: the raw bytes, exactly as received.
+        secret: the webhook's secret; never empty.
+
+    Raises:
+        UnauthenticatedError: no SHA-256 signature, or a wrong one.
+        MalformedError: the signature is right, and the rest is not a delivery.
+    """
+    lowered = {name.lower(): value for name, value in headers.items()}
+    signature = lowered.get("x-hub-signature-256", "")
+    _authenticate(body, signature, secret)
+    content_type = lowered.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise MalformedError(
+            f"the webhook sends {content_type or 'no content type'}; "
+            "set its content type to application/json in the webhook's settings on GitHub"
+        )
+    return _delivery(_parsed(lowered, body, signature, secret))
+
+
+def from_action(*, event: str, payload: Any, run_id: str, run_attempt: str) -> Delivery:  # noqa: ANN401 - any JSON
+    """Make a delivery of a workflow run's event; GitHub started the run, which is the proof.
+
+    A re-run of the same run has another attempt number, and so counts as another delivery.
+
+    Raises:
+        MalformedError: the payload or a name is not what GitHub's runner gives.
+    """
+    found = Event(payload, event=event, delivery_id=f"action-{run_id}-{run_attempt}")
+    return _delivery(found)
+
+
+def _authenticate(body: bytes, signature: str, secret: str) -> None:
+    if not secret:
+        raise UnauthenticatedError("no webhook secret is configured, so no delivery can be proven genuine")
+    # gidgethub would take a SHA-1 signature too, so the form is settled before it is asked.
+    if not _SIGNATURE.fullmatch(signature):
+        raise UnauthenticatedError(
+            "the header X-Hub-Signature-256 is missing or is not a SHA-256 signature; "
+            "set the same secret in the webhook's settings on GitHub and in CODEPILOT_WEBHOOK_SECRET"
+        )
+    try:
+        validate_event(body, signature=signature, secret=secret)
+    except ValidationFailure as error:
+        raise UnauthenticatedError(
+            "the signature does not fit the body; the secret on GitHub and CODEPILOT_WEBHOOK_SECRET differ"
+        ) from error
+
+
+def _parsed(headers: Mapping[str, str], body: bytes, signature: str, secret: str) -> Event:
+    trusted = {
+        "x-hub-signature-256": signature,
+        # Without its charset: JSON is UTF-8 (RFC 8259), and gidgethub would decode with any codec it is told.
+        "content-type": "application/json",
+        "x-github-event": headers.get("x-github-event", ""),
+        "x-github-delivery": headers.get("x-github-delivery", ""),
+    }
+    try:
+        return Event.from_http(trusted, body, secret=secret)
+    except BadRequest as error:
+        raise MalformedError("the body is not JSON in UTF-8") from error
+    except RecursionError as error:
+        raise MalformedError("the body's JSON is nested too deeply") from error
+
+
+def _delivery(event: Event) -> Delivery:
+    if not _EVENT_NAME.fullmatch(event.event):
+        raise MalformedError("the event's name (header X-GitHub-Event) is missing or is no event's name")
+    if not _DELIVERY_ID.fullmatch(event.delivery_id):
+        raise MalformedError("the delivery's id (header X-GitHub-Delivery) is missing or is no id")
+    payload = event.data
+    if not isinstance(payload, dict):
+        raise MalformedError("the payload is not a JSON object")
+    action = payload.get("action")
+    return Delivery(
+        id=event.delivery_id,
+        event=event.event,
+        action=action if isinstance(action, str) else "",
+        payload=payload,
+        installation=_installation(payload.get("installation")),
+    )
+
+
+def _installation(value: object) -> int | None:
+    number = value.get("id") if isinstance(value, dict) else None
+    return number if type(number) is int and 0 < number < _MAX_ID else None

@@ -77,8 +77,9 @@ class Job:
     """One piece of work, complete before it is stored.
 
     Attributes:
-        id: short and unique, derived from the delivery's GUID; it names branches and log lines.
-        delivery_id: GitHub's delivery GUID.
+        id: short and unique, derived from the comment that asked, so that every delivery of it is the same job; it
+            names branches and log lines.
+        delivery_id: GitHub's delivery GUID, of the first delivery that brought it.
         repo: where.
         thread: the issue or pull request it belongs to.
         actor: who asked; every permission is decided about this person.

@@ -1,1 +1,30 @@
 """Mirror, trusted git directory, checkout, change."""
+
+from bot.workspace.errors import (
+    BranchGoneError,
+    ChangeError,
+    CloneError,
+    CommitGoneError,
+    GitError,
+    PushRejectedError,
+    RepositoryEmptyError,
+    WorkspaceError,
+)
+from bot.workspace.mirror import Source
+from bot.workspace.tree import Identity, Tree
+from bot.workspace.workspaces import Workspaces
+
+__all__ = [
+    "BranchGoneError",
+    "ChangeError",
+    "CloneError",
+    "CommitGoneError",
+    "GitError",
+    "Identity",
+    "PushRejectedError",
+    "RepositoryEmptyError",
+    "Source",
+    "Tree",
+    "WorkspaceError",
+    "Workspaces",
+]

@@ -1,0 +1,47 @@
+"""Which programs the agent will find in its sandbox, asked once before the first step."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agent_runtime.sandbox.protocol import Sandbox
+
+_SECONDS = 10.0
+_ASK = r"""
+for program in python3 python pytest uv node npm go cargo make git gcc; do
+  command -v "$program" >/dev/null 2>&1 && printf '%s ' "$program"
+done
+printf '\n'; python3 -c 'import platform; print(platform.python_version())' 2>/dev/null
+"""
+
+
+async def toolchain(sandbox: Sandbox, workspace: Path) -> str:
+    """One line for the orientation, e.g. `Programs: python3 (3.11.7) pytest make git`; empty when nothing answers.
+
+    Raises:
+        SandboxError: the sandbox cannot start programs at all.
+    """
+    launch = sandbox.launch(["bash", "-c", _ASK], workspace=workspace)
+    process = await asyncio.create_subprocess_exec(
+        *launch.argv,
+        env=dict(launch.env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            answer, _ = await process.communicate()
+    except TimeoutError:  # a courtesy is not worth waiting for
+        return ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    programs, _, version = answer.decode(errors="replace").strip().partition("\n")
+    if not programs:
+        return ""
+    return "Programs: " + programs.strip().replace(
+        "python3", f"python3 ({version.strip()})" if version else "python3", 1
+    )

@@ -1,0 +1,250 @@
+"""How many payloads a control block takes, read from its code without running it. Pure."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+WRITE = "write_file"
+_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits")
+_TAKEN = {"w": 1, "a": 1, "edit": 1, "insert": 1, "patch": 1, "replace": 2}
+_STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
+_DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_NOT_ALWAYS_ONCE = (
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
+
+
+class CodeError(Exception):
+    """Python code that does not parse.
+
+    Attributes:
+        line: 1-based line in the code, or None when the parser does not say.
+        reason: the parser's words.
+    """
+
+    def __init__(self, reason: str, line: int | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One payload that a call takes.
+
+    Attributes:
+        path: the file that the call names, or None when it is not a literal.
+        line: 1-based line of the call in the control block.
+    """
+
+    path: str | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadPlan:
+    """What a control block does with payloads.
+
+    Attributes:
+        slots: the payloads in the order in which the calls take them, or None when only the run can tell.
+        writers: names that the block binds and that write when they are used later: its own functions and aliases.
+    """
+
+    slots: tuple[Slot, ...] | None
+    writers: frozenset[str]
+
+
+def parse_code(code: str) -> ast.Module:
+    """Parse Python code.
+
+    Raises:
+        CodeError: it does not parse.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # An odd escape in a string is the model's business, not our log's.
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise CodeError(error.msg, error.lineno) from None
+    except ValueError as error:  # Null characters, before Python 3.12.
+        raise CodeError(str(error), None) from None
+    except (RecursionError, MemoryError):  # How CPython's parser says that code is nested too deeply.
+        raise CodeError("too deeply nested", None) from None
+
+
+def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset()) -> PayloadPlan:
+    """Say which payloads a control block takes.
+
+    The answer is definite where every write is a direct call in straight-line code at module level (`with` bodies
+    included) whose `mode` and `edits` are literals. It is not where a write stands in a loop, a condition, a function,
+    a comprehension, a lambda or a `try`, where `write_file` is used otherwise than called or is bound anew, and where a
+    name that may write is mentioned.
+
+    Args:
+        tree: the parsed block.
+        known_writers: the `writers` of the earlier blocks of the run, whose names live on.
+    """
+    return PayloadPlan(slots=_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
+
+
+def payloads_taken(mode: str, edits: int | None, *, retried: bool) -> int:
+    """Say how many payloads one `write_file` call takes: the rule that the run uses as well.
+
+    Args:
+        mode: the call's mode.
+        edits: the number of its edits, for `multi_edit`.
+        retried: whether `payload=` names an earlier payload by number, so that none is taken.
+
+    Raises:
+        ValueError: no such mode, or `multi_edit` without edits.
+    """
+    if retried:
+        return 0
+    if mode == "multi_edit" and edits is not None:
+        return edits
+    if mode not in _TAKEN:
+        raise ValueError(f"mode {mode!r} with {edits} edits: no such write")
+    return _TAKEN[mode]
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths name the same file, `./` and doubled slashes aside."""
+    return _normal(one) == _normal(other)
+
+
+def _normal(path: str) -> str:
+    absolute = "/" if path.startswith("/") else ""
+    return absolute + str(PurePosixPath(path.lstrip("/")))
+
+
+def _slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] | None:
+    if any(name in known_writers or name == WRITE for name in _bound_names(tree)):
+        return None
+    slots: list[Slot] = []
+    for node in _straightened(tree.body):
+        uses = [use for use in _uses(node) if use[0].id == WRITE or use[0].id in known_writers]
+        if not uses:
+            continue
+        calls = _writes(node)
+        if not isinstance(node, _STRAIGHT) or any(maybe for _, maybe in uses) or len(calls) != len(uses):
+            return None
+        for call in calls:
+            count = _count(call)
+            if count is None:
+                return None
+            slots += [Slot(path=_literal_text(_arguments(call).get("path")), line=call.lineno)] * count
+    return tuple(slots)
+
+
+def _writes(node: ast.AST) -> list[ast.Call]:
+    """The direct writes in one statement, in the order in which they are made: a call is made where its text ends."""
+    calls = [
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == WRITE
+    ]
+    return sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
+
+
+def _straightened(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """The statements in order, `with` opened up."""
+    pending = list(body)[::-1]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.With):
+            yield from node.items
+            pending += node.body[::-1]
+        else:
+            yield node
+
+
+def _uses(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
+    """Every name in a node, and whether it stands where it may be reached not at all or more than once."""
+    pending = [(node, False)]
+    while pending:
+        part, maybe = pending.pop()
+        if isinstance(part, ast.Name):
+            yield part, maybe
+        chained = isinstance(part, ast.Compare) and len(part.ops) > 1
+        maybe = maybe or chained or isinstance(part, _NOT_ALWAYS_ONCE)
+        pending += [(child, maybe) for child in ast.iter_child_nodes(part)]
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    """Names that the block defines or imports (an assigned name is a use that is not a call)."""
+    for node in ast.walk(tree):
+        if isinstance(node, _DEFINITION):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+
+
+def _arguments(call: ast.Call) -> dict[str, ast.expr]:
+    named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    return dict(zip(_PARAMETERS, call.args, strict=False)) | named
+
+
+def _count(call: ast.Call) -> int | None:
+    """The payloads one call takes, or None when its arguments do not tell."""
+    if any(isinstance(arg, ast.Starred) for arg in call.args) or any(keyword.arg is None for keyword in call.keywords):
+        return None
+    arguments = _arguments(call)
+    mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
+    retry = arguments.get("payload")
+    retried = retry is not None and not (isinstance(retry, ast.Constant) and retry.value is None)
+    if mode is None and not retried:
+        return None
+    try:
+        return payloads_taken(mode or "w", _literal_length(arguments.get("edits")), retried=retried)
+    except ValueError:
+        return None  # The tool refuses the call itself, in words of its own.
+
+
+def _literal_text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _literal_length(node: ast.expr | None) -> int | None:
+    if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(item, ast.Starred) for item in node.elts):
+        return None
+    return len(node.elts)
+
+
+def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
+    """Functions and aliases of the block that reach a write, directly or through each other."""
+    bindings = [pair for node in ast.walk(tree) for pair in _bindings(node)]
+    writers = known_writers | {WRITE}
+    while grown := {name for name, mentioned in bindings if name not in writers and mentioned & writers}:
+        writers |= grown
+    return writers - known_writers - {WRITE}
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each name that a node binds to code, with the names which that code mentions."""
+    if isinstance(node, _DEFINITION):
+        yield node.name, frozenset(name.id for name, _ in _uses(node))
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        kept = frozenset(_kept(node.value))
+        for target in targets:
+            yield from ((name.id, kept) for name, _ in _uses(target))
+
+
+def _kept(value: ast.expr) -> Iterator[str]:
+    """Names whose value lives on in an expression: all but those merely called on the spot."""
+    called = {part.func for part in ast.walk(value) if isinstance(part, ast.Call)}
+    return (name.id for name, _ in _uses(value) if name not in called or _in_lambda(value))
+
+
+def _in_lambda(value: ast.expr) -> bool:
+    return any(isinstance(part, ast.Lambda) for part in ast.walk(value))

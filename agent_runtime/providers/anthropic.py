@@ -1,0 +1,231 @@
+"""Anthropic's Messages API through its own SDK, streamed.
+
+The rules of the wire: https://platform.claude.com/docs/en/build-with-claude/streaming and, for the cache,
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from agent_runtime.errors import ModelRefusedError
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.blocks import BlockJoiner
+from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, StopReason, TextChunk
+
+if TYPE_CHECKING:
+    from anthropic import types
+    from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+DEFAULT_MODEL = "claude-sonnet-5-5"
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+_URL = "https://api.anthropic.com"
+_CONNECT_SECONDS = 10.0
+_CACHED_USER_MESSAGES = 2
+"""Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
+
+_STOPS: dict[str, StopReason] = {"end_turn": "stop", "stop_sequence": "stop", "tool_use": "stop"}
+"""All other reasons (`max_tokens`, `model_context_window_exceeded`, `pause_turn`, ones yet to come) cut a reply off."""
+
+_STATUS_IN_STREAM = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""What an error would have been called if the stream had not begun: then the answer's own status is 200."""
+
+
+class AnthropicProvider:
+    """Models of Anthropic, or of a server that speaks its Messages API."""
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None,
+        model: str | None = None,
+        base_url: str | None = None,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Get ready; nothing is sent yet.
+
+        Raises:
+            SettingsError: there is no usable key, or the address is none.
+        """
+        import anthropic  # noqa: PLC0415 - takes most of a second: only who asks for it pays
+
+        key = checked_key(api_key, provider="anthropic", variable=KEY_VARIABLE)
+        self._options = options or ModelOptions()
+        self._service = Service(
+            name="Anthropic",
+            model=model or DEFAULT_MODEL,
+            url=checked_url(base_url, default=_URL),
+            key_variable=KEY_VARIABLE,
+            secret=key,
+        )
+        self._client = anthropic.AsyncAnthropic(
+            api_key=key,
+            base_url=self._service.url,
+            timeout=anthropic.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
+            max_retries=0,
+        )
+
+    @property
+    def model(self) -> str:
+        """The model's name, as the service knows it."""
+        return self._service.model
+
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`."""
+        return self._options.retry.run(lambda: self._attempt(request), self._service)
+
+    async def close(self) -> None:
+        """Give back connections; idempotent."""
+        await self._client.close()
+
+    async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+        import anthropic  # noqa: PLC0415 - see __init__
+        import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
+
+        body = wire_body(request, model=self.model, options=self._options)
+        # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
+        extra = {} if self._options.temperature is None else {"temperature": self._options.temperature}
+        reading = _Reading(service=self._service)
+        try:
+            async with await self._client.messages.create(**body, extra_body=extra) as stream:
+                async for event in stream:
+                    for chunk in reading.read(event):
+                        yield chunk
+        except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
+            raise verdict(_failure(error), self._service) from None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """One reply being read: events in, chunks out."""
+
+    service: Service
+    joiner: BlockJoiner = field(default_factory=BlockJoiner)
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+
+    def read(self, event: object) -> list[TextChunk | ReplyEnd]:
+        """What an event adds to the reply; a shape that we do not know adds nothing.
+
+        Raises:
+            ModelRefusedError: the model declined.
+        """
+        from anthropic import types  # noqa: PLC0415 - see AnthropicProvider.__init__
+        from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
+
+        match event:
+            case types.RawContentBlockDeltaEvent(index=index, delta=types.TextDelta(text=str(text))) if text:
+                return [TextChunk(text=self.joiner.join(index, text))]
+            case types.RawMessageStartEvent(message=types.Message(usage=types.Usage() as usage)):
+                self._count(usage)
+            case types.RawMessageDeltaEvent(delta=Delta() as delta, usage=types.MessageDeltaUsage() as usage):
+                self._count(usage)
+                if delta.stop_reason == "refusal":
+                    raise ModelRefusedError(_refusal(delta.stop_details, self.service))
+                if delta.stop_reason is not None:
+                    return [ReplyEnd(stop=_STOPS.get(delta.stop_reason, "length"), usage=self._usage())]
+            case _:
+                pass
+        return []
+
+    def _count(self, usage: types.Usage | types.MessageDeltaUsage) -> None:
+        """Take over the counts: they are totals so far, and an event may leave some out."""
+        self.input_tokens = usage.input_tokens or self.input_tokens
+        self.cached_tokens = usage.cache_read_input_tokens or self.cached_tokens
+        self.cache_write_tokens = usage.cache_creation_input_tokens or self.cache_write_tokens
+        self.output_tokens = usage.output_tokens or self.output_tokens
+
+    def _usage(self) -> Usage:
+        usage = Usage(
+            requests=1,
+            input_tokens=self.input_tokens,
+            cached_tokens=self.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens,
+            output_tokens=self.output_tokens,
+        )
+        return load_prices().priced(self.service.model, usage)
+
+
+def wire_body(request: Request, *, model: str, options: ModelOptions) -> MessageCreateParamsStreaming:
+    """The request as Anthropic reads it; pure.
+
+    The status follows the last cache mark, so request n, its marks and status aside, is a prefix of request n+1.
+    """
+    users = [index for index, message in enumerate(request.messages) if message.role == "user"]
+    marked = set(users[-_CACHED_USER_MESSAGES:])
+    contents = [[_block(message.text, mark=index in marked)] for index, message in enumerate(request.messages)]
+    if request.status:
+        contents[-1].append(_block(request.status))
+    body: MessageCreateParamsStreaming = {
+        "model": model,
+        "max_tokens": options.max_tokens,
+        "messages": [
+            _message(message.role, content) for message, content in zip(request.messages, contents, strict=True)
+        ],
+        "stream": True,
+    }
+    if request.system:
+        body["system"] = [_block(request.system, mark=True)]
+    return body
+
+
+def _message(role: Literal["user", "assistant"], content: list[types.TextBlockParam]) -> types.MessageParam:
+    return {"role": "user", "content": content} if role == "user" else {"role": "assistant", "content": content}
+
+
+def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
+    """A block of text; the service refuses blank ones."""
+    block: types.TextBlockParam = {"type": "text", "text": text if text.strip() else "(empty)"}
+    if mark:
+        block["cache_control"] = {"type": "ephemeral"}
+    return block
+
+
+def _failure(error: Exception) -> Failure:
+    import anthropic  # noqa: PLC0415 - see AnthropicProvider.__init__
+
+    match error:
+        case anthropic.APIStatusError():
+            code = error.type or ""
+            begun = error.status_code < 400  # noqa: PLR2004 - where HTTP's errors begin
+            return Failure(
+                status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
+                code=code,
+                message=error.api_message or "",
+                retry_after=retry_after(error.response.headers),
+                again=should_retry(error.response.headers),
+            )
+        case anthropic.APITimeoutError():
+            return Failure(status=None, message="no answer in time")
+        case anthropic.APIConnectionError():
+            return Failure(status=None, message=f"no connection ({type(error.__cause__).__name__})")
+        case json.JSONDecodeError():
+            return Failure(status=None, message="a chunk of the stream was not JSON")
+        case _:
+            return Failure(status=None, message=f"the connection broke off ({type(error).__name__})")
+
+
+def _refusal(details: types.RefusalStopDetails | None, service: Service) -> str:
+    said = [part for part in (details.category, details.explanation) if part] if details else []
+    why = f" ({service.clean(': '.join(said))})" if said else ""
+    return (
+        f"{service.name}'s model {service.model!r} declined to answer{why}. "
+        f"Word the task anew, or choose another `model`."
+    )

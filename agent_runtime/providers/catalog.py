@@ -1,0 +1,82 @@
+"""Provider names to providers. A new provider is one file, and one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from agent_runtime.errors import SettingsError
+from agent_runtime.providers import anthropic, openai, scripted
+from agent_runtime.providers.options import ModelOptions, nearest
+from agent_runtime.providers.protocol import Provider
+
+
+class Maker(Protocol):
+    """Makes a provider from what a caller may say; each fills in its own defaults."""
+
+    def __call__(
+        self, *, api_key: str | None, model: str | None, base_url: str | None, options: ModelOptions | None
+    ) -> Provider:
+        """Make it; nothing is sent yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is known of a provider without making one, and without loading its SDK.
+
+    Attributes:
+        make: makes it.
+        default_model: the model asked for when none is named.
+        key_variable: the environment variable that usually holds its key; None when it needs no key.
+    """
+
+    make: Maker
+    default_model: str
+    key_variable: str | None
+
+
+CATALOG: Mapping[str, Entry] = MappingProxyType(
+    {
+        "anthropic": Entry(
+            make=anthropic.AnthropicProvider,
+            default_model=anthropic.DEFAULT_MODEL,
+            key_variable=anthropic.KEY_VARIABLE,
+        ),
+        "openai": Entry(
+            make=openai.OpenAIProvider,
+            default_model=openai.DEFAULT_MODEL,
+            key_variable=openai.KEY_VARIABLE,
+        ),
+        "scripted": Entry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
+    }
+)
+
+
+def provider_for(
+    name: str,
+    *,
+    model: str | None = None,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    options: ModelOptions | None = None,
+) -> Provider:
+    """The provider of that name, ready to be asked. Nothing is read from the environment for it.
+
+    Args:
+        name: a key of `CATALOG`.
+        model: the model's name as the service knows it; None for the provider's default.
+        api_key: the key; not needed for `scripted`, nor for `openai` with a `base_url` of one's own.
+        base_url: the address of a compatible server; None for the service itself.
+        options: everything else; `scripted` needs `ModelOptions(script=…)`.
+
+    Raises:
+        SettingsError: an unknown name, or settings that the provider cannot work with.
+        ScriptError: the script cannot be used.
+    """
+    entry = CATALOG.get(name)
+    if entry is None:
+        raise SettingsError(f"There is no provider {name!r}. {nearest(name, CATALOG)}")
+    return entry.make(api_key=api_key, model=model, base_url=base_url, options=options)

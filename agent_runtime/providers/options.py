@@ -1,0 +1,93 @@
+"""What a caller may set about a model besides its name, key and address; and the checks all providers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from agent_runtime.errors import SettingsError
+from agent_runtime.providers.retry import Retry
+
+OpenAIApi = Literal["responses", "chat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Settings that every provider takes; one that a service does not know is not sent to it.
+
+    Attributes:
+        max_tokens: longest reply in tokens, reasoning included.
+        temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
+        silence: seconds without a byte from the service after which an attempt counts as broken off.
+        retry: how often and how soon a failed attempt is tried again.
+        api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
+            wherever `base_url` points, because Chat Completions is what compatible servers speak.
+        cache_key: for `openai`: sends requests that share a long beginning to the same cache, e.g. a session id.
+        script: for `scripted`: the file to replay.
+    """
+
+    max_tokens: int = 16_000
+    temperature: float | None = None
+    silence: float = 300.0
+    retry: Retry = field(default_factory=Retry)
+    api: OpenAIApi | None = None
+    cache_key: str | None = None
+    script: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no service can do.
+
+        Raises:
+            SettingsError: a number is out of range; the text names it.
+        """
+        if self.max_tokens < 1:
+            raise SettingsError(f"max_tokens is {self.max_tokens}; it must be at least 1 (16000 is a good value).")
+        if self.temperature is not None and not 0 <= self.temperature <= 2:  # noqa: PLR2004 - the APIs' own range
+            raise SettingsError(f"temperature is {self.temperature}; it must lie between 0 and 2, or be left out.")
+        if self.silence <= 0:
+            raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
+
+
+def checked_key(api_key: str | None, *, provider: str, variable: str) -> str:
+    """The API key, fit to travel in a header.
+
+    Raises:
+        SettingsError: there is none, or it holds characters no key has. The text never quotes the key.
+    """
+    key = (api_key or "").strip()
+    if not key:
+        raise SettingsError(f"The provider `{provider}` needs an API key: set {variable}, or pass api_key=.")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise SettingsError(
+            f"The API key for `{provider}` holds a space or another character no key has: check {variable}."
+        )
+    return key
+
+
+def checked_url(base_url: str | None, *, default: str) -> str:
+    """The address of a service's API.
+
+    Raises:
+        SettingsError: it is not an http or https address.
+    """
+    url = base_url or default
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise SettingsError(f"base_url is {url!r}; it must be an address such as https://models.example.com/v1.")
+    return url
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for an unknown word: the known one that looks most like it, then all of them."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(names)}."

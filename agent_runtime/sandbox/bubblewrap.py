@@ -1,0 +1,261 @@
+"""The default sandbox: bubblewrap, with an allow-list of what it shows of the host.
+
+Inside there are the system's programs, fresh `/proc`, `/dev`, `/tmp` and home, and the workspace at `/workspace`. The
+rest of the host's files, its processes, network and environment do not exist there. The workspace's own path is not
+used inside, so that prompts and outputs of two jobs on the same commit are the same to the byte.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agent_runtime.errors import SandboxError
+from agent_runtime.sandbox import seccomp
+from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
+
+WORKSPACE = "/workspace"
+HOME = "/home/agent"
+_USER = 1000
+_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+_ETC = (
+    "alternatives", "ca-certificates.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic",
+    "mime.types", "os-release", "perl", "pki/tls/certs", "protocols", "python3", "python3.11", "python3.12",
+    "python3.13", "python3.14", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+)  # fmt: skip
+"""What of /etc programs need to run and nobody needs to hide."""
+
+_READ_ONLY_PROC = ("acpi", "bus", "driver", "fs", "irq", "scsi", "sys", "tty")
+_EMPTY_PROC = ("kcore", "keys", "kmsg", "latency_stats", "mtrr", "sched_debug", "sysrq-trigger", "timer_list")
+"""Whoever is root outside stays the owner of these files inside, and the owner may write the kernel's settings."""
+
+_FILES = {
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_USER}:{_USER}:agent:{HOME}:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    "group": f"root:x:0:\nagent:x:{_USER}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
+}
+"""Our own versions of files in /etc that would tell of the host."""
+
+# `sh` opens the filter for bubblewrap, because a `Launch` is argv and environment only: each start needs a file
+# offset of its own, and any starter of programs will do then.
+_OPEN_FILTER = 'exec "$@" 9<"$0"'
+
+
+class Bubblewrap:
+    """Runs programs in new user, process, network, IPC, host name and cgroup namespaces, without capabilities.
+
+    Everything inside dies with the thread that started it; start programs from the main thread.
+    """
+
+    level = "bubblewrap"
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        self._good = False
+
+    def launch(self, argv: Sequence[str], *, workspace: Path) -> Launch:
+        """How to start `argv` inside, in `/workspace`, which is `workspace` and the only thing writable besides tmpfs.
+
+        Raises:
+            SandboxError: a program is missing, or a directory of the settings or the workspace does not exist.
+        """
+        if not workspace.is_dir():
+            raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting the sandbox.")
+        files = _files()
+        filtered = (files / "filter").exists()
+        options = [*_namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
+        options += ["--remount-ro", "/", "--chdir", WORKSPACE]
+        command = [_find("bwrap", "bubblewrap"), *options]
+        if filtered:
+            shell = _find("sh", "dash")
+            command = [shell, "-c", _OPEN_FILTER, str(files / "filter"), *command, "--seccomp", "9"]
+        return Launch(
+            argv=(*command, "--", *_limited(self._settings.limits), *argv),
+            env=_environment(self._settings),
+        )
+
+    def seen_as(self, workspace: Path) -> str:  # noqa: ARG002 - the same for every workspace, on purpose
+        """Always `/workspace`."""
+        return WORKSPACE
+
+    def probe(self) -> None:
+        """Start `true` with the full argument list, once; success is remembered, failure is tried again.
+
+        Raises:
+            SandboxError: it did not start; the text says what mends it.
+        """
+        if self._good:
+            return
+        with tempfile.TemporaryDirectory(prefix="codepilot-probe-") as workspace:
+            launch = self.launch(["true"], workspace=Path(workspace))
+            try:
+                done = subprocess.run(
+                    launch.argv,
+                    env=dict(launch.env),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=30,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise SandboxError(
+                    "bubblewrap did not start `true` within 30 seconds; the machine is overloaded."
+                ) from None
+        if done.returncode != 0:
+            raise SandboxError(explain(done.stderr.decode(errors="replace").strip(), done.returncode))
+        self._good = True
+
+    def _mounts(self, files: Path) -> list[str]:
+        size = str(self._settings.limits.tmp_bytes)
+        options = [*_proc(), "--dev", "/dev", *_system()]
+        for place in ("/dev/shm", "/tmp", HOME):  # noqa: S108 - mount points inside, not files of the host
+            options += ["--perms", "1777", "--size", size, "--tmpfs", place]
+        options += ["--remount-ro", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the same
+        for name in _FILES:
+            options += ["--ro-bind", str(files / name), f"/etc/{name}"]
+        for directory in self._settings.read_only:
+            if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
+                raise SandboxError(
+                    f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
+                    "name an existing one or leave it out."
+                )
+            options += ["--ro-bind", str(directory), str(directory)]
+        return options
+
+
+def explain(message: str, code: int) -> str:
+    """What to do about a bubblewrap that did not start, from what it said on standard error."""
+    said = f"bubblewrap could not start a sandbox (exit code {code}): {message or 'it said nothing'}"
+    lower = message.lower()
+    if "unknown option" in lower:
+        return f"{said}\nIt is too old. Install version 0.8 or newer: sudo apt-get install bubblewrap"
+    if any(
+        sign in lower
+        for sign in ("setting up uid map", "no permissions to create", "rtm_newaddr", "creating new namespace")
+    ):
+        return f"{said}\n{_NAMESPACES_REFUSED}"
+    if "mount proc" in lower or "mounting proc" in lower:
+        return f"{said}\n{_IN_CONTAINER}"
+    return said
+
+
+_IN_CONTAINER = (
+    "Inside Docker, start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+    "--security-opt systempaths=unconfined"
+)
+_NAMESPACES_REFUSED = f"""\
+The system refuses user namespaces. On Ubuntu 24.04 and newer, allow them for bubblewrap: write this to \
+/etc/apparmor.d/bwrap and run: sudo apparmor_parser -r /etc/apparmor.d/bwrap
+
+abi <abi/4.0>,
+include <tunables/global>
+profile bwrap /usr/bin/bwrap flags=(unconfined) {{
+  userns,
+}}
+
+On a throw-away runner: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0
+On older systems: sudo sysctl -w kernel.unprivileged_userns_clone=1
+{_IN_CONTAINER}"""
+
+
+def _files() -> Path:
+    """The directory with our files for /etc and the filter, the same for all sandboxes of this process."""
+    directory = _directory()
+    directory.mkdir(mode=0o700, exist_ok=True)
+    wanted = {name: text.encode() for name, text in _FILES.items()}
+    program = seccomp.program(platform.machine())
+    if program is not None:
+        wanted["filter"] = program
+    for name, data in wanted.items():
+        # A cleaner of temporary files may have been here since the last start.
+        if not (directory / name).exists():
+            (directory / name).write_bytes(data)
+    return directory
+
+
+@functools.cache
+def _directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="codepilot-sandbox-"))
+    atexit.register(_remove, directory, os.getpid())
+    return directory
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _namespaces() -> list[str]:
+    # No --new-session: it takes the terminal away, and Ctrl+C with it; the filter refuses typing into it instead.
+    options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"]
+    options += ["--uid", str(_USER), "--gid", str(_USER)]
+    return [*options, "--disable-userns"] if _can_disable_namespaces() else options
+
+
+def _proc() -> list[str]:
+    options = ["--proc", "/proc"]
+    for name in _READ_ONLY_PROC:
+        if (place := Path("/proc", name)).exists():
+            options += ["--ro-bind", str(place), str(place)]
+    for name in _EMPTY_PROC:
+        if (place := Path("/proc", name)).exists():
+            options += ["--ro-bind", "/dev/null", str(place)]
+    return options
+
+
+def _system() -> list[str]:
+    """The system's programs and libraries, as the host has them laid out, and the harmless part of /etc."""
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        place = Path("/", name)
+        if place.is_symlink():
+            options += ["--symlink", str(place.readlink()), str(place)]
+        elif place.is_dir():
+            options += ["--ro-bind", str(place), str(place)]
+    for name in _ETC:
+        if (place := Path("/etc", name)).exists():
+            options += ["--ro-bind", str(place), str(place)]
+    return options
+
+
+def _limited(limits: SandboxLimits) -> list[str]:
+    """Rlimits are set inside: there the number of processes counts this sandbox's own (Linux 5.14 and newer)."""
+    return [
+        _find("prlimit", "util-linux"),
+        f"--as={limits.memory_bytes}",
+        f"--nproc={limits.processes}",
+        f"--fsize={limits.file_bytes}",
+        f"--nofile={limits.open_files}",
+        "--core=0",
+        "--",
+    ]
+
+
+def _environment(settings: SandboxSettings) -> Mapping[str, str]:
+    path = ":".join([*map(str, settings.path), *_PATH])
+    fixed = {"PATH": path, "HOME": HOME, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+    return {**fixed, **settings.environment}
+
+
+def _find(program: str, package: str) -> str:
+    place = shutil.which(program)
+    if place is None:
+        raise SandboxError(f"The program `{program}` is missing; install it with: sudo apt-get install {package}")
+    return place
+
+
+@functools.cache
+def _can_disable_namespaces() -> bool:
+    """Whether this bubblewrap is 0.8 or newer; without the option the filter alone refuses new user namespaces."""
+    shown = subprocess.run([_find("bwrap", "bubblewrap"), "--help"], capture_output=True, timeout=10, check=False)
+    return b"--disable-userns" in shown.stdout + shown.stderr

@@ -1,0 +1,136 @@
+r"""How bash is told to run a command and to say when it is done. Pure.
+
+A command reaches bash as one quoted string that `eval` reads, so every construct means what it means in a script and
+none of its lines can be eaten by a program that reads the terminal. It is quoted into lines of less than 4,096 bytes,
+because a terminal in its usual mode cuts longer ones (`N_TTY_BUF_SIZE` in Linux's n_tty.c).
+
+The end of a command is an escape sequence that bash prints from `PROMPT_COMMAND`. It carries a random nonce that is set
+by the line that starts the command and unknown to the programs it runs, so no output can forge it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ARGV = ("bash", "--noprofile", "--norc", "--noediting", "-i")
+
+_LONGEST_PIECE = 3_000
+
+# `__cp_end` runs behind the command, in the same eval, because eval itself overwrites PIPESTATUS. Under `set -e` it
+# returns 0: the exit code was recorded, and a `test && command` that went another way must not end the shell.
+_SETUP = r"""
+set +o history +H; unset HISTFILE MAILCHECK TMOUT; PS1= PS2= PS0=
+export TERM=xterm NO_COLOR=1 GIT_TERMINAL_PROMPT=0
+export PAGER="${PAGER-cat}" GIT_PAGER="${GIT_PAGER-cat}" MANPAGER="${MANPAGER-cat}"
+__cp_begin() { __cp_pipe=; return "$1"; }
+__cp_end() { local IFS=' '; __cp_pipe="$*"; if [[ $- == *e* ]]; then return 0; fi; return "$1"; }
+__cp_prompt() {
+  local s=$?; PS1= PS2= PS0=
+  builtin printf '\e]7770;%s;%s;%s\a' "$__cp_nonce" "${__cp_pipe:-$s}" "${PWD//[[:cntrl:]]/?}" >/dev/tty
+}
+__cp_keep() { [[ "${PROMPT_COMMAND[*]-}" == *__cp_prompt* ]] || PROMPT_COMMAND=__cp_prompt; }
+readonly -f __cp_begin __cp_end __cp_prompt __cp_keep
+PROMPT_COMMAND=__cp_prompt
+"""
+# The colon makes a body of a command that is only a comment.
+_CHECK = r"""eval "__cp_check() { :"$'\n'"$__cp_text"$'\n}' 2>/dev/tty || :"""
+_AFTER = r"$'\n{ __cp_end \"$?\" \"${PIPESTATUS[@]}\"; __cp_keep; } 2>/dev/null'"
+_UNFINISHED = re.compile(
+    r"unexpected EOF while looking|unexpected end of file|here-document .*delimited by end-of-file"
+    r"|near unexpected token `}'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What bash says at a prompt.
+
+    Attributes:
+        exit_code: `$?` after the command.
+        pipe: exit codes of the stages of its last pipeline, in order; empty when the command was broken off.
+        cwd: the working directory.
+    """
+
+    exit_code: int
+    pipe: tuple[int, ...]
+    cwd: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command and every stage of its last pipe succeeded.
+
+        A stage that a later one stopped reading from (SIGPIPE, 141) did nothing wrong: `yes | head -1` is a success.
+        """
+        if self.pipe[:-1] and self.pipe[-1] == 0 and self.exit_code == _SIGPIPE:  # `set -o pipefail`
+            return all(code in (0, _SIGPIPE) for code in self.pipe)
+        return self.exit_code == 0 and all(code in (0, _SIGPIPE) for code in self.pipe[:-1])
+
+
+_SIGPIPE = 141
+
+
+def mark(nonce: str) -> bytes:
+    """The bytes that the end of the command started with `nonce` begins with; they run up to a BEL."""
+    return f"\x1b]7770;{nonce};".encode()
+
+
+def parse_mark(body: bytes) -> Marker:
+    """What stands between `mark` and the BEL."""
+    codes, _, cwd = body.decode("utf-8", "replace").partition(";")
+    numbers = [int(code) for code in codes.split() if code.isdecimal()]
+    return Marker(exit_code=numbers[0] if numbers else 1, pipe=tuple(numbers[1:]), cwd=cwd)
+
+
+def setup(nonce: str) -> bytes:
+    """What a new bash is sent first."""
+    return f"{_SETUP}__cp_nonce={nonce}\n".encode()
+
+
+def pieces(command: str) -> list[str]:
+    """`command` quoted for bash, cut so that each piece fits a terminal's line."""
+    quoted: list[str] = [""]
+    size = 0
+    for character in command:
+        token = _quoted(character)
+        size += len(token.encode(errors="replace"))
+        if size > _LONGEST_PIECE:
+            quoted.append("")
+            size = len(token)
+        quoted[-1] += token
+    return [f"$'{piece}'" for piece in quoted]
+
+
+def remember(nonce: str, *, piece: str, first: bool) -> bytes:
+    """The line that adds a piece to the command to run."""
+    operator = "=" if first else "+="
+    return f"__cp_nonce={nonce} __cp_text{operator}{piece}\n".encode(errors="replace")
+
+
+def check(nonce: str) -> bytes:
+    """The line that has bash parse the remembered command without running it: as the body of a function."""
+    return f"__cp_nonce={nonce}; {_CHECK}\n".encode()
+
+
+def unfinished(said: str) -> str | None:
+    """What is missing when what bash said to `check` means that the command stops in the middle, else None."""
+    if _UNFINISHED.search(said) is None:
+        return None
+    reason = said.strip().splitlines()[0].removeprefix("bash: ")
+    # The brace is the one that closes our function.
+    detail = "" if "`}'" in reason else f" ({reason})"
+    return f"nothing was run: a quote, bracket, heredoc or compound command is not closed{detail}"
+
+
+def run(nonce: str, *, last_exit_code: int) -> bytes:
+    """The line that runs the remembered command, with `$?` as the command before left it."""
+    join = "&&" if last_exit_code == 0 else "||"
+    return f'__cp_nonce={nonce}; __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
+
+
+def _quoted(character: str) -> str:
+    if character in "'\\":
+        return "\\" + character
+    if character < " " or character == "\x7f":
+        return f"\\x{ord(character):02x}"
+    return character

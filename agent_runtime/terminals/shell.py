@@ -1,0 +1,168 @@
+"""A living bash on its terminal: lines of ours go in, output and markers are told apart on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+from agent_runtime.errors import SandboxError
+from agent_runtime.terminals import bash
+from agent_runtime.terminals.output import Output
+from agent_runtime.terminals.pty import Pty
+
+_START_SECONDS = 30.0
+_ANSWER_SECONDS = 10.0
+
+
+class Shell:
+    """One bash from its start to its end. Output is read whenever the event loop runs.
+
+    Attributes:
+        pty: its terminal.
+        marker: what bash said at its last prompt.
+        ended: whether it is gone, and with it, by the sandbox's rules, all that it started.
+    """
+
+    def __init__(self, pty: Pty, *, on_change: Callable[[], None]) -> None:
+        """Take over a started bash; `on_change` is called after output was read and at the end."""
+        self.pty = pty
+        self.marker: bash.Marker | None = None
+        self.ended = False
+        self._on_change = on_change
+        self._output = Output()
+        self._mark: bytes | None = None
+        self._carry = b""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._burial: asyncio.Task[None] | None = None
+
+    @property
+    def at_prompt(self) -> bool:
+        """Whether what was sent last is done."""
+        return self._mark is None
+
+    async def start(self) -> None:
+        """Make it ready for commands.
+
+        Raises:
+            SandboxError: it ended or said nothing; the text has its last words.
+        """
+        said = await self._answer(bash.setup, _START_SECONDS)
+        if self.marker is None:
+            raise SandboxError(f"The shell did not start in its sandbox. It said: {said.strip() or 'nothing'}")
+
+    async def ask(self, line: Callable[[str], bytes]) -> str:
+        """Send a line of our own, made for a nonce, and give what bash says to it; a bash that is stuck is killed."""
+        return await self._answer(line, _ANSWER_SECONDS)
+
+    async def send(self, line: Callable[[str], bytes], output: Output) -> None:
+        """Send a line, made for a nonce; `output` gets everything up to the marker with that nonce."""
+        nonce = secrets.token_hex(16)
+        self._output = output
+        self._mark = bash.mark(nonce)
+        await self.pty.write(line(nonce), timeout=_ANSWER_SECONDS)
+
+    def late(self) -> str:
+        """What background jobs have written at the prompt since it was last asked."""
+        return self._output.take() if self.at_prompt else ""
+
+    async def wait(self, until: Callable[[], bool], timeout: float) -> bool:  # noqa: ASYNC109 - the answer is a bool
+        """Wait for a condition that only output or the end of the shell can bring about."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not until():
+            changed = loop.create_future()
+            self._waiting.append(changed)
+            try:
+                # Not wait_for: before Python 3.12 it can lose a cancellation that comes together with the result.
+                async with asyncio.timeout_at(deadline):
+                    await changed
+            except TimeoutError:
+                return until()
+        return True
+
+    def attach(self) -> None:
+        """Read in the running loop; a library user may use a new loop for every run."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop or self.ended:
+            return
+        self._detach()
+        self._loop = loop
+        loop.add_reader(self.pty.fd, self._readable)
+
+    async def lives(self) -> bool:
+        """Whether it is at its prompt still; a background job may have killed it while no loop was running."""
+        for _ in range(2):  # one turn of the loop finds the terminal readable, the next one reads
+            await asyncio.sleep(0)
+        if self._burial is not None:
+            await self._burial
+        return not self.ended and self.marker is not None
+
+    async def close(self) -> None:
+        """Kill it and everything it started; idempotent."""
+        self._detach()
+        await self.pty.kill()
+        self._end()
+
+    async def _answer(self, line: Callable[[str], bytes], seconds: float) -> str:
+        answer = Output()
+        await self.send(line, answer)
+        if not await self.wait(lambda: self.at_prompt, seconds):
+            await self.close()
+        return answer.whole()
+
+    def _detach(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self.pty.fd)
+        self._loop = None
+
+    def _readable(self) -> None:
+        data, ended = self.pty.read()
+        if data:
+            self._take(self._carry + data)
+        if ended:
+            self._detach()
+            self._burial = asyncio.get_running_loop().create_task(self._bury())
+        self._changed()
+
+    async def _bury(self) -> None:
+        await self.pty.finish()
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._mark = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self._on_change()
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            if not changed.done():
+                changed.set_result(None)
+
+    def _take(self, data: bytes) -> None:
+        """Divide what came into output and the marker that ends it; keep back what may be the start of one."""
+        self._carry = b""
+        if self._mark is None:
+            self._output.feed(data)
+            return
+        start = data.find(self._mark)
+        end = data.find(b"\x07", start) if start >= 0 else -1
+        cut = start if start >= 0 else _possible_start(data, self._mark)
+        self._output.feed(data[:cut])
+        if end < 0:
+            self._carry = data[cut:]
+            return
+        self.marker = bash.parse_mark(data[start + len(self._mark) : end])
+        self._mark = None
+        # What comes after the marker is not the command's: jobs in the background write it.
+        self._output = Output()
+        self._take(data[end + 1 :])
+
+
+def _possible_start(data: bytes, mark: bytes) -> int:
+    """Where `data` ends in the beginning of `mark`, or its length."""
+    escape = data.rfind(mark[:1], max(0, len(data) - len(mark)))
+    return escape if escape >= 0 and mark.startswith(data[escape:]) else len(data)

@@ -1,0 +1,297 @@
+"""One live shell: commands go in one at a time, their output and how they ended come out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.terminals import bash
+from agent_runtime.terminals.output import Output
+from agent_runtime.terminals.pty import LONGEST_LINE, Pty
+from agent_runtime.terminals.shell import Shell
+from agent_runtime.terminals.spool import Spool
+
+Status = Literal["completed", "running", "incomplete", "restarted", "stopped"]
+"""`incomplete`: nothing was run; `restarted`: the shell itself ended; `stopped`: broken off, see the note."""
+
+_GRACE_SECONDS = 1.0
+_QUIET_SECONDS = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How a command stands.
+
+    Attributes:
+        number: counts the terminal's commands from 1.
+        status: see `Status`.
+        exit_code: None while it runs or when it was never run.
+        pipe: exit codes of the stages of its last pipeline.
+        ok: it ended, and every stage of its last pipe succeeded.
+        output: what is to be shown of the output: new text, or all of it.
+        cwd: the shell's working directory.
+        seconds: since it started, until it ended.
+        note: what else the reader should know, or empty.
+    """
+
+    number: int
+    command: str
+    status: Status
+    exit_code: int | None
+    pipe: tuple[int, ...]
+    ok: bool
+    output: str
+    cwd: str
+    seconds: float
+    note: str
+
+
+@dataclass(slots=True, kw_only=True)
+class _Command:
+    number: int
+    text: str
+    output: Output
+    launched: bool = False
+    started: float = field(default_factory=time.monotonic)
+    status: Status = "running"
+    exit_code: int | None = None
+    pipe: tuple[int, ...] = ()
+    ok: bool = False
+    seconds: float = 0.0
+    note: str = ""
+    stop_reason: str = ""
+
+
+class Terminal:
+    """A bash in a sandbox. It starts with the first command, and again after it died.
+
+    Use it from one event loop at a time, in the process's main thread: the sandbox dies with the thread that
+    started it.
+
+    Attributes:
+        cwd: the shell's working directory when it last said so; empty before it started.
+    """
+
+    def __init__(self, name: str, *, sandbox: Sandbox, workspace: Path, spool: Spool | None = None) -> None:
+        self._name = name
+        self._sandbox = sandbox
+        self._workspace = workspace
+        self._spool = spool
+        self._shell: Shell | None = None
+        self._command: _Command | None = None
+        self._commands = 0
+        self._stopping: asyncio.Task[None] | None = None
+        self.cwd = ""
+
+    @property
+    def pid(self) -> int | None:
+        """The process outside the sandbox that all inside hangs on; None when no shell lives."""
+        return None if self._shell is None or self._shell.ended else self._shell.pty.pid
+
+    @property
+    def running(self) -> str | None:
+        """The command that runs now, or None."""
+        command = self._command
+        return command.text if command is not None and command.status == "running" else None
+
+    async def run(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - running on is not an exception
+        """Run a command; come back when it ended or after `timeout` seconds, whichever is first.
+
+        Raises:
+            SandboxError: the shell cannot be started.
+            RuntimeError: a command is running; see `running`.
+        """
+        if self.running is not None:
+            raise RuntimeError("a command is running in this terminal")
+        shell = await self._living_shell()
+        late = shell.late()
+        self._commands += 1
+        output = Output(spool=self._spool, name=f"{self._name}-{self._commands}")
+        command = self._command = _Command(number=self._commands, text=text, output=output)
+        command.note = _late_note(late)
+        exit_code = shell.marker.exit_code if shell.marker is not None else 0
+        try:
+            unfinished = await _parse(shell, text)
+            if unfinished is None and not shell.ended:
+                shell.pty.reset_modes()
+                await shell.send(lambda nonce: bash.run(nonce, last_exit_code=exit_code), output)
+        except BaseException:
+            # Cancelled in the middle of a line: what bash has read so far is unknown.
+            await self.close()
+            raise
+        if unfinished is not None:
+            command.note = unfinished
+            self._settle(command, "incomplete")
+            return self._report(command, "")
+        command.launched = True
+        self._update()
+        await shell.wait(lambda: command.status != "running", timeout)
+        return self._report(command, output.take())
+
+    async def read(self, *, timeout: float) -> Report | None:  # noqa: ASYNC109 - as for `run`
+        """What is new of the last command; after it ended and was shown, all of it. None when there was no command.
+
+        Waits until the command ends, or `timeout` seconds.
+        """
+        command, shell = self._command, self._shell
+        if command is None or shell is None:
+            return None
+        shell.attach()
+        was_running = command.status == "running"
+        await shell.wait(lambda: command.status != "running", timeout)
+        if was_running or command.output.fresh:
+            return self._report(command, command.output.take())
+        return self._report(command, command.output.whole(), late=_late_note(shell.late()))
+
+    async def send(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - as for `run`
+        """Type `text` to the running command; come back when it ended, fell quiet after an answer, or at the timeout.
+
+        Raises:
+            RuntimeError: no command runs.
+            ValueError: a line is longer than the terminal can pass on.
+        """
+        command, shell = self._command, self._shell
+        if command is None or command.status != "running" or shell is None:
+            raise RuntimeError("no command is running in this terminal")
+        shell.attach()
+        data = text.encode(errors="replace")
+        longest = max(len(line) for line in data.split(b"\n")) + 1
+        if longest > LONGEST_LINE and shell.pty.takes_lines():
+            raise ValueError(f"a line has {longest:,} bytes; the program reads lines of at most {LONGEST_LINE:,}")
+        before = command.output.bytes
+        sent = await shell.pty.write(data, timeout=timeout)
+        await self._wait_quiet(shell, command, before, timeout)
+        if sent < len(data):
+            command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
+        return self._report(command, command.output.take())
+
+    async def interrupt(self, reason: str) -> None:
+        """Break off the running command: Ctrl+C, then signals, then the shell itself. Nothing to do when none runs."""
+        command, shell = self._command, self._shell
+        if command is None or command.status != "running" or shell is None:
+            return
+        shell.attach()
+        command.stop_reason = reason
+        await shell.pty.write(b"\x03", timeout=_GRACE_SECONDS)
+        for number in (signal.SIGINT, signal.SIGKILL):
+            if await shell.wait(lambda: command.status != "running", _GRACE_SECONDS):
+                return
+            shell.pty.signal_foreground(number)
+        if not await shell.wait(lambda: command.status != "running", _GRACE_SECONDS):
+            await shell.close()
+
+    async def close(self) -> None:
+        """Kill the shell and everything it started, at once; idempotent. A next command starts a new shell."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+            self._stopping = None
+        if self._shell is not None:
+            await self._shell.close()
+        if self._command is not None:
+            self._command.output.close()
+        self.cwd = ""
+
+    async def _living_shell(self) -> Shell:
+        if self._shell is not None and not self._shell.ended:
+            self._shell.attach()
+            if await self._shell.lives():
+                return self._shell
+        await self.close()
+        launch = self._sandbox.launch(bash.ARGV, workspace=self._workspace)
+        shell = self._shell = Shell(Pty(launch), on_change=self._update)
+        shell.attach()
+        try:
+            await shell.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._update()
+        return shell
+
+    def _update(self) -> None:
+        """Take over what the shell has said: where it is, and whether the command is done."""
+        command, shell = self._command, self._shell
+        if shell is None:
+            return
+        if shell.marker is not None:
+            self.cwd = shell.marker.cwd
+        if command is None or command.status != "running":
+            return
+        if shell.ended:
+            command.exit_code = shell.pty.exit_code
+            self._settle(command, "restarted")
+        elif shell.at_prompt and command.launched and shell.marker is not None:
+            command.exit_code, command.pipe, command.ok = shell.marker.exit_code, shell.marker.pipe, shell.marker.ok
+            self._settle(command, "completed")
+        elif command.output.over_quota and self._stopping is None:
+            reason = f"it wrote more than {command.output.quota:,} bytes and was stopped"
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(reason))
+
+    async def _stop(self, reason: str) -> None:
+        await self.interrupt(reason)
+        self._stopping = None
+
+    def _settle(self, command: _Command, status: Status) -> None:
+        command.seconds = time.monotonic() - command.started
+        command.output.close()
+        command.status = status
+        notes = [command.note] if command.note else []
+        if command.stop_reason:
+            command.status = "stopped"
+            command.ok = False
+            notes.append(command.stop_reason)
+        if status == "restarted":
+            notes.append("the shell itself ended; the next command gets a new one, without its variables and directory")
+        command.note = "; ".join(notes)
+
+    def _report(self, command: _Command, output: str, *, late: str = "") -> Report:
+        log_error = command.output.log_error
+        notes = [command.note, f"no log of the whole output: {log_error}" if log_error else "", late]
+        ended = command.status != "running"
+        return Report(
+            number=command.number,
+            command=command.text,
+            status=command.status,
+            exit_code=command.exit_code,
+            ok=command.ok,
+            output=output,
+            pipe=command.pipe,
+            cwd=self.cwd,
+            seconds=command.seconds if ended else time.monotonic() - command.started,
+            note="; ".join(note for note in notes if note),
+        )
+
+    @staticmethod
+    async def _wait_quiet(shell: Shell, command: _Command, before: int, seconds: float) -> None:
+        """Until the command ended, or wrote something after `before` bytes and then nothing for a moment."""
+        deadline = time.monotonic() + seconds
+        if not await shell.wait(partial(_moved, command, before), seconds):
+            return
+        while command.status == "running" and time.monotonic() < deadline:
+            seen = command.output.bytes
+            if not await shell.wait(partial(_moved, command, seen), _QUIET_SECONDS):
+                return
+
+
+async def _parse(shell: Shell, text: str) -> str | None:
+    """Hand a command over; why it cannot be run as it stands, or None. The shell may die of it, too."""
+    for index, piece in enumerate(bash.pieces(text)):
+        if not shell.ended:
+            await shell.ask(partial(bash.remember, piece=piece, first=index == 0))
+    said = "" if shell.ended else await shell.ask(bash.check)
+    return bash.unfinished(said)
+
+
+def _moved(command: _Command, since: int) -> bool:
+    """Whether the command ended, or wrote more than `since` bytes."""
+    return command.status != "running" or command.output.bytes > since
+
+
+def _late_note(late: str) -> str:
+    return f"background jobs wrote since the last command:\n{late.strip()}" if late.strip() else ""

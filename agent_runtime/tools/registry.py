@@ -1,0 +1,222 @@
+"""Which tools control code may call: their declarations for the model and the checker, and how a call is made."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from agent_runtime.errors import SettingsError, ToolError
+from agent_runtime.interpreter.plain import NotPlainError, plain
+from agent_runtime.tools.protocol import Plain, ToolResult
+
+if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
+    from pydantic import BaseModel
+
+_ARGUMENT_CHARS = 80
+_PRELUDE = "from typing import Any, Literal, TypedDict"
+
+
+class Family(Protocol):
+    """Tools that share state: every public method named in `value_types` is a tool.
+
+    Attributes:
+        value_types: tool name → what a call evaluates to in control code, as the stub writes it.
+        labels: tool name → a few words for people watching, a format string over the arguments.
+        stub_types: declarations that those types need, e.g. a `TypedDict`.
+    """
+
+    value_types: ClassVar[dict[str, str]]
+    labels: ClassVar[dict[str, str]]
+    stub_types: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One callable that control code may use.
+
+    Attributes:
+        name: how control code calls it.
+        func: sync or async; returns a `ToolResult`, or plain data, which is then also the text.
+        value_type: what a call evaluates to, as the stub writes it.
+        label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
+    """
+
+    name: str
+    func: Callable[..., Any]
+    value_type: str
+    label: str = ""
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters, annotations resolved to types."""
+        return inspect.signature(self.func, eval_str=True)
+
+    @cached_property
+    def stub(self) -> str:
+        """The declaration: signature and the docstring's first paragraph."""
+        head = f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
+        told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
+        body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
+        return f"{head}\n{body}"
+
+    @cached_property
+    def _model(self) -> type[BaseModel]:
+        from pydantic import ConfigDict, create_model  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        fields: dict[str, Any] = {
+            p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+            for p in self.signature.parameters.values()
+            if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+        }
+        config = ConfigDict(extra="allow", arbitrary_types_allowed=False)
+        return create_model(f"{self.name}_arguments", __config__=config, **fields)
+
+    def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
+        """Name every argument.
+
+        Raises:
+            ToolError: too many, missing or unknown arguments.
+        """
+        try:
+            return dict(self.signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise ToolError(f"{self.name}: {error}", kind="TypeError") from error
+
+    def described(self, args: dict[str, Plain]) -> str:
+        """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
+        short = {name: " ".join(str(value).split())[:_ARGUMENT_CHARS] for name, value in args.items()}
+        if self.label:
+            return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short)
+        return f"{self.name}({', '.join(short.values())})"
+
+    async def call(self, args: dict[str, Plain]) -> ToolResult:
+        """Check the arguments' types and run the tool.
+
+        Raises:
+            ToolError: a wrong argument, or the tool's own refusal.
+        """
+        from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        try:
+            checked = self._model(**args)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
+        answer = self.func(**{name: getattr(checked, name) for name in args})
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return answer if isinstance(answer, ToolResult) else self._result(answer)
+
+    def _result(self, answer: object) -> ToolResult:
+        """A custom tool may return bare data; anything else would not survive the way to the control block."""
+        try:
+            value = plain(answer, f"what {self.name} returned")
+        except NotPlainError as error:
+            raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
+        if value is None:
+            text = f"[{self.name}] done"
+        elif isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, ensure_ascii=False, indent=2)
+        return ToolResult(value=value, text=text)
+
+
+class Registry:
+    """The tools of one runtime, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Tool] = {}
+        self._types: list[str] = []
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names."""
+        return tuple(self._tools)
+
+    def add_family(self, family: Family, *, only: Iterable[str] | None = None) -> None:
+        """Register a family's tools, all or `only` those named."""
+        chosen = list(family.value_types if only is None else only)
+        for name in chosen:
+            self._add(Tool(name, getattr(family, name), family.value_types[name], family.labels.get(name, "")))
+        if family.stub_types and family.stub_types not in self._types:
+            self._types.append(family.stub_types.strip())
+
+    def register(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
+        """Add one callable; its signature and docstring become the declaration that the model reads.
+
+        Raises:
+            SettingsError: the name is taken (and `replace` is not set), or cannot be a function's name.
+        """
+        self._add(Tool(name, func, _value_type(func)), replace=replace)
+
+    def _add(self, tool: Tool, *, replace: bool = False) -> None:
+        name = tool.name
+        if not name.isidentifier():
+            raise SettingsError(f"tool {name!r}: a tool's name must be a Python identifier")
+        if name in self._tools and not replace:
+            raise SettingsError(f"tool {name!r} is registered already; pass replace=True to put yours in its place")
+        self._tools[name] = tool
+
+    def remove(self, name: str) -> None:
+        """Take one tool away; unknown names are fine."""
+        self._tools.pop(name, None)
+
+    def tool(self, name: str) -> Tool:
+        """Look one up.
+
+        Raises:
+            ToolError: there is no such tool.
+        """
+        try:
+            return self._tools[name]
+        except KeyError:
+            raise ToolError(f"there is no tool {name!r}; there are: {', '.join(self._tools)}") from None
+
+    @property
+    def declarations(self) -> str:
+        """What the model is told: types and signatures with one paragraph each."""
+        return "\n".join([*self._types, *(tool.stub for tool in self._tools.values())])
+
+    @property
+    def stubs(self) -> str:
+        """The same for the type checker."""
+        return f"{_PRELUDE}\n{self.declarations}"
+
+
+def _parameters(func: Callable[..., Any]) -> str:
+    """The parameter list as the stub writes it; annotations are kept as their author wrote them."""
+    written: list[str] = []
+    star = False
+    for parameter in inspect.signature(func).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            written.append("*")
+        star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
+        written.append(_parameter(parameter))
+    return ", ".join(written)
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return str(parameter)
+    prefix = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return f"{prefix}: {written}{default}"
+
+
+def _value_type(func: Callable[..., Any]) -> str:
+    """The value type of a custom tool: what its author annotated, `object` where the checker could not know it."""
+    annotation = inspect.signature(func).return_annotation
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
+    return written if written.partition("[")[0] in known else "Any"

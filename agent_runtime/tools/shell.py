@@ -1,0 +1,213 @@
+"""The tools that run commands in live terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from agent_runtime.errors import ToolError
+from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.terminal import Report, Terminal
+from agent_runtime.tools.protocol import Plain, ToolResult
+
+MAIN = "main"
+MAX_TERMINALS = 16
+MAX_SECONDS = 3600.0
+DEFAULT_SECONDS = 60.0
+"""How long `execute` waits. Most test runs and builds end within a minute, and each look at one that goes on costs a
+model request; a command that hangs costs no more than this minute."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
+_LABEL_CHARACTERS = 60
+
+
+class ShellTools:
+    """`execute` and its companions on one workspace. The terminal `main` is always there; it starts when first used."""
+
+    value_types: ClassVar[dict[str, str]] = {
+        "execute": "CommandResult",
+        "read_output": "CommandResult",
+        "send_input": "CommandResult",
+        "terminate_terminal": "str",
+    }
+    labels: ClassVar[dict[str, str]] = {
+        "execute": "Running `{command}`",
+        "read_output": "Reading the output of {session_id}",
+        "send_input": "Typing into {session_id}",
+        "terminate_terminal": "Closing {session_id}",
+    }
+    stub_types: ClassVar[str] = (
+        "class CommandResult(TypedDict):\n    status: str\n    exit_code: int | None\n    output: str\n    cwd: str\n"
+    )
+
+    def __init__(self, sandbox: Sandbox, workspace: Path, logs: Path | None = None) -> None:
+        """Run commands in `workspace`, inside `sandbox`; outputs too long to show whole go to files in `logs`."""
+        self._sandbox = sandbox
+        self._workspace = workspace
+        self._spool = Spool(logs) if logs is not None else None
+        self._terminals: dict[str, Terminal] = {MAIN: self._terminal(MAIN)}
+
+    async def execute(
+        self,
+        session_id: str,
+        command: str,
+        timeout: float = DEFAULT_SECONDS,  # noqa: ASYNC109 - the model says how long
+        new_terminal: bool = False,  # noqa: FBT001, FBT002 - the seed's documented signature
+        check: bool = False,  # noqa: FBT001, FBT002 - the same
+    ) -> ToolResult:
+        """Run a bash command in a terminal that lives on ("main" is always there; new_terminal=True makes one).
+        After timeout seconds it goes on as status "running". check=True raises unless every pipe stage succeeds.
+
+        Raises:
+            ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
+        """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
+        _check_seconds(timeout)
+        if "\0" in command:
+            raise ToolError("execute: command holds a NUL character; bash cannot take one", kind="ValueError")
+        terminal = await self._make(session_id) if new_terminal else self._find(session_id)
+        if terminal.running is not None:
+            raise ToolError(
+                f"{session_id!r} is busy with `{_short(terminal.running)}`. Use read_output or send_input, "
+                'e.g. send_input(session_id, "\\x03") to interrupt it, or another terminal (new_terminal=True).'
+            )
+        report = await terminal.run(command, timeout=timeout)
+        text = _text(session_id, report)
+        if check and not report.ok:
+            kind = "TimeoutError" if report.status == "running" else "RuntimeError"
+            raise ToolError(text, kind=kind, value=_failure(report))  # type: ignore[arg-type] # mypy widens the two literals to str
+        return ToolResult(value=_value(report), text=text)
+
+    async def read_output(self, session_id: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
+        """Wait up to timeout seconds for the command to end; gives new output, or all of it once it was shown.
+
+        Raises:
+            ToolError: a wrong argument, or nothing was run there yet.
+        """
+        _check_seconds(timeout)
+        report = await self._find(session_id).read(timeout=timeout)
+        if report is None:
+            raise ToolError(f"read_output: no command was run in {session_id!r} yet; use execute")
+        return ToolResult(value=_value(report), text=_text(session_id, report))
+
+    async def send_input(self, session_id: str, text: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
+        r"""Type text to the running command ("yes\n", "\x03" Ctrl+C, "\x04" Ctrl+D); gives the output that follows.
+
+        Raises:
+            ToolError: a wrong argument, or no command runs there.
+        """
+        _check_seconds(timeout)
+        terminal = self._find(session_id)
+        if terminal.running is None:
+            raise ToolError(f"send_input: no command is running in {session_id!r}; to run one use execute")
+        try:
+            report = await terminal.send(text, timeout=timeout)
+        except ValueError as error:
+            raise ToolError(f"send_input: {error}", kind="ValueError") from error
+        return ToolResult(value=_value(report), text=_text(session_id, report))
+
+    async def terminate_terminal(self, session_id: str) -> ToolResult:
+        """Kill a terminal and everything it started.
+
+        Raises:
+            ToolError: there is no such terminal.
+        """
+        await self._find(session_id).close()
+        if session_id == MAIN:
+            self._terminals[MAIN] = self._terminal(MAIN)
+        else:
+            del self._terminals[session_id]
+        again = "; it starts anew with the next command" if session_id == MAIN else ""
+        text = f"[terminal:{session_id}] terminated{again}"
+        return ToolResult(value=text, text=text)
+
+    async def interrupt(self, reason: str = "interrupted") -> None:
+        """Break off whatever runs, in all terminals; their shells live on where they can."""
+        await asyncio.gather(*(terminal.interrupt(reason) for terminal in self._terminals.values()))
+
+    async def close(self) -> None:
+        """Kill all terminals and everything they started; idempotent."""
+        await asyncio.gather(*(terminal.close() for terminal in self._terminals.values()))
+
+    @property
+    def status(self) -> str:
+        """One line per living terminal for the status message; empty when none was used."""
+        return "\n".join(
+            f"{name}: {'running `' + _short(t.running) + '`' if t.running is not None else 'idle'}, cwd {t.cwd}"
+            for name, t in self._terminals.items()
+            if t.pid is not None
+        )
+
+    def _terminal(self, name: str) -> Terminal:
+        return Terminal(name, sandbox=self._sandbox, workspace=self._workspace, spool=self._spool)
+
+    def _find(self, session_id: str) -> Terminal:
+        terminal = self._terminals.get(session_id)
+        if terminal is None:
+            raise ToolError(
+                f"there is no terminal {session_id!r}; there are: {', '.join(self._terminals)}. "
+                "execute(..., new_terminal=True) makes one.",
+                kind="ValueError",
+            )
+        return terminal
+
+    async def _make(self, session_id: str) -> Terminal:
+        """A fresh terminal of that name; an idle one of the same name gives way."""
+        old = self._terminals.get(session_id)
+        if old is not None:
+            if old.running is None:
+                await old.close()
+                self._terminals[session_id] = self._terminal(session_id)
+            return self._terminals[session_id]
+        if _NAME.fullmatch(session_id) is None:
+            raise ToolError(
+                f"session_id {session_id!r}: use up to 32 letters, digits, `_`, `.` and `-`", kind="ValueError"
+            )
+        if len(self._terminals) >= MAX_TERMINALS:
+            raise ToolError(f"{MAX_TERMINALS} terminals are open; close one with terminate_terminal first")
+        self._terminals[session_id] = self._terminal(session_id)
+        return self._terminals[session_id]
+
+
+def _check_seconds(timeout: float) -> None:
+    if not 0 <= timeout <= MAX_SECONDS:
+        raise ToolError(f"timeout {timeout}: use 0 to {MAX_SECONDS:.0f} seconds", kind="ValueError")
+
+
+def _value(report: Report) -> dict[str, Plain]:
+    return {
+        "status": report.status,
+        "exit_code": report.exit_code,
+        "output": report.output,
+        "cwd": report.cwd,
+    }
+
+
+def _failure(report: Report) -> Plain:
+    """What is known of a failed check; its exit code is that of the stage that failed, not of the pipe's last one."""
+    value = _value(report)
+    failed = next((code for code in report.pipe if code), report.exit_code)
+    return value | {"exit_code": failed}
+
+
+def _text(session_id: str, report: Report) -> str:
+    """The result as the model reads it; the end of the output stands right above the status line."""
+    output = report.output if not report.output or report.output.endswith("\n") else report.output + "\n"
+    facts = [f"status: {report.status}"]
+    if report.exit_code is not None:
+        facts.append(f"exit_code: {report.exit_code}")
+        if len(report.pipe) > 1:
+            facts.append(f"pipe: {' '.join(map(str, report.pipe))}")
+    facts.append(f"{report.seconds:.1f} s")
+    if report.cwd:
+        facts.append(f"cwd: {report.cwd}")
+    if report.note:
+        facts.append(report.note)
+    return f"[terminal:{session_id}:cmd{report.number}] $ {report.command}\n{output}[{' | '.join(facts)}]"
+
+
+def _short(command: str) -> str:
+    line = " ".join(command.split())
+    return line if len(line) <= _LABEL_CHARACTERS else f"{line[: _LABEL_CHARACTERS - 1]}…"

@@ -1,0 +1,188 @@
+"""What a call of `write_file` makes of a file's text: arguments, known version and contents in, new text out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import edits as engine
+from agent_runtime.workspace.edits import LineEdit
+from agent_runtime.workspace.matching import find_block
+from agent_runtime.workspace.placeholders import placeholder_in
+from agent_runtime.workspace.seen import Lines, rebased
+from agent_runtime.workspace.text import Text
+from agent_runtime.workspace.views import listed
+
+LINE_MODES = frozenset({"edit", "insert", "multi_edit"})
+WHOLE_MODES = frozenset({"w", "a"})
+
+_NEEDED: dict[str, frozenset[str]] = {
+    "w": frozenset(),
+    "a": frozenset(),
+    "edit": frozenset({"start_line", "end_line"}),
+    "insert": frozenset({"after_line"}),
+    "multi_edit": frozenset({"edits"}),
+    "replace": frozenset(),
+}
+"""Each mode, and the line arguments that it takes and needs."""
+_AROUND = 3
+_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One call of `write_file`.
+
+    Attributes:
+        path: as the call names it.
+        mode: how the contents are to be used.
+        lines: the arguments of that name which are not None: `start_line`, `end_line`, `after_line`, `edits`.
+        contents: the payloads, as many as the mode takes.
+    """
+
+    path: str
+    mode: str
+    lines: dict[str, object]
+    contents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """What comes of it.
+
+    Attributes:
+        raw: the file's new text.
+        notes: what the model should know about how it came to be.
+    """
+
+    raw: str
+    notes: list[str] = field(default_factory=list)
+
+
+class StaleError(ToolError):
+    """Line numbers refer to lines that are no longer as they were seen; the text shows how they are now."""
+
+
+def check_mode(mode: str) -> None:
+    """Refuse a mode that does not exist.
+
+    Raises:
+        ToolError: there is no such mode.
+    """
+    if mode not in _NEEDED:
+        raise ToolError(f"mode={mode!r}: must be one of {', '.join(map(repr, _NEEDED))}", kind="ValueError")
+
+
+def check_arguments(mode: str, given: frozenset[str]) -> None:
+    """Hold a call's line arguments against its mode.
+
+    Raises:
+        ToolError: one is missing, or one has no meaning in this mode.
+    """
+    if missing := _NEEDED[mode] - given:
+        raise ToolError(f"mode={mode!r} needs {' and '.join(sorted(missing, reverse=True))}", kind="ValueError")
+    if extra := given - _NEEDED[mode]:
+        name = min(extra)
+        fitting = next(each for each, needed in _NEEDED.items() if name in needed)
+        raise ToolError(f"mode={mode!r} takes no {name}; for that use mode={fitting!r}", kind="ValueError")
+
+
+def check_placeholders(change: Change, text: Text | None) -> None:
+    """Keep comments that stand for left-out code out of the file.
+
+    Raises:
+        ToolError: a content has one that the file did not have before.
+    """
+    known = text.lines if text else ()
+    for number, content in enumerate(change.contents, 1):
+        found = placeholder_in(engine.lines_of(content), known)
+        if found and not (change.mode == "replace" and number == 1):
+            raise ToolError(
+                f"{change.path!r} not written: line {found[0]} of the content, {found[1]!r}, stands for code that was "
+                "left out, and the file would lose that code. Write it out, or change only some lines "
+                "(mode='edit' or 'replace'). If the comment is meant, repeat with force=True",
+                kind="ValueError",
+            )
+
+
+def make(change: Change, text: Text, base: Lines | None) -> Changed:
+    """Apply a change of any mode but `w` to a text.
+
+    Args:
+        change: the call.
+        text: the file as it is.
+        base: the lines that the call's line numbers refer to, or None when the agent never saw the file: they are then
+            taken for the file as it is.
+
+    Raises:
+        StaleError: the addressed lines have changed since.
+        ToolError: a range is not within the file, edits overlap, or old text is not found.
+    """
+    if change.mode == "a":
+        return Changed(raw=engine.append(text, change.contents[0]))
+    if change.mode == "replace":
+        old, new = (engine.lines_of(content) for content in change.contents)
+        match = find_block(text.lines, old, new)
+        edit = LineEdit(start=match.start, end=match.end, text="".join(f"{line}\n" for line in match.lines))
+        notes = [] if match.rung == "exact" else [f"Not an exact match: {match.rung} differed."]
+        return Changed(raw=engine.apply(text, [edit]), notes=notes)
+    edits = _line_edits(change, len(text.lines if base is None else base))
+    placed = edits if base is None else rebased(edits, base, text.lines)
+    if placed is None:
+        raise StaleError(_stale(change.path, edits, text.lines), kind="ValueError")
+    notes = [f"The file changed since you read it: {_moves(edits, placed)}."] if placed != edits else []
+    return Changed(raw=engine.apply(text, placed), notes=notes)
+
+
+def _line_edits(change: Change, count: int) -> list[LineEdit]:
+    lines, contents = change.lines, change.contents
+    if change.mode == "insert":
+        return [engine.insertion(lines["after_line"], contents[0], count)]
+    if change.mode == "edit":
+        start, end = lines["start_line"], lines["end_line"]
+        return [engine.replacement(f"start_line={start}, end_line={end}", start, end, contents[0], count)]
+    return [
+        engine.replacement(f"edits[{i}]=({start}, {end})", start, end, content, count)
+        for i, ((start, end), content) in enumerate(zip(pairs(lines["edits"]), contents, strict=True))
+    ]
+
+
+def pairs(edits: object) -> list[tuple[object, object]]:
+    """The ranges of a `multi_edit`, as pairs.
+
+    Raises:
+        ToolError: it is no list of pairs, or an empty one.
+    """
+    if not isinstance(edits, list | tuple) or not edits:
+        raise ToolError("edits must be a list of (start_line, end_line) pairs, at least one", kind="ValueError")
+    found: list[tuple[object, object]] = []
+    for i, pair in enumerate(edits):
+        match pair:
+            case (start, end):
+                found.append((start, end))
+            case _:
+                raise ToolError(f"edits[{i}]={pair!r}: must be a pair (start_line, end_line)", kind="ValueError")
+    return found
+
+
+def _stale(path: str, edits: Sequence[LineEdit], now: Lines) -> str:
+    first = max(1, min(edit.start for edit in edits) - _AROUND)
+    last = min(len(now), max(edit.end for edit in edits) + _AROUND, first + _SHOWN - 1)
+    shown, _ = listed(now, first, last) if first <= last else ([], 0)
+    head = f"{path!r} changed since you read it, and so did lines you address; nothing was written. It has {len(now)} "
+    return "\n".join([head + ("lines; now:" if shown else "lines."), *shown])
+
+
+def _moves(edits: Sequence[LineEdit], placed: Sequence[LineEdit]) -> str:
+    return ", ".join(
+        f"your {_name(edit)} now {'is' if new.end <= new.start else 'are'} {_name(new)}"
+        for edit, new in zip(edits, placed, strict=True)
+        if edit != new
+    )
+
+
+def _name(edit: LineEdit) -> str:
+    if edit.end < edit.start:
+        return f"place after line {edit.end}"
+    return f"line {edit.start}" if edit.end == edit.start else f"lines {edit.start}-{edit.end}"

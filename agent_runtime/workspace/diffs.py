@@ -1,0 +1,92 @@
+"""What changed between two versions of a text, short enough to read at every edit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+_CONTEXT = 2
+_RUN = 12  # lines of one addition or removal that are shown; the model wrote the addition itself
+_LINES = 40
+_WIDTH = 200
+_COMPARED = 20_000  # lines on both sides together; beyond that a comparison takes seconds
+
+_Opcode = tuple[str, int, int, int, int]
+
+
+def numbered(number: int, line: str, width: int, mark: str = " ") -> str:
+    """One line of a listing."""
+    cut = line if len(line) <= _WIDTH else f"{line[:_WIDTH]}… [+{len(line) - _WIDTH} characters]"
+    return f"{number:>{width}} {mark} {cut}" if line else f"{number:>{width}} {mark}".rstrip()
+
+
+def diff(before: Sequence[str], after: Sequence[str]) -> str:
+    """A short diff, empty when nothing changed.
+
+    Removed lines carry their old numbers and `-`, added and unchanged ones their new numbers, with `+` or nothing.
+    """
+    head = _same(before, after)
+    tail = _same(before[head:][::-1], after[head:][::-1])
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    if not old and not new:
+        return ""
+    if len(old) + len(new) > _COMPARED:
+        return f"(lines {head + 1}-{head + len(old)} replaced by {len(new)} lines; too much to compare)"
+    groups = _groups([("equal", 0, head, 0, head), *_changes(old, new, head), _tail(before, after, tail)])
+    width = len(str(max(len(before), len(after))))
+    shown: list[str] = []
+    for group in groups:
+        shown += ["…"] if shown else []
+        shown += [line for opcode in group for line in _lines(opcode, before, after, width)]
+    rest = len(shown) - _LINES
+    return "\n".join(shown if rest <= 1 else [*shown[:_LINES], f"… {rest} more lines of diff"])
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> int:
+    size = min(len(one), len(other))
+    return next((i for i in range(size) if one[i] != other[i]), size)
+
+
+def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[_Opcode]:
+    opcodes = SequenceMatcher(None, old, new).get_opcodes()
+    return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes]
+
+
+def _tail(before: Sequence[str], after: Sequence[str], tail: int) -> _Opcode:
+    return ("equal", len(before) - tail, len(before), len(after) - tail, len(after))
+
+
+def _groups(opcodes: Sequence[_Opcode]) -> Iterator[list[_Opcode]]:
+    """Changes with their context; a gap of unchanged lines longer than two contexts parts two groups."""
+    group: list[_Opcode] = []
+    for index, (tag, a, b, c, d) in enumerate(opcodes):
+        if tag != "equal":
+            group.append((tag, a, b, c, d))
+            continue
+        first, last = index == 0, index == len(opcodes) - 1
+        if not first and not last and b - a <= 2 * _CONTEXT:
+            group.append((tag, a, b, c, d))
+            continue
+        if not first:
+            group.append((tag, a, min(b, a + _CONTEXT), c, min(d, c + _CONTEXT)))
+            yield group
+        group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
+
+
+def _lines(opcode: _Opcode, before: Sequence[str], after: Sequence[str], width: int) -> Iterator[str]:
+    tag, a, b, c, d = opcode
+    if tag == "equal":
+        yield from (numbered(i + 1, after[i], width) for i in range(c, d))
+        return
+    yield from _run(before, a, b, width, "-")
+    yield from _run(after, c, d, width, "+")
+
+
+def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str) -> Iterator[str]:
+    if stop - start <= _RUN + 1:
+        yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, stop))
+        return
+    half = _RUN // 2
+    yield from (numbered(i + 1, lines[i], width, mark) for i in range(start, start + half))
+    yield f"{'':>{width}} {mark} … {stop - start - 2 * half} more lines"
+    yield from (numbered(i + 1, lines[i], width, mark) for i in range(stop - half, stop))

@@ -1,0 +1,178 @@
+"""Find old text in a file, and put new text in its place. Pure.
+
+Whole lines are compared, on four rungs: exactly, without trailing whitespace, without indentation, with typographic
+punctuation taken for its ASCII twin. The first rung on which the text is found decides, and it must be found once
+there. Nothing is ever found by likeness.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.views import listed
+
+Rung = Literal["exact", "trailing whitespace", "indentation", "Unicode punctuation"]
+
+_TWINS = str.maketrans(
+    {
+        "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'", "\u2032": "'",
+        "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u201f": '"', "\u2033": '"',
+        "\u2010": "-", "\u2011": "-", "\u2012": "-", "\u2013": "-", "\u2014": "-", "\u2015": "-", "\u2212": "-",
+        "\u2026": "...", "\u00a0": " ", "\u2002": " ", "\u2003": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ",
+    }
+)  # fmt: skip
+_SHOWN = 12
+_AROUND = 2
+_LIKE = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Where old text stands, and what takes its place.
+
+    Attributes:
+        start: first line, from 1.
+        end: last line.
+        lines: the new lines, indented as the file is; lines that old and new text share are the file's own.
+        rung: how it was found.
+    """
+
+    start: int
+    end: int
+    lines: list[str]
+    rung: Rung
+
+
+def find_block(lines: Sequence[str], old: Sequence[str], new: Sequence[str]) -> Match:
+    """Find `old` in `lines`.
+
+    Raises:
+        ToolError: `old` has no text, or it stands nowhere or in several places.
+    """
+    if not any(line.strip() for line in old):
+        raise ToolError("replace: the first payload, the old text, is empty; it must hold whole lines of the file")
+    for rung, key in _RUNGS:
+        places = _places([key(line) for line in lines], [key(line) for line in old])
+        fitting = [(place, _reindented(lines[place : place + len(old)], old, new, rung)) for place in places]
+        found = [(place, fresh) for place, fresh in fitting if fresh is not None]
+        if len(found) > 1:
+            numbers = ", ".join(str(place + 1) for place, _ in found[:_SHOWN])
+            raise ToolError(
+                f"replace: the old text stands {len(found)} times (at lines {numbers}); add lines around it to both "
+                "payloads until it is unique",
+                kind="ValueError",
+            )
+        for place, fresh in found:
+            return Match(start=place + 1, end=place + len(old), lines=fresh, rung=rung)
+    raise ToolError(_not_found(lines, old, new), kind="ValueError")
+
+
+def _trailing(line: str) -> str:
+    return line.rstrip()
+
+
+def _indentation(line: str) -> str:
+    return line.strip()
+
+
+def _punctuation(line: str) -> str:
+    return line.translate(_TWINS).strip()
+
+
+_RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
+    ("exact", str),
+    ("trailing whitespace", _trailing),
+    ("indentation", _indentation),
+    ("Unicode punctuation", _punctuation),
+)
+
+
+def _places(lines: Sequence[str], block: Sequence[str]) -> list[int]:
+    size = len(block)
+    return [i for i in range(len(lines) - size + 1) if lines[i] == block[0] and lines[i : i + size] == block]
+
+
+def _reindented(there: Sequence[str], old: Sequence[str], new: Sequence[str], rung: Rung) -> list[str] | None:
+    """The new lines as the file indents them; None when its indentation does not correspond to the old text's."""
+    if rung == "exact":
+        return list(new)
+    indent = _indenter(there, old)
+    if indent is None:
+        return None
+    fresh: list[str] = []
+    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            fresh += there[a:b]
+            continue
+        for line in new[c:d]:
+            indented = indent(line)
+            if indented is None:
+                return None
+            fresh.append(indented)
+    return fresh
+
+
+def _indenter(there: Sequence[str], old: Sequence[str]) -> Callable[[str], str | None] | None:
+    """How to turn the old text's indentation into the file's: by one prefix added or removed, else line by line."""
+    pairs = [(_indent_of(mine), _indent_of(theirs)) for mine, theirs in zip(old, there, strict=True) if mine.strip()]
+    mapping: dict[str, str] = {}
+    for mine, theirs in pairs:
+        if mapping.setdefault(mine, theirs) != theirs:
+            return None
+    added = {theirs[: len(theirs) - len(mine)] if theirs.endswith(mine) else None for mine, theirs in pairs}
+    removed = {mine[: len(mine) - len(theirs)] if mine.endswith(theirs) else None for mine, theirs in pairs}
+
+    def indented(line: str) -> str | None:
+        mine = _indent_of(line)
+        if not line.strip():
+            return line.strip(" \t")
+        if mine in mapping:
+            return mapping[mine] + line[len(mine) :]
+        if len(added) == 1 and (prefix := next(iter(added))) is not None:
+            return prefix + line
+        if len(removed) == 1 and (prefix := next(iter(removed))) is not None and line.startswith(prefix):
+            return line[len(prefix) :]
+        return None
+
+    return indented
+
+
+def _indent_of(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _not_found(lines: Sequence[str], old: Sequence[str], new: Sequence[str]) -> str:
+    standing = _places(list(lines), list(new)) if any(line.strip() for line in new) else []
+    if standing:
+        first = standing[0] + 1
+        return f"replace: already applied: the new text stands at lines {first}-{first + len(new) - 1}, the old nowhere"
+    near = _nearest(lines, old)
+    if near is None:
+        return "replace: the old text is nowhere in the file, nor is any line like it; read the file again"
+    start, end = max(1, near + 1 - _AROUND), min(len(lines), near + min(len(old), _SHOWN) + _AROUND)
+    shown, _ = listed(lines, start, end)
+    return "\n".join(["replace: the old text is not in the file; the nearest lines are", *shown])
+
+
+def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:
+    """Where most lines of the old text stand in order; else a line like its longest one. For the error text only."""
+    where: dict[str, list[int]] = {}
+    for offset, line in enumerate(old):
+        if line.strip():
+            where.setdefault(line.strip(), []).append(offset)
+    votes = Counter(i - offset for i, line in enumerate(lines) for offset in where.get(line.strip(), ())[:_SHOWN])
+    if votes:
+        return max(0, votes.most_common(1)[0][0])
+    offset, longest = max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1]))
+    matcher = SequenceMatcher(b=longest, autojunk=False)
+    best, place = _LIKE, None
+    for i, line in enumerate(lines):
+        matcher.set_seq1(line.strip()[:1000])
+        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
+            best, place = ratio, max(0, i - offset)
+    return place

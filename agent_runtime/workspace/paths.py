@@ -1,0 +1,70 @@
+"""Which names may be used inside a workspace, before any file is looked at. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from agent_runtime.errors import ToolError
+
+_SHORT_GIT = re.compile(r"git~\d+\Z")
+
+
+def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
+    """Split a path that control code gave into its components, `.` and empty ones left out.
+
+    Args:
+        path: relative to the workspace, or absolute beneath one of `roots`.
+        roots: the absolute spellings of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
+    """
+    if not path:
+        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
+    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
+        raise ToolError(
+            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
+            kind="ValueError",
+        )
+    parts = tuple(part for part in _relative(path, roots).split("/") if part not in {"", "."})
+    refuse_git(parts, path)
+    return parts
+
+
+def refuse_git(parts: Iterable[str], path: str) -> None:
+    """Keep out of git's own files, in every spelling that some file system takes for `.git`.
+
+    Raises:
+        ToolError: a component names a git directory.
+    """
+    if any(is_git(piece) for part in parts for piece in part.split("\\")):
+        raise ToolError(
+            f"{path!r} lies in a git directory, which belongs to the host; use git commands to look at history",
+            kind="PermissionError",
+        )
+
+
+def is_git(name: str) -> bool:
+    """Whether some file system would open `.git` under this name.
+
+    NTFS drops trailing dots and spaces, has short names and streams after a colon; HFS+ ignores case and invisible
+    characters. The rules are those of git's own `core.protectNTFS` and `core.protectHFS`.
+    """
+    visible = "".join(char for char in name if unicodedata.category(char) != "Cf")
+    plain = visible.partition(":")[0].rstrip(". ").casefold()
+    return plain == ".git" or _SHORT_GIT.match(plain) is not None
+
+
+def _relative(path: str, roots: Iterable[str]) -> str:
+    if not path.startswith("/"):
+        return path
+    for root in roots:
+        prefix = root.rstrip("/")
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return path[len(prefix) + 1 :]
+    raise ToolError(
+        f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+        kind="PermissionError",
+    )

@@ -1,0 +1,41 @@
+"""Comments that stand for code which was left out: written to a file they delete that code. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_COMMENT = re.compile(
+    r"^\s*(?:#+|//+|/\*+|\*|<!--|--+|;+|%+|\{/\*|\{#|\"\"\"|'{3})\s*(?P<text>.*?)\s*(?:\*/\}?|-->|#\})?\s*$"
+)
+_DOTS = r"(?:\.{3,}|…)"
+_WHAT = (
+    r"(?:code|file|content|contents|function|functions|class|classes|method|methods|implementation|body|logic|"
+    r"imports|tests|lines|module|script|document|section|config|configuration)"
+)
+_WHICH = r"(?:the\s+|all\s+|your\s+)*(?:rest|remainder|remaining|existing|previous|other|original)"
+_STAYS = (
+    r"(?:unchanged|unmodified|(?:stays?|remains?|is|are)?\s*the\s+same|as\s+(?:before|is)|goes\s+here|omitted|here)"
+)
+_LEFT_OUT = re.compile(
+    rf"^{_DOTS}\s*\(?{_WHICH}\b.*$"
+    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*\b{_STAYS}\)?\s*{_DOTS}?\.?$"
+    rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*{_DOTS}$"
+    rf"|^{_DOTS}\s*\(?(?:{_WHAT}\s+)?(?:unchanged|same\s+as\s+(?:before|above))\)?\s*{_DOTS}?$",
+    re.IGNORECASE,
+)
+
+
+def placeholder_in(lines: Iterable[str], known: Iterable[str]) -> tuple[int, str] | None:
+    """The first comment line that stands for left-out code, with its number from 1; None when there is none.
+
+    Args:
+        lines: what is to be written.
+        known: lines of the file as it is: a comment that stood there already is no placeholder of this edit.
+    """
+    stood = {line.strip() for line in known}
+    for number, line in enumerate(lines, 1):
+        comment = _COMMENT.match(line)
+        if comment and _LEFT_OUT.match(comment["text"]) and line.strip() not in stood:
+            return number, line.strip()
+    return None

@@ -1,0 +1,1 @@
+"""Every speed claim of the project, measured; `make bench` runs them all."""

@@ -1,0 +1,70 @@
+"""How long a job waits for its files when the mirror is warm, beside copying the same tree."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from bench.measure import Figure
+from bot.workspace import Source, Workspaces
+
+FILES = 4_000
+FILE_BYTES = 28_000
+
+
+def measure() -> list[Figure]:
+    """A repository of 4,000 files and about 110 MB; the median of five."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        source = root / "source"
+        sha = _repository(source)
+        ours = asyncio.run(_set_up(root / "bot", source, sha))
+        copies = []
+        for number in range(5):
+            begun = time.perf_counter()
+            subprocess.run(["cp", "-r", str(source / "tree"), str(root / f"copy{number}")], check=True)
+            copies.append(time.perf_counter() - begun)
+            shutil.rmtree(root / f"copy{number}")
+    bound = 1.5 * median(copies)
+    return [
+        Figure(
+            what=f"job set-up, warm mirror, {FILES:,} files",
+            value=median(ours),
+            unit="s",
+            bound=bound,
+            beside=f"`cp -r` of the same tree: {median(copies):.2f} s",
+        )
+    ]
+
+
+def _repository(path: Path) -> str:
+    tree = path / "tree"
+    for number in range(FILES):
+        folder = tree / f"d{number % 80}"
+        folder.mkdir(parents=True, exist_ok=True)
+        block = "".join(f"{hashlib.sha256(f'{number} {i}'.encode()).hexdigest()}\n" for i in range(FILE_BYTES // 65))
+        (folder / f"f{number}.txt").write_text(block)
+    git = ["git", "-C", str(path), "-c", "user.name=bench", "-c", "user.email=bench@example.com"]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "tree"], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+async def _set_up(root: Path, source: Path, sha: str) -> list[float]:
+    workspaces = Workspaces(root)
+    wanted = Source(url=str(source), token="", ref="refs/heads/main", sha=sha)
+    async with workspaces.open("warm", 1, wanted):
+        pass
+    times = []
+    for number in range(5):
+        begun = time.perf_counter()
+        async with workspaces.open(f"job{number}", 1, wanted):
+            times.append(time.perf_counter() - begun)
+    return times

@@ -1,0 +1,20 @@
+"""Measure every speed claim and print the table; exits with 1 when a bound does not hold. Usage: make bench."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench import bench_delivery, bench_import, bench_job_setup, bench_loop
+from bench.measure import table
+
+if __name__ == "__main__":
+    figures = [
+        figure for part in (bench_import, bench_loop, bench_delivery, bench_job_setup) for figure in part.measure()
+    ]
+    print(f"CPython {platform.python_version()} on {platform.system()} {platform.machine()}\n")
+    print(table(figures))
+    sys.exit(0 if all(figure.holds for figure in figures) else 1)

@@ -1,0 +1,244 @@
+"""Operator settings: the only reader of the environment. `config_table.py` says what each is."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from agent_runtime import RunLimits
+from bot.config_table import AGENT, MODELS, PROVIDER_KEYS, RUNNER, SERVICE, SETTINGS, Provider, SandboxChoice, Setting
+from bot.errors import ConfigError
+
+_PREFIX = "CODEPILOT_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """How the agent works, the same for both doors.
+
+    Attributes:
+        provider: which model service.
+        model: which of its models; for `scripted` the path of the script.
+        api_key: the service's key; None for `scripted`.
+        base_url: the service's address, or None for its own.
+        sandbox: where commands run; `auto` takes the first that works.
+        toolchains: directories that the sandbox shows read-only, their `bin` on the `PATH`.
+        trigger: the word that starts a command.
+        limits: bounds of one run.
+        trusted_bot_ids: numeric user ids of bots that may command.
+        data_dir: where the queue, the mirrors and the workspaces live.
+    """
+
+    provider: Provider
+    model: str
+    api_key: SecretStr | None
+    base_url: str | None
+    sandbox: SandboxChoice
+    toolchains: tuple[Path, ...]
+    trigger: str
+    limits: RunLimits
+    trusted_bot_ids: frozenset[int]
+    data_dir: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything `codepilot serve` and `codepilot work` need.
+
+    Attributes:
+        agent: how the agent works.
+        webhook_secret: proves deliveries.
+        app_id: the GitHub App's id.
+        private_key: the GitHub App's private key, in PEM.
+        api_url: GitHub's REST address.
+        server_url: GitHub's address for people and git.
+        host: address to listen on.
+        port: port to listen on.
+    """
+
+    agent: AgentSettings
+    webhook_secret: SecretStr
+    app_id: int
+    private_key: SecretStr
+    api_url: str
+    server_url: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSettings:
+    """Everything `codepilot act` needs; GitHub's runner sets most of it.
+
+    Attributes:
+        agent: how the agent works.
+        token: the workflow's token.
+        event_path: the file with the event's payload.
+        event_name: the event's name.
+        repository: `owner/name`.
+        run_id: the workflow run.
+        run_attempt: which attempt of that run, from 1.
+        api_url: GitHub's REST address.
+        server_url: GitHub's address for people and git.
+        output_path: the file that takes the step's outputs, or None.
+        summary_path: the file that takes the step's summary, or None.
+    """
+
+    agent: AgentSettings
+    token: SecretStr
+    event_path: Path
+    event_name: str
+    repository: str
+    run_id: int
+    run_attempt: int
+    api_url: str
+    server_url: str
+    output_path: Path | None
+    summary_path: Path | None
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read what `codepilot serve` and `codepilot work` need; a variable that is empty counts as not set.
+
+    Args:
+        environ: the variables, by default the process's own.
+
+    Raises:
+        ConfigError: with every missing, wrong and unknown setting at once.
+    """
+    reader = _Reader(os.environ if environ is None else environ)
+    service = reader.read(SERVICE)
+    agent = reader.agent()
+    reader.check()
+    return Settings(agent=agent, **service)
+
+
+def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
+    """Read what `codepilot act` needs; each `CODEPILOT_X_Y` may also come as the action's input `x-y`.
+
+    Args:
+        environ: the variables, by default the process's own.
+
+    Raises:
+        ConfigError: with every missing, wrong and unknown setting at once.
+    """
+    given = dict(os.environ if environ is None else environ)
+    data_dir = AGENT["data_dir"].name
+    if (temporary := given.get("RUNNER_TEMP")) and not given.get(data_dir):
+        given[data_dir] = f"{temporary}/codepilot"
+    reader = _Reader(given, inputs=True)
+    runner = reader.read(RUNNER)
+    agent = reader.agent()
+    reader.check()
+    return ActionSettings(agent=agent, **runner)
+
+
+def load_demo(
+    script: Path | None, *, data_dir: Path, toolchains: tuple[Path, ...], environ: Mapping[str, str] | None = None
+) -> AgentSettings:
+    """Read what `codepilot demo` needs: the model whose key is there, else the script.
+
+    Args:
+        script: what the scripted model replays; None when there is nothing to replay.
+        data_dir: where everything is kept.
+        toolchains: directories that the sandbox shows.
+        environ: the variables, by default the process's own.
+
+    Raises:
+        ConfigError: no model can be used, or a setting is wrong.
+    """
+    given = dict(os.environ if environ is None else environ)
+    provider = AGENT["provider"].name
+    with_key = [name for name, setting in PROVIDER_KEYS.items() if given.get(setting.name, "").strip()]
+    if not given.get(provider):
+        given[provider] = with_key[0] if with_key else "scripted"
+    if given[provider] == "scripted" and script is not None:
+        given[AGENT["model"].name] = str(script)
+    if given[provider] == "scripted" and not given.get(AGENT["model"].name):
+        keys = " or ".join(setting.name for setting in PROVIDER_KEYS.values())
+        raise ConfigError((f"no model: set {keys}, or pass --script FILE with replies to replay",))
+    given |= {AGENT["data_dir"].name: str(data_dir), AGENT["toolchains"].name: ":".join(map(str, toolchains))}
+    reader = _Reader(given)
+    agent = reader.agent()
+    reader.check()
+    return agent
+
+
+class _Reader:
+    """Reads settings, and keeps what is wrong until all were read; nothing it gives may be used before `check`."""
+
+    def __init__(self, environ: Mapping[str, str], *, inputs: bool = False) -> None:
+        self._environ = environ
+        self._inputs = inputs
+        self._problems: list[str] = []
+
+    def read(self, table: Mapping[str, Setting]) -> dict[str, Any]:
+        """One value a row, by the row's key; None for a wrong one and for one that is not set."""
+        return {key: self._value(setting) for key, setting in table.items()}
+
+    def agent(self) -> AgentSettings:
+        """The part that both doors share."""
+        found = self.read(AGENT)
+        keys = self.read(PROVIDER_KEYS)
+        provider = found.pop("provider")
+        limits = RunLimits(
+            max_steps=found.pop("max_steps"),
+            max_cost_usd=found.pop("max_cost_usd"),
+            max_seconds=found.pop("max_seconds"),
+        )
+        if provider in PROVIDER_KEYS and keys[provider] is None:
+            self._missing(PROVIDER_KEYS[provider])
+        model = found.pop("model") or MODELS.get(provider, "")
+        if provider == "scripted" and not model:
+            self._missing(AGENT["model"])
+        trusted = found.pop("trusted_bot_ids") or frozenset()
+        toolchains = found.pop("toolchains") or ()
+        return AgentSettings(
+            provider=provider,
+            model=model,
+            api_key=keys.get(provider),
+            limits=limits,
+            trusted_bot_ids=trusted,
+            toolchains=toolchains,
+            **found,
+        )
+
+    def check(self) -> None:
+        """Raise ConfigError when anything was wrong, unknown variables included."""
+        known = [s.name.removeprefix(_PREFIX) for s in SETTINGS if s.name.startswith(_PREFIX)]
+        written = sorted(name.removeprefix(_PREFIX) for name in self._environ if name.startswith(_PREFIX))
+        for name in (name for name in written if name not in known):
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {_PREFIX}{near[0]}?" if near else "remove it"
+            self._problems.append(f"{_PREFIX}{name} is no setting of this version; {remedy}")
+        if self._problems:
+            raise ConfigError(tuple(self._problems))
+
+    def _value(self, setting: Setting) -> Any:  # noqa: ANN401 - each row has its own type
+        written = self._written(setting.name) or setting.default
+        if written is None:
+            return self._missing(setting)
+        if not written:
+            return None
+        try:
+            return setting.parse(written)
+        except ValueError as error:
+            self._problems.append(f"{setting.name} {error}. Example: {setting.name}={setting.example}")
+            return None
+
+    def _written(self, name: str) -> str:
+        names = [name]
+        if self._inputs and name.startswith(_PREFIX):
+            # The runner turns an input `max-steps` into INPUT_MAX-STEPS; composite actions pass theirs on by hand.
+            plain = name.removeprefix(_PREFIX)
+            names += [f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}"]
+        return next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
+
+    def _missing(self, setting: Setting) -> None:
+        self._problems.append(f"{setting.name} is not set. {setting.meaning} Example: {setting.name}={setting.example}")

@@ -1,0 +1,256 @@
+"""The table of settings: what each is called, means, looks like and becomes. Data only; `config.py` reads by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+from bot import values
+from bot.intake.commands import DEFAULT_TRIGGER
+
+Provider = Literal["anthropic", "openai", "scripted"]
+SandboxChoice = Literal["auto", "bubblewrap"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of the table of settings.
+
+    Attributes:
+        name: the environment variable.
+        meaning: one sentence.
+        example: a value that works, as it would be written.
+        parse: the written value to the value used; raises ValueError with what it must be.
+        default: the written value used when it is not set; None when it must be set, empty for nothing at all.
+    """
+
+    name: str
+    meaning: str
+    example: str
+    parse: Callable[[str], Any]
+    default: str | None = None
+
+
+MODELS: Mapping[str, str] = {"anthropic": "claude-sonnet-5-5", "openai": "gpt-6.2-sol"}
+
+AGENT: dict[str, Setting] = {
+    "provider": Setting(
+        name="CODEPILOT_PROVIDER",
+        meaning="The model service: `anthropic`, `openai` (or anything that speaks its protocol), `scripted`.",
+        example="anthropic",
+        parse=values.one_of("anthropic", "openai", "scripted"),
+        default="anthropic",
+    ),
+    "model": Setting(
+        name="CODEPILOT_MODEL",
+        meaning=f"The model; `{MODELS['anthropic']}` or `{MODELS['openai']}` when not set. "
+        "For `scripted`: the path of the script, which must be set.",
+        example=MODELS["anthropic"],
+        parse=str,
+        default="",
+    ),
+    "base_url": Setting(
+        name="CODEPILOT_BASE_URL",
+        meaning="The model service's address, when it is not the provider's own.",
+        example="https://models.example.com/v1",
+        parse=values.url,
+        default="",
+    ),
+    "sandbox": Setting(
+        name="CODEPILOT_SANDBOX",
+        meaning="Where commands run: `bubblewrap`, or `auto` for the first that works.",
+        example="bubblewrap",
+        parse=values.one_of("auto", "bubblewrap"),
+        default="auto",
+    ),
+    "toolchains": Setting(
+        name="CODEPILOT_TOOLCHAINS",
+        meaning="Directories outside the system's own that the sandbox shows read-only, with colons between; "
+        "the `bin` of each goes on the `PATH`.",
+        example="/opt/python3.13:/opt/node",
+        parse=values.directories,
+        default="",
+    ),
+    "trigger": Setting(
+        name="CODEPILOT_TRIGGER",
+        meaning="The word that starts a command.",
+        example=DEFAULT_TRIGGER,
+        parse=values.trigger,
+        default=DEFAULT_TRIGGER,
+    ),
+    "max_steps": Setting(
+        name="CODEPILOT_MAX_STEPS",
+        meaning="Steps a run may take.",
+        example="30",
+        parse=values.whole(1, 1000),
+        default="30",
+    ),
+    "max_cost_usd": Setting(
+        name="CODEPILOT_MAX_COST_USD",
+        meaning="US dollars a run may spend, or `none` for no bound.",
+        example="5",
+        parse=values.dollars,
+        default="5",
+    ),
+    "max_seconds": Setting(
+        name="CODEPILOT_MAX_SECONDS",
+        meaning="Seconds a run may take.",
+        example="1800",
+        parse=values.whole(10, 86_400),
+        default="1800",
+    ),
+    "trusted_bot_ids": Setting(
+        name="CODEPILOT_TRUSTED_BOT_IDS",
+        meaning="Numeric user ids of bots that may command, with commas between; all others are ignored.",
+        example="49699333,29139614",
+        parse=values.user_ids,
+        default="",
+    ),
+    "data_dir": Setting(
+        name="CODEPILOT_DATA_DIR",
+        meaning="Where the queue, the mirrors and the workspaces live; made when it is missing.",
+        example="/var/lib/codepilot",
+        parse=values.path,
+        default="codepilot-data",
+    ),
+}
+
+PROVIDER_KEYS: dict[str, Setting] = {
+    provider: Setting(
+        name=name,
+        meaning=f"The key of the model service; must be set for the provider `{provider}`.",
+        example=f"{prefix}…",
+        parse=SecretStr,
+        default="",
+    )
+    for provider, name, prefix in (
+        ("anthropic", "ANTHROPIC_API_KEY", "sk-ant-"),
+        ("openai", "OPENAI_API_KEY", "sk-"),
+    )
+}
+
+SERVICE: dict[str, Setting] = {
+    "webhook_secret": Setting(
+        name="CODEPILOT_WEBHOOK_SECRET",
+        meaning="The secret that is also set in the GitHub App's webhook settings; at least 16 characters.",
+        example="$(openssl rand -hex 32)",
+        parse=values.secret,
+    ),
+    "app_id": Setting(
+        name="CODEPILOT_APP_ID",
+        meaning="The GitHub App's id, from its settings page.",
+        example="123456",
+        parse=values.whole(1, 2**63 - 1),
+    ),
+    "private_key": Setting(
+        name="CODEPILOT_PRIVATE_KEY_FILE",
+        meaning="The file with the GitHub App's private key, which other users must not be able to read.",
+        example="/etc/codepilot/app.pem",
+        parse=values.private_key_in,
+    ),
+    "api_url": Setting(
+        name="CODEPILOT_API_URL",
+        meaning="GitHub's REST address.",
+        example="https://github.example.com/api/v3",
+        parse=values.url,
+        default="https://api.github.com",
+    ),
+    "server_url": Setting(
+        name="CODEPILOT_SERVER_URL",
+        meaning="GitHub's address for people and git.",
+        example="https://github.example.com",
+        parse=values.url,
+        default="https://github.com",
+    ),
+    "host": Setting(
+        name="CODEPILOT_HOST",
+        meaning="The address to listen on; put a proxy that speaks TLS before it.",
+        example="0.0.0.0",  # noqa: S104 - shown as an example; the default is loopback
+        parse=str,
+        default="127.0.0.1",
+    ),
+    "port": Setting(
+        name="CODEPILOT_PORT",
+        meaning="The port to listen on; 0 takes a free one.",
+        example="8080",
+        parse=values.whole(0, 65_535),
+        default="8080",
+    ),
+}
+
+RUNNER: dict[str, Setting] = {
+    "token": Setting(
+        name="GITHUB_TOKEN",
+        meaning="The workflow's token; the action passes it on.",
+        example="${{ github.token }}",
+        parse=SecretStr,
+    ),
+    "event_path": Setting(
+        name="GITHUB_EVENT_PATH",
+        meaning="The file with the event's payload.",
+        example="/home/runner/work/_temp/_github_workflow/event.json",
+        parse=values.path,
+    ),
+    "event_name": Setting(name="GITHUB_EVENT_NAME", meaning="The event's name.", example="issue_comment", parse=str),
+    "repository": Setting(
+        name="GITHUB_REPOSITORY", meaning="The repository.", example="octocat/hello-world", parse=values.repository
+    ),
+    "run_id": Setting(
+        name="GITHUB_RUN_ID", meaning="The workflow run.", example="1658821493", parse=values.whole(1, 2**63 - 1)
+    ),
+    "run_attempt": Setting(
+        name="GITHUB_RUN_ATTEMPT",
+        meaning="Which attempt of that run.",
+        example="1",
+        parse=values.whole(1, 1_000_000),
+        default="1",
+    ),
+    "api_url": Setting(
+        name="GITHUB_API_URL",
+        meaning="GitHub's REST address.",
+        example="https://api.github.com",
+        parse=values.url,
+        default="https://api.github.com",
+    ),
+    "server_url": Setting(
+        name="GITHUB_SERVER_URL",
+        meaning="GitHub's address for people and git.",
+        example="https://github.com",
+        parse=values.url,
+        default="https://github.com",
+    ),
+    "output_path": Setting(
+        name="GITHUB_OUTPUT",
+        meaning="The file that takes the step's outputs.",
+        example="/home/runner/work/_temp/_runner_file_commands/set_output",
+        parse=values.path,
+        default="",
+    ),
+    "summary_path": Setting(
+        name="GITHUB_STEP_SUMMARY",
+        meaning="The file that takes the step's summary.",
+        example="/home/runner/work/_temp/_runner_file_commands/step_summary",
+        parse=values.path,
+        default="",
+    ),
+}
+"""What GitHub's runner sets for every step:
+https://docs.github.com/en/actions/reference/workflows-and-actions/variables"""
+
+SETTINGS: tuple[Setting, ...] = (*SERVICE.values(), *AGENT.values(), *PROVIDER_KEYS.values())
+"""What an operator may set, in the order of the documentation."""
+
+
+def settings_table() -> str:
+    """Every operator setting as a Markdown table, for the documentation."""
+    rows = [f"| `{s.name}` | {s.meaning} | {_default(s)} | `{s.example.strip('`')}` |" for s in SETTINGS]
+    return "\n".join(["| variable | meaning | default | example |", "|---|---|---|---|", *rows, ""])
+
+
+def _default(setting: Setting) -> str:
+    if setting.default is None:
+        return "must be set"
+    return f"`{setting.default}`" if setting.default else ""

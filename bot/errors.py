@@ -1,0 +1,48 @@
+"""Every error the bot raises on purpose, sorted by whose fault it was.
+
+`ConfigError` is the operator's, `DeliveryError` the sender's, `QueueError` the machine's. Anything else that escapes
+is a bug of ours. An error's text names the thing, the place and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class BotError(Exception):
+    """Base of all errors the bot raises on purpose."""
+
+
+class ConfigError(BotError):
+    """The operator's settings cannot work; the text names every wrong one at once.
+
+    Attributes:
+        problems: one sentence a setting, each with what to write instead.
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        count = "one setting is" if len(problems) == 1 else f"{len(problems)} settings are"
+        super().__init__("\n".join([f"{count} missing or wrong:", *(f"  - {problem}" for problem in problems)]))
+        self.problems = problems
+
+
+class DeliveryError(BotError):
+    """A delivery was refused at the door; nothing was stored."""
+
+
+class UnauthenticatedError(DeliveryError):
+    """The delivery does not prove that it comes from GitHub; its body was not parsed."""
+
+
+class MalformedError(DeliveryError):
+    """The delivery is genuine, but not one that GitHub would send."""
+
+
+class QueueError(BotError):
+    """The queue could not store or read a job."""
+
+
+class LeaseLostError(QueueError):
+    """Another worker has taken the job over; this one must stop and publish nothing more."""
+
+
+class TransitionError(QueueError):
+    """A job was to go from one state to another that may not follow it: a bug of ours."""

@@ -1,0 +1,65 @@
+"""A change in the words of GraphQL's `createCommitOnBranch`. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from bot.github.errors import CannotExpressError
+from bot.workspace.change import Change, FileChange
+
+MUTATION = """
+mutation ($input: CreateCommitOnBranchInput!) {
+  createCommitOnBranch(input: $input) { commit { oid url } }
+}
+"""
+
+MAX_BYTES = 20 * 1024 * 1024
+"""Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
+
+_PLAIN_FILE = "100644"
+
+
+def commit_input(
+    *, repo: str, branch: str, expected_head: str, title: str, body: str, change: Change
+) -> Mapping[str, Any]:
+    """The mutation's input; see https://docs.github.com/graphql/reference/input-objects#createcommitonbranchinput.
+
+    Raises:
+        CannotExpressError: a mode other than an ordinary file's, a name that is no UTF-8, or too much content.
+    """
+    check_expressible(change)
+    additions = [
+        {"path": file.path, "contents": base64.b64encode(file.content).decode()}
+        for file in change.files
+        if file.content is not None
+    ]
+    deletions = [{"path": file.path} for file in change.files if file.content is None]
+    return {
+        "branch": {"repositoryNameWithOwner": repo, "branchName": branch},
+        "message": {"headline": title, "body": body},
+        "fileChanges": {"additions": additions, "deletions": deletions},
+        "expectedHeadOid": expected_head,
+    }
+
+
+def check_expressible(change: Change) -> None:
+    """See whether the mutation can say all of a change.
+
+    Raises:
+        CannotExpressError: as for `commit_input`.
+    """
+    for file in change.files:
+        _check(file)
+    if sum(len(file.content or b"") for file in change.files) > MAX_BYTES:
+        raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
+
+
+def _check(file: FileChange) -> None:
+    if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
+        raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
+    try:
+        file.path.encode()
+    except UnicodeEncodeError as error:
+        raise CannotExpressError(f"the name {file.path!r} is no UTF-8") from error

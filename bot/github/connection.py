@@ -1,0 +1,151 @@
+"""Requests to GitHub: PyGithub in a thread, one at a time, waiting and asking again where that is safe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import requests
+from github import Auth, Github, GithubException, GithubIntegration
+from urllib3.util import Retry
+
+from bot.github.errors import GitHubError, remedy_for
+
+T = TypeVar("T")
+
+_TRIES = 4
+_FIRST_PAUSE_SECONDS = 0.5
+_RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+_SECONDARY_LIMIT_SECONDS = 60.0
+
+
+class Connection:
+    """One identity's way to GitHub. PyGithub's requester keeps a request's parts in itself, so calls go one by one.
+
+    Args:
+        auth: who we are.
+        base_url: of the REST API, e.g. `https://api.github.com`.
+        max_wait_seconds: the longest wait for a rate limit that one call may cost.
+        seconds_between_writes: GitHub asks for pauses between writes; 0 for a hub of ours.
+    """
+
+    def __init__(
+        self, auth: Auth.Auth, base_url: str, *, max_wait_seconds: float = 120.0, seconds_between_writes: float = 0.25
+    ) -> None:
+        # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
+        logging.getLogger("github.Requester").setLevel(logging.INFO)
+        settings: dict[str, Any] = {
+            "base_url": base_url.rstrip("/"),
+            "timeout": 30,
+            "per_page": 100,
+            "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
+            "seconds_between_requests": 0,
+            "seconds_between_writes": seconds_between_writes,
+            "user_agent": "codepilot-bot",
+        }
+        self.github = Github(auth=auth, lazy=True, **settings)
+        self.auth = auth
+        app_auth = auth._app_auth if isinstance(auth, Auth.AppInstallationAuth) else None  # noqa: SLF001 - no getter
+        self.app = GithubIntegration(auth=app_auth, **settings) if app_auth else None
+        self._max_wait = max_wait_seconds
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self.github.close()
+        if self.app is not None:
+            self.app.close()
+
+    async def call(self, what: str, ask: Callable[[], T], *, repeat: bool = True) -> T:
+        """Run `ask` in a thread and give back its answer.
+
+        A rate limit is waited for, since GitHub has not acted then. A server error or a broken connection leaves
+        open whether it has: only what may happen twice is asked again.
+
+        Args:
+            what: for the error's text, e.g. `read o/r#1`.
+            ask: makes the requests.
+            repeat: whether doing it twice is the same as once.
+
+        Raises:
+            GitHubError: it was refused, or the tries or the time are used up.
+        """
+        waited = 0.0
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return await asyncio.to_thread(self._locked, ask)
+            except GithubException as error:
+                failure = _failure(what, error)
+                pause = _limit_pause(error)
+                cause: Exception = error
+            except (requests.RequestException, ConnectionError) as error:
+                failure = GitHubError(what, 0, _plain(error), remedy_for(0, ""))
+                pause = None
+                cause = error
+            if pause is None:
+                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) if repeat and failure.passing else None
+            if pause is None or attempt == _TRIES or waited + pause > self._max_wait:
+                raise failure from cause
+            waited += pause
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def json(
+        self,
+        what: str,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        repeat: bool | None = None,
+    ) -> Any:  # noqa: ANN401 - parsed JSON
+        """Make one REST request and give back the parsed answer; only POST is not repeated unless told so."""
+        ask = self.github.requester.requestJsonAndCheck
+        again = verb != "POST" if repeat is None else repeat
+        answer = await self.call(what, lambda: ask(verb, path, dict(query or {}), input=body), repeat=again)
+        return answer[1]
+
+    def _locked(self, ask: Callable[[], T]) -> T:
+        with self._lock:
+            return ask()
+
+
+def _failure(what: str, error: GithubException) -> GitHubError:
+    data = error.data if isinstance(error.data, dict) else {}
+    said = str(data.get("message") or error.message or "no reason given")
+    details = [
+        str(each.get("message") or each.get("code")) for each in data.get("errors", []) if isinstance(each, dict)
+    ]
+    said = "; ".join([said, *details]) if details else said
+    limited = _limit_pause(error) is not None
+    return GitHubError(what, error.status, said, remedy_for(error.status, said), limited=limited)
+
+
+def _limit_pause(error: GithubException) -> float | None:
+    """Seconds that GitHub wants us to wait, or None when this is no rate limit.
+
+    The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+    """
+    if error.status not in _RATE_LIMITED:
+        return None
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if (after := headers.get("retry-after", "")).isdecimal():
+        return float(after)
+    if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():
+        return max(0.0, int(reset) - time.time()) + 1
+    message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
+    return (
+        _SECONDARY_LIMIT_SECONDS
+        if error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
+        else None
+    )
+
+
+def _plain(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".split(" object at 0x")[0]

@@ -1,0 +1,73 @@
+"""What GitHub may answer instead of doing it; every text names the remedy."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from bot.errors import BotError
+
+_PASSING = frozenset({0, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class GitHubError(BotError):
+    """GitHub did not do what it was asked.
+
+    Attributes:
+        what: what was asked, e.g. `comment on owner/name#12`.
+        status: the HTTP status; 0 when no answer came.
+        said: GitHub's own message.
+        remedy: what a person can do about it.
+        limited: whether it was a rate limit, which GitHub also answers with 403.
+    """
+
+    def __init__(self, what: str, status: int, said: str, remedy: str, *, limited: bool = False) -> None:
+        answer = f"GitHub answered {status}: {said}" if status else f"no answer from GitHub: {said}"
+        super().__init__(f"Could not {what}; {answer.rstrip('.')}. {remedy}")
+        self.what = what
+        self.status = status
+        self.said = said
+        self.remedy = remedy
+        self.limited = limited
+
+    @property
+    def passing(self) -> bool:
+        """Whether asking again later may help."""
+        return self.limited or self.status in _PASSING or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+class HeadMovedError(GitHubError):
+    """The branch is not where it was expected; nothing was written."""
+
+
+class CannotExpressError(BotError):
+    """GitHub's commit API has no words for this change (modes, links, sizes); a git push has."""
+
+
+def remedy_for(status: int, said: str) -> str:
+    """What helps against an answer."""
+    text = said.lower()
+    for words, remedy in _REMEDIES:
+        if words in text:
+            return remedy
+    server = status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return _BY_STATUS.get(status, "Give the command again later." if server else _ASK)
+
+
+_ASK = "Show this to the bot's operator."
+_REMEDIES = (
+    ("resource not accessible", "Give the App this permission in its settings, then accept it in the installation."),
+    ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
+    ("archived", "Unarchive the repository first."),
+    ("locked", "Unlock the conversation first."),
+    ("suspended", "Unsuspend the App's installation."),
+    ("protected branch", "Let the App through the branch's protection rules, or ask for a pull request."),
+    ("rule violations", "Let the App through the repository's rulesets."),
+    ("rate limit", "Wait until the limit is reset, then give the command again."),
+)
+_BY_STATUS = {
+    401: "See whether the token or the App's private key is still valid.",
+    403: "See which permission the App lacks in its settings.",
+    404: "See whether it still exists, and whether the App is installed on the repository.",
+    410: "It was deleted, or the feature is turned off for this repository.",
+    451: "The repository is blocked; ask GitHub's support.",
+}

@@ -1,0 +1,112 @@
+"""GitHub's JSON to values. Pure; a field that GitHub leaves out now and then is tolerated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from bot.gate.permissions import Role
+from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
+
+Json = Mapping[str, Any]
+
+
+def role(data: Json, known: Sequence[str]) -> Role:
+    """The answer of the collaborator-permission API.
+
+    `role_name` may be an organisation's own role; then `permission` names the basic one it builds on:
+    https://docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+    """
+    for field in ("role_name", "permission"):
+        if data.get(field) in known:
+            return cast("Role", data[field])
+    return "none"
+
+
+def repo(data: Json) -> RepoFacts:
+    """A repository."""
+    return RepoFacts(
+        id=int(data["id"]),
+        full_name=str(data["full_name"]),
+        private=bool(data["private"]),
+        archived=bool(data.get("archived", False)),
+        default_branch=str(data["default_branch"]),
+        clone_url=str(data["clone_url"]),
+        html_url=str(data["html_url"]),
+    )
+
+
+def thread(data: Json) -> ThreadFacts:
+    """An issue, which may be a pull request."""
+    return ThreadFacts(
+        kind="pull" if "pull_request" in data else "issue",
+        number=int(data["number"]),
+        state="closed" if data["state"] == "closed" else "open",
+        locked=bool(data.get("locked", False)),
+        title=str(data["title"]),
+        body=str(data.get("body") or ""),
+        author=_login(data),
+        labels=tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data.get("labels", [])),
+        html_url=str(data["html_url"]),
+    )
+
+
+def pull(data: Json) -> PullFacts:
+    """A pull request in full."""
+    head, base = data["head"], data["base"]
+    head_repo = head.get("repo")
+    return PullFacts(
+        number=int(data["number"]),
+        state="closed" if data["state"] == "closed" else "open",
+        merged=bool(data.get("merged", False)),
+        draft=bool(data.get("draft", False)),
+        locked=bool(data.get("locked", False)),
+        head_ref=str(head["ref"]),
+        head_sha=str(head["sha"]),
+        head_repo=str(head_repo["full_name"]) if head_repo else None,
+        head_repo_id=int(head_repo["id"]) if head_repo else None,
+        base_ref=str(base["ref"]),
+        base_sha=str(base["sha"]),
+        from_fork=not head_repo or head_repo["id"] != base["repo"]["id"],
+        html_url=str(data["html_url"]),
+    )
+
+
+def comment(data: Json) -> CommentFacts:
+    """A comment of an issue; a deleted account has no id."""
+    user = data.get("user") or {}
+    return CommentFacts(
+        id=int(data["id"]),
+        author_id=int(user.get("id", 0)),
+        body=str(data.get("body") or ""),
+        html_url=str(data["html_url"]),
+    )
+
+
+def commit(data: Json) -> CommitFacts:
+    """A commit of the git database API."""
+    return CommitFacts(
+        sha=str(data["sha"]),
+        tree_sha=str(data["tree"]["sha"]),
+        parents=tuple(str(each["sha"]) for each in data["parents"]),
+        html_url=str(data["html_url"]),
+    )
+
+
+def pull_link(data: Json) -> PullLink:
+    """Where a pull request is."""
+    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]))
+
+
+def identity(data: Json) -> BotIdentity:
+    """An account."""
+    return BotIdentity(id=int(data["id"]), login=str(data["login"]))
+
+
+def is_stale(said: str) -> bool:
+    """Whether `createCommitOnBranch` says that the branch moved."""
+    return "STALE_DATA" in said or "expected branch to point to" in said.lower()
+
+
+def _login(data: Json) -> str:
+    return str((data.get("user") or {}).get("login", "ghost"))

@@ -1,0 +1,261 @@
+"""The corridor: one job from permission to publication. Reads top to bottom as the job walks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import assert_never
+
+from agent_runtime import AsyncRuntime, Event, Outcome, Policy, RunLimits, Status
+from bot.gate.brief import task_for
+from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for
+from bot.github import GitHub, RepoFacts
+from bot.intake.commands import Fix, Help, Unknown, help_text
+from bot.jobs.job import Job, JobState
+from bot.jobs.memory import JobMemory
+from bot.jobs.progress import Progress
+from bot.jobs.status import StatusComment
+from bot.publishing.defuse import Allowed
+from bot.publishing.plan import plan
+from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.redact import Redactor
+from bot.publishing.render import StatusView
+from bot.workspace import Source, Tree, Workspaces
+from bot.workspace.change import Change
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What all jobs share.
+
+    Attributes:
+        workspaces: where jobs get their files.
+        agent: makes a ready agent for a directory.
+        limits: the operator's bounds of a run.
+        redactor: takes secrets out of whatever leaves.
+        server_url: GitHub's address for people and git.
+        model: which model works, for the comment.
+        sandbox: the level the agent's commands run at, for the comment.
+        patches: where work that was not published is kept.
+        edit_seconds: between two edits of a status comment.
+        listeners: told of every event of every run, e.g. the demo's terminal.
+    """
+
+    workspaces: Workspaces
+    agent: Callable[[Path, Policy, Sequence[Listener]], AsyncRuntime]
+    limits: RunLimits
+    redactor: Redactor
+    server_url: str
+    model: str
+    sandbox: str
+    patches: Path
+    edit_seconds: float
+    listeners: tuple[Listener, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ended, and what the status comment says of it; no comment for who may not even get an answer."""
+
+    state: JobState
+    reason: str
+    view: StatusView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Here:
+    """The place a job is about, as GitHub has it now."""
+
+    repo: RepoFacts
+    thread: ThreadFacts
+    role: Role
+
+
+class Corridor:
+    """Walks one job."""
+
+    def __init__(
+        self, house: House, job: Job, *, github: GitHub, memory: JobMemory, comment: StatusComment, marker: str
+    ) -> None:
+        self._house = house
+        self._job = job
+        self._github = github
+        self._memory = memory
+        self._comment = comment
+        self._begun = time.monotonic()
+        self._progress = Progress()
+        self._view = StatusView(
+            state="working",
+            verb=job.command.verb,
+            allowed=Allowed(
+                login=job.actor.login, number=job.thread.number, server=house.server_url, repo=job.repo.full_name
+            ),
+            job_id=job.id,
+            marker=marker,
+            seconds=0.0,
+            model=house.model,
+            sandbox=house.sandbox,
+        )
+
+    async def walk(self) -> Ending:
+        """Take the job from permission to publication.
+
+        Raises:
+            GitHubError: GitHub failed in a way that may pass; the job can be walked again.
+        """
+        here = await self._look()
+        decision = grant_for(self._job, role=here.role, facts=here.thread, limits=self._house.limits)
+        if isinstance(decision, Refusal):
+            return await self._refuse(decision)
+        match self._job.command:
+            case Help() | Unknown():
+                return self._ending(JobState.DONE, replace(self._now(), state="done", completion=_answer(self._job)))
+            case Fix():
+                return await self._fix(decision, here)
+            case other:
+                assert_never(other)
+
+    def failed(self, reason: str, remedy: str = "") -> Ending:
+        """The ending of a job that something went wrong with."""
+        return self._ending(JobState.FAILED, replace(self._now(), state="failed", reason=reason, remedy=remedy))
+
+    async def _look(self) -> _Here:
+        """Everything that permissions are decided by, asked of GitHub now."""
+        name, number = self._job.repo.full_name, self._job.thread.number
+        role = await self._github.role(name, self._job.actor.login)
+        repo = await self._github.repo_facts(name)
+        thread = await self._github.thread_facts(name, number)
+        if self._job.thread.kind == "pull":
+            pull = await self._github.pull_facts(name, number)
+            head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
+        else:
+            sha = await self._github.branch_head(name, repo.default_branch) or ""
+            head = (sha, repo.default_branch, repo.id, repo.default_branch)
+        return _Here(
+            repo=repo,
+            role=role,
+            thread=ThreadFacts(
+                default_branch=repo.default_branch,
+                head_sha=head[0],
+                head_ref=head[1],
+                head_repo_id=head[2],
+                base_ref=head[3],
+                is_open=thread.state == "open",
+                locked=thread.locked,
+                archived=repo.archived,
+            ),
+        )
+
+    async def _refuse(self, refusal: Refusal) -> Ending:
+        if refusal.silent:
+            await self._github.react(self._job.repo.full_name, self._job.comment_id, "confused")
+            return Ending(state=JobState.REFUSED, reason=refusal.reason, view=None)
+        return self._ending(JobState.REFUSED, replace(self._now(), state="refused", reason=refusal.reason))
+
+    async def _fix(self, grant: Grant, here: _Here) -> Ending:
+        await self._github.react(self._job.repo.full_name, self._job.comment_id, "eyes")
+        await self._comment.show(self._now())
+        pull = self._job.thread.kind == "pull"
+        source = Source(
+            url=here.repo.clone_url,
+            token=await self._github.clone_token(here.repo.full_name),
+            ref=f"refs/pull/{self._job.thread.number}/head" if pull else f"refs/heads/{here.thread.head_ref}",
+            sha=grant.bound_to_sha,
+        )
+        async with (
+            self._comment.kept_fresh(self._now, seconds=self._house.edit_seconds),
+            self._house.workspaces.open(self._job.id, here.repo.id, source) as tree,
+        ):
+            outcome = await self._run(grant, here, tree)
+            change = await tree.change()
+            return await self._publish(grant, here, tree, outcome, change)
+
+    async def _run(self, grant: Grant, here: _Here, tree: Tree) -> Outcome:
+        def listen(event: Event) -> None:
+            self._progress = self._progress.after(event)
+
+        facts = (f"HEAD: {grant.bound_to_sha[:10]} on {here.thread.head_ref}, nothing uncommitted (git is not needed)",)
+        listeners = (listen, *self._house.listeners)
+        async with self._house.agent(tree.path, grant.policy, listeners) as runtime:
+            return await runtime.run(task_for(self._job), facts=facts)
+
+    async def _publish(self, grant: Grant, here: _Here, tree: Tree, outcome: Outcome, change: Change) -> Ending:
+        publication = plan(
+            self._job,
+            grant,
+            outcome,
+            change,
+            base_branch=here.thread.base_ref,
+            head_branch=here.thread.head_ref if self._job.thread.kind == "pull" else None,
+            server=self._house.server_url,
+        )
+        target = Target(
+            repo=here.repo.full_name, default_branch=here.repo.default_branch, clone_url=here.repo.clone_url
+        )
+        delivered = await publish(
+            self._github, self._memory, publication, target=target, pusher=tree, redactor=self._house.redactor
+        )
+        if change and delivered.commit_sha is None:
+            self._keep_patch(change)
+        return self._told(outcome, change, delivered)
+
+    def _keep_patch(self, change: Change) -> None:
+        """Work that is not published is not lost either."""
+        self._house.patches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._house.patches / f"{self._job.id}.patch"
+        path.write_text(change.patch, encoding="utf-8", errors="surrogateescape")
+
+    def _told(self, outcome: Outcome, change: Change, delivered: Delivered) -> Ending:
+        finished = outcome.status is Status.FINISHED
+        view = replace(
+            self._now(),
+            state="done" if finished else "stopped" if outcome.status is Status.STOPPED else "failed",
+            completion=outcome.summary,
+            reason=outcome.reason or "",
+            remedy=_REMEDIES.get(outcome.status, ""),
+            withheld=delivered.withheld,
+            files=change.files,
+            commit_sha=delivered.commit_sha,
+            commit_url=delivered.commit_url,
+            pull_number=delivered.pull_number,
+            pull_url=delivered.pull_url,
+            steps=outcome.steps,
+            usage=outcome.usage,
+        )
+        return self._ending(JobState.DONE if finished else JobState.FAILED, view)
+
+    def _now(self) -> StatusView:
+        progress = self._progress
+        return replace(
+            self._view,
+            seconds=time.monotonic() - self._begun,
+            activities=progress.activities,
+            checks=progress.checks,
+            steps=progress.steps,
+            usage=progress.usage,
+        )
+
+    def _ending(self, state: JobState, view: StatusView) -> Ending:
+        return Ending(state=state, reason=view.reason, view=view)
+
+
+_REMEDIES = {
+    Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
+    Status.BUDGET: "Ask again with a narrower goal, or have the operator raise the limit.",
+    Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
+    Status.FAILED: "When the cause is mended, ask again with the same command.",
+}
+
+
+def _answer(job: Job) -> str:
+    """What the bot says to a command that needs no agent."""
+    match job.command:
+        case Unknown(word=word, nearest=nearest):
+            hint = f" Did you mean `{nearest}`?" if nearest else ""
+            return f"I know no command `{word}`.{hint}\n\n{help_text()}"
+        case _:
+            return help_text()

@@ -1,0 +1,56 @@
+"""What the agent has done so far, summed up from its events for the status comment. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from agent_runtime import Event, Replied, StepStarted, ToolCalled, ToolReturned, Usage
+from bot.publishing.render import Activity, Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A run so far.
+
+    Attributes:
+        activities: what the agent did, oldest first.
+        checks: commands it ran that had to succeed, and how they ended: the host's account, not the model's.
+        steps: model replies asked for.
+        usage: tokens and money of the replies so far.
+    """
+
+    activities: tuple[Activity, ...] = ()
+    checks: tuple[Check, ...] = ()
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def after(self, event: Event) -> Progress:
+        """The progress once `event` has happened."""
+        match event:
+            case StepStarted():
+                return replace(self, steps=event.step)
+            case Replied():
+                return replace(self, usage=self.usage + event.usage)
+            case ToolCalled():
+                return replace(self, activities=(*self.activities, Activity(label=event.label, state="doing")))
+            case ToolReturned():
+                done = Activity(label=event.label, state="done" if event.ok else "failed")
+                checks = (*self.checks, _check(event)) if _is_check(event) else self.checks
+                return replace(self, activities=(*self.activities[:-1], done), checks=checks)
+            case _:
+                return self
+
+
+def _is_check(event: ToolReturned) -> bool:
+    """Only a command that was to succeed proves something by its exit code."""
+    return event.tool == "execute" and event.args.get("check") is True
+
+
+def _check(event: ToolReturned) -> Check:
+    value = event.value if isinstance(event.value, dict) else {}
+    exit_code = value.get("exit_code")
+    return Check(
+        command=str(event.args.get("command", "")),
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        seconds=event.seconds,
+    )

@@ -1,0 +1,30 @@
+"""The hidden mark by which the bot knows its own comment again, and which nobody else can make. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+_MARKER = re.compile(r"<!-- codepilot:job=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")
+
+
+def marker(job_id: str, repo_id: int, number: int, *, key: bytes) -> str:
+    """An HTML comment that names the job, signed for this one thread.
+
+    Args:
+        job_id: letters, digits, `-` and `_`.
+        repo_id: GitHub's id of the repository.
+        number: of the issue or pull request.
+        key: a secret of the bot's.
+    """
+    message = f"{repo_id}#{number}:{job_id}".encode()
+    return f"<!-- codepilot:job={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
+
+
+def job_of(body: str, repo_id: int, number: int, *, key: bytes) -> str | None:
+    """The job whose genuine marker stands in a comment of this thread; None when there is none or it is forged."""
+    for found in _MARKER.finditer(body):
+        if hmac.compare_digest(found[0], marker(found[1], repo_id, number, key=key)):
+            return found[1]
+    return None

@@ -1,0 +1,90 @@
+"""The words of branches, commits and pull requests: the host's own, with the model's text defused. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from bot.jobs.job import Actor, Job
+from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.text import clean, one_line
+
+TITLE_LIMIT = 72
+
+_BRANCH = re.compile(r"codepilot/(?:issue|pull)-[1-9][0-9]{0,9}-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
+_CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
+_REFERENCE = re.compile(r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|https?://\S+")
+_MARKUP = re.compile(r"^[\s>#*+-]+|^\d+[.)]\s+|[*_`~]{1,3}(?=\S)|(?<=\S)[*_`~]{1,3}|[<>\[\]]")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|:\s*$")
+_OPENING = re.compile(
+    r"^(?:I(?:'ve| have)?|We(?:'ve| have)?|This (?:change|commit|patch))\s+(?:now\s+)?", re.IGNORECASE
+)
+_IMPERATIVE = {
+    form: base
+    for base, forms in {
+        "Fix": ("fixed", "fixes", "fixing"),
+        "Add": ("added", "adds", "adding"),
+        "Remove": ("removed", "removes", "removing"),
+        "Change": ("changed", "changes", "changing"),
+        "Update": ("updated", "updates", "updating"),
+        "Handle": ("handled", "handles", "handling"),
+        "Make": ("made", "makes", "making"),
+        "Use": ("used", "uses", "using"),
+        "Correct": ("corrected", "corrects", "correcting"),
+        "Replace": ("replaced", "replaces", "replacing"),
+        "Rename": ("renamed", "renames", "renaming"),
+        "Restore": ("restored", "restores", "restoring"),
+        "Move": ("moved", "moves", "moving"),
+        "Keep": ("kept", "keeps", "keeping"),
+        "Return": ("returned", "returns", "returning"),
+        "Raise": ("raised", "raises", "raising"),
+        "Implement": ("implemented", "implements", "implementing"),
+        "Refactor": ("refactored", "refactors", "refactoring"),
+    }.items()
+    for form in forms
+}
+
+
+def branch_name(job: Job) -> str:
+    """The branch that a job makes; it holds nothing that a stranger wrote.
+
+    Raises:
+        ValueError: the job's id cannot stand in a branch name (a bug of ours).
+    """
+    name = f"codepilot/{job.thread.kind}-{job.thread.number}-{job.id}"
+    if not _BRANCH.fullmatch(name):
+        raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
+    return name
+
+
+def commit_title(summary: str, *, fallback: str) -> str:
+    """The summary's first sentence as a commit title: imperative, without Markdown, mentions or references."""
+    first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
+    flat = _REFERENCE.sub("", _CLOSING.sub("", _MARKUP.sub("", first))).replace("@", "")
+    sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
+    word, _, rest = _OPENING.sub("", sentence).partition(" ")
+    title = f"{_IMPERATIVE.get(word.casefold(), word[:1].upper() + word[1:])} {rest}".strip()
+    return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
+
+
+def commit_body(job: Job) -> str:
+    """What follows the title: which job, and the person who asked as co-author."""
+    return f"Codepilot job {job.id}, {job.thread.kind} {job.thread.number}.{_trailer(job.actor)}"
+
+
+def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:
+    """The description of the pull request; it closes the job's own issue and no other."""
+    allowed = Allowed(login=job.actor.login, number=job.thread.number, server=server, repo=job.repo.full_name)
+    number = job.thread.number
+    link = f"Fixes #{number}" if job.thread.kind == "issue" else f"For #{number}"
+    tail = "\n\n".join([*notes, link, f"<sub>Made by Codepilot for @{job.actor.login} · job `{job.id}`</sub>"])
+    said = defuse(summary, allowed)
+    return f"{said}\n\n{tail}" if said else tail
+
+
+def _trailer(actor: Actor) -> str:
+    # GitHub credits an account by this address without showing its real one:
+    # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
+    if not _LOGIN.fullmatch(actor.login):
+        return ""
+    return f"\n\nCo-authored-by: {actor.login} <{actor.id}+{actor.login}@users.noreply.github.com>"

@@ -1,0 +1,130 @@
+"""Settings as they are written to the values used; a ValueError says what a setting must be, never its secret."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+_MIN_SECRET = 16
+_MAX_KEY_BYTES = 64 * 1024
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
+        return text.lower()
+
+    return parse
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+def dollars(text: str) -> float | None:
+    """An amount above zero, or `none` for no bound."""
+    if text.lower() == "none":
+        return None
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
+        raise ValueError(f"must be a number above 0 such as 2.50, or none, not {text!r}")
+    return float(text)
+
+
+def url(text: str) -> str:
+    """An address without a slash at its end; plain HTTP only to this machine, since keys travel over it."""
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError as error:
+        raise ValueError(f"must be an address, not {text!r}") from error
+    if not host or parts.query or parts.fragment or parts.username:
+        raise ValueError("must be an address of the form https://host/path, without user, `?` or `#`")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
+        raise ValueError(f"must start with https:// (http:// only for this machine), not {text!r}")
+    return text.rstrip("/")
+
+
+def trigger(text: str) -> str:
+    """A slash or an at sign, then a word."""
+    if not _TRIGGER.fullmatch(text):
+        raise ValueError(f"must be / or @ and a word of letters, digits, - and _, not {text!r}")
+    return text
+
+
+def repository(text: str) -> str:
+    """`owner/name`."""
+    if not _REPOSITORY.fullmatch(text):
+        raise ValueError(f"must be owner/name, not {text!r}")
+    return text
+
+
+def user_ids(text: str) -> frozenset[int]:
+    """Numeric ids with commas between; no wildcard, since a bot's login proves nothing."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[1-9][0-9]{0,18}", part) for part in parts):
+        raise ValueError(f"must be numeric user ids with commas between (`*` is not allowed), not {text!r}")
+    return frozenset(map(int, parts))
+
+
+def path(text: str) -> Path:
+    """A path as it stands; `~` is a shell's business."""
+    if text.startswith("~"):
+        raise ValueError(f"must be a whole path: ~ is not expanded here, not {text!r}")
+    return Path(text)
+
+
+def directories(text: str) -> tuple[Path, ...]:
+    """Absolute paths of directories, with colons between; the sandbox says when one does not exist."""
+    found = tuple(Path(part) for part in text.split(":") if part)
+    for each in found:
+        if not each.is_absolute():
+            raise ValueError(f"must name directories by their absolute paths, and {str(each)!r} is none")
+    return found
+
+
+def secret(text: str) -> SecretStr:
+    """A secret long enough not to be guessed."""
+    if len(text) < _MIN_SECRET:
+        raise ValueError(f"must have at least {_MIN_SECRET} characters")
+    return SecretStr(text)
+
+
+def private_key_in(text: str) -> SecretStr:
+    """The private key in the file of that name, which the world must not be able to read."""
+    try:
+        with open(path(text), "rb", opener=_without_waiting) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ValueError(f"must name a file, which {text} is not")
+            if mode & stat.S_IRWXO:
+                raise ValueError(f"names a file open to every user of this machine; run: chmod 600 {text}")
+            content = file.read(_MAX_KEY_BYTES)
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {text}: {error.strerror}") from error
+    if not content.lstrip().startswith(b"-----BEGIN ") or b"PRIVATE KEY-----" not in content:
+        raise ValueError(f"names a file that holds no private key in PEM: {text}")
+    return SecretStr(content.decode("ascii", "replace"))
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    """Open a pipe without waiting for its writer."""
+    return os.open(name, flags | os.O_NONBLOCK)

@@ -1,0 +1,273 @@
+"""Builds the real objects from the operator's settings; the only place that knows them all."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from aiohttp import web
+
+from agent_runtime import (
+    AsyncRuntime,
+    ModelOptions,
+    Policy,
+    Provider,
+    Sandbox,
+    SandboxSettings,
+    pick_sandbox,
+    provider_for,
+)
+from bot.action import delivery_from, write_outputs, write_summary
+from bot.config import ActionSettings, AgentSettings, Settings
+from bot.errors import ConfigError
+from bot.github import GitHub
+from bot.intake.deliveries import Ignored
+from bot.intake.triggers import job_from
+from bot.jobs.corridor import House, Listener
+from bot.jobs.job import Job, JobState
+from bot.jobs.queue import SqliteQueue
+from bot.jobs.worker import Worker
+from bot.publishing.redact import Redactor
+from bot.webhook import Door, make_app, make_runner
+from bot.workspace import Workspaces
+
+EDIT_SECONDS = 10.0
+
+# https://api.github.com/users/github-actions[bot]
+_ACTIONS_BOT_ID = 41898282
+
+# What Python compiles while the agent tests is not part of its change, and not every project ignores it.
+_ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A bot ready to run in one process.
+
+    Attributes:
+        queue: the hand-over.
+        worker: takes jobs from it.
+        runner: the webhook's web server, not yet listening.
+    """
+
+    queue: SqliteQueue
+    worker: Worker
+    runner: web.AppRunner
+
+
+@asynccontextmanager
+async def service(
+    settings: Settings,
+    *,
+    listeners: Sequence[Listener] = (),
+    edit_seconds: float = EDIT_SECONDS,
+    provider: Callable[[], Provider] | None = None,
+) -> AsyncIterator[Service]:
+    """Everything that `serve` and `work` need; closed when the body ends.
+
+    Args:
+        settings: the operator's.
+        listeners: told of every event of every run.
+        edit_seconds: between two edits of a status comment.
+        provider: makes the model of a run, in place of the one that the settings name.
+
+    Raises:
+        SandboxError: agents could not run safely here.
+        QueueError: the queue's file cannot be used.
+    """
+    webhook_secret = settings.webhook_secret.get_secret_value()
+    redactor = _redactor(settings.agent, webhook_secret, settings.private_key.get_secret_value())
+    shared = house(
+        settings.agent,
+        server_url=settings.server_url,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=edit_seconds,
+        provider=provider,
+    )
+    await shared.workspaces.sweep()
+    queue = SqliteQueue(settings.agent.data_dir / "queue.sqlite")
+    try:
+        worker = Worker(
+            _worker_name(),
+            queue=queue,
+            house=shared,
+            github_for=partial(_installed_app, settings, redactor),
+            marker_key=_marker_key(webhook_secret),
+        )
+        door = Door(
+            secret=settings.webhook_secret,
+            trigger=settings.agent.trigger,
+            own_ids=frozenset(),
+            trusted_bot_ids=settings.agent.trusted_bot_ids,
+        )
+        yield Service(queue=queue, worker=worker, runner=make_runner(make_app(door, queue)))
+    finally:
+        await queue.close()
+
+
+async def act(settings: ActionSettings, *, listeners: Sequence[Listener] = ()) -> JobState | Ignored:
+    """One workflow run: the event that started it, through the same corridor, to the step's outputs.
+
+    Returns:
+        How the job ended, or why the event asks for none.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        SandboxError: the agent could not run safely here.
+    """
+    job = job_from(
+        delivery_from(settings),
+        trigger=settings.agent.trigger,
+        own_ids=frozenset({_ACTIONS_BOT_ID}),
+        trusted_bot_ids=settings.agent.trusted_bot_ids,
+    )
+    if isinstance(job, Ignored):
+        _report(settings, {"status": "ignored"}, f"Codepilot had nothing to do: {job.reason}")
+        return job
+    state, facts = await _see_through(settings, job, listeners)
+    outputs = {
+        "status": state.value,
+        "comment-url": facts.get("comment", "").partition(" ")[2],
+        "commit-sha": facts.get("commit", ""),
+        "pull-request-url": facts.get("pull", "").partition(" ")[2],
+    }
+    _report(settings, outputs, facts.get("ending", "").partition("\n")[2] or f"Codepilot: {state}")
+    return state
+
+
+async def _see_through(
+    settings: ActionSettings, job: Job, listeners: Sequence[Listener]
+) -> tuple[JobState, dict[str, str]]:
+    """Store one job, walk it, and give back how it ended and what was remembered of it."""
+    token = settings.token.get_secret_value()
+    redactor = _redactor(settings.agent, token)
+    shared = house(
+        settings.agent,
+        server_url=settings.server_url,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=EDIT_SECONDS,
+        provider=None,
+    )
+    queue = SqliteQueue(settings.agent.data_dir / "queue.sqlite")
+    try:
+        await queue.enqueue(job)
+        worker = Worker(
+            _worker_name(),
+            queue=queue,
+            house=shared,
+            github_for=lambda _job: GitHub.for_token(token, settings.api_url, redact=redactor.redact),
+            marker_key=_marker_key(token),
+        )
+        await worker.step()
+        stored = await queue.get(job.id)
+        return stored.state if stored else JobState.FAILED, await queue.recall(job.id)
+    finally:
+        await queue.close()
+
+
+def _installed_app(settings: Settings, redactor: Redactor, job: Job) -> GitHub:
+    if job.installation is None:
+        raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
+    return GitHub.for_installation(
+        settings.app_id,
+        settings.private_key.get_secret_value(),
+        job.installation,
+        settings.api_url,
+        redact=redactor.redact,
+    )
+
+
+def house(
+    agent: AgentSettings,
+    *,
+    server_url: str,
+    redactor: Redactor,
+    listeners: Sequence[Listener],
+    edit_seconds: float,
+    provider: Callable[[], Provider] | None,
+) -> House:
+    """What all jobs of a process share.
+
+    Raises:
+        SandboxError: no sandbox works here.
+    """
+    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sandbox = pick_sandbox(agent.sandbox, _sandbox_settings(agent.toolchains))
+    return House(
+        workspaces=Workspaces(agent.data_dir / "workspaces"),
+        agent=_agent_maker(provider or partial(_provider, agent), sandbox),
+        limits=agent.limits,
+        redactor=redactor,
+        server_url=server_url.rstrip("/"),
+        model=agent.model if agent.provider != "scripted" else "scripted",
+        sandbox=f"{sandbox.level}, no network",
+        patches=agent.data_dir / "patches",
+        edit_seconds=edit_seconds,
+        listeners=tuple(listeners),
+    )
+
+
+def _agent_maker(
+    make_provider: Callable[[], Provider], sandbox: Sandbox
+) -> Callable[[Path, Policy, Sequence[Listener]], AsyncRuntime]:
+    def make(work_dir: Path, policy: Policy, listeners: Sequence[Listener]) -> AsyncRuntime:
+        return AsyncRuntime(
+            provider=make_provider(),
+            work_dir=work_dir,
+            sandbox=sandbox,
+            policy=policy,
+            listeners=listeners,
+            chat=False,
+        )
+
+    return make
+
+
+def _provider(settings: AgentSettings) -> Provider:
+    scripted = settings.provider == "scripted"
+    return provider_for(
+        settings.provider,
+        model=None if scripted else settings.model,
+        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
+        base_url=settings.base_url,
+        options=ModelOptions(script=Path(settings.model) if scripted else None),
+    )
+
+
+def _sandbox_settings(toolchains: Sequence[Path]) -> SandboxSettings:
+    """Show the operator's toolchains, and put their `bin` before the system's programs."""
+    return SandboxSettings(
+        read_only=tuple(toolchains),
+        path=tuple(path / "bin" for path in toolchains if (path / "bin").is_dir()),
+        environment=_ENVIRONMENT,
+    )
+
+
+def _redactor(agent: AgentSettings, *secrets: str) -> Redactor:
+    key = (agent.api_key.get_secret_value(),) if agent.api_key else ()
+    return Redactor([*secrets, *key])
+
+
+def _marker_key(secret: str) -> bytes:
+    """A key of its own for the marks in comments, so that the secret itself signs one thing only."""
+    return hmac.digest(secret.encode(), b"codepilot status comment", hashlib.sha256)
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _report(settings: ActionSettings, outputs: dict[str, str], summary: str) -> None:
+    if settings.output_path is not None:
+        write_outputs(settings.output_path, outputs)
+    if settings.summary_path is not None:
+        write_summary(settings.summary_path, summary)

@@ -1,0 +1,58 @@
+"""What can go wrong between a repository and a workspace; every text ends in what to do."""
+
+from __future__ import annotations
+
+from bot.errors import BotError
+
+
+class WorkspaceError(BotError):
+    """A workspace could not be made, read or published.
+
+    Attributes:
+        reason: what happened, for the person who asked.
+        remedy: what they, or the operator, can do about it.
+    """
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason} {remedy}")
+        self.reason = reason
+        self.remedy = remedy
+
+
+class CloneError(WorkspaceError):
+    """The repository could not be fetched."""
+
+
+class RepositoryEmptyError(CloneError):
+    """The repository has no commit yet."""
+
+
+class BranchGoneError(CloneError):
+    """The branch, or the pull request's head, no longer exists."""
+
+
+class CommitGoneError(CloneError):
+    """The commit is on the server no more."""
+
+
+class ChangeError(WorkspaceError):
+    """What the agent left behind cannot be read as a change."""
+
+
+class PushRejectedError(WorkspaceError):
+    """The branch moved meanwhile, or the server refused the push; nothing was overwritten."""
+
+
+class GitError(WorkspaceError):
+    """A git command failed in a way that has no better name; no credential is in the text.
+
+    Attributes:
+        exit_code: git's exit code; None when it was killed after its time limit.
+        stderr: what git said, credentials removed.
+    """
+
+    def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
+        ended = "ran out of time" if exit_code is None else f"ended with exit code {exit_code}"
+        super().__init__(f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", "Run `codepilot doctor`.")
+        self.exit_code = exit_code
+        self.stderr = stderr

@@ -1,0 +1,194 @@
+"""The one place that starts git: explicit argv, an environment made from nothing, a configuration made here.
+
+Settings travel in the environment (`GIT_CONFIG_COUNT`, see git-config(1), "ENVIRONMENT"), where they outrank every
+file and where a credential shows up neither on a command line nor on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from bot.workspace.errors import GitError
+
+NOWHERE = "/dev/null"
+
+# Faults of old commits that fsck reports and that harm nobody; many well-known repositories have some of them.
+_FORGIVEN = ("zeroPaddedFilemode", "badTimezone", "missingSpaceBeforeDate", "missingEmail", "badDateOverflow")
+
+_SETTINGS: tuple[tuple[str, str], ...] = (
+    ("core.hooksPath", NOWHERE),
+    ("core.fsmonitor", "false"),
+    ("core.attributesFile", NOWHERE),
+    ("core.excludesFile", NOWHERE),
+    ("core.askPass", ""),
+    ("core.sshCommand", "false"),
+    ("core.pager", "cat"),
+    ("core.autocrlf", "false"),
+    ("core.fileMode", "true"),
+    ("core.symlinks", "true"),
+    ("core.quotePath", "false"),
+    ("core.protectHFS", "true"),
+    # Names such as `a\b` are files like any other on Linux; `.git` in all its spellings is refused in scan.py.
+    ("core.protectNTFS", "false"),
+    ("credential.helper", ""),
+    ("http.followRedirects", "false"),
+    ("protocol.allow", "never"),
+    ("protocol.https.allow", "always"),
+    ("protocol.http.allow", "always"),
+    ("protocol.file.allow", "always"),
+    ("submodule.recurse", "false"),
+    ("diff.ignoreSubmodules", "all"),
+    ("diff.renames", "false"),
+    ("diff.noprefix", "false"),
+    ("diff.mnemonicPrefix", "false"),
+    ("fetch.recurseSubmodules", "false"),
+    ("push.recurseSubmodules", "no"),
+    ("push.followTags", "false"),
+    ("commit.gpgSign", "false"),
+    ("push.gpgSign", "false"),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+    ("checkout.workers", "0"),
+    ("transfer.fsckObjects", "true"),
+    # Always a pack, which appears whole or not at all: a commit that is there has all its files, even after kill -9.
+    ("transfer.unpackLimit", "1"),
+    *((f"fetch.fsck.{fault}", "ignore") for fault in _FORGIVEN),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A token, valid for one remote address and nothing else.
+
+    Attributes:
+        url: the remote's address; git sends the token to addresses that begin with it.
+        token: a GitHub token, never shown.
+    """
+
+    url: str
+    token: str = field(repr=False)
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Git's settings that send the token; empty when the address is a path of this machine."""
+        if not self.url.startswith(("https://", "http://")) or not self.token:
+            return ()
+        return ((f"http.{self.url}.extraHeader", f"Authorization: Basic {self._basic()}"),)
+
+    def hide(self, text: str) -> str:
+        """Give back `text` without the token in any form that git is given it."""
+        for secret in filter(None, (self._basic(), self.token)):
+            text = text.replace(secret, "[redacted]")
+        return text
+
+    def _basic(self) -> str:
+        # GitHub takes any installation token as the password of this user:
+        # https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
+        return b64encode(f"x-access-token:{self.token}".encode()).decode() if self.token else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """Git on one git directory, deaf to everything but what it is told here.
+
+    Attributes:
+        git_dir: the git directory; None for commands that need none.
+        work_tree: the files' directory; None for a bare one.
+        index: the index file; None for the git directory's own.
+        environment: variables the operator grants every git, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
+        seconds: time limit of one command.
+    """
+
+    DEFAULT_SECONDS: ClassVar[float] = 600.0
+
+    git_dir: Path | None = None
+    work_tree: Path | None = None
+    index: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = DEFAULT_SECONDS
+
+    async def run(
+        self,
+        *args: str | bytes | Path,
+        stdin: bytes = b"",
+        credential: Credential | None = None,
+        variables: Mapping[str, str] | None = None,
+        expect: Sequence[int] = (0,),
+    ) -> bytes:
+        """Run one git command and give back its standard output.
+
+        Args:
+            args: the command and its arguments, none of which is ever seen by a shell.
+            stdin: what the command reads.
+            credential: what it may authenticate with; only fetch, ls-remote and push get one.
+            variables: further environment, e.g. `GIT_AUTHOR_DATE`.
+            expect: exit codes that are no failure.
+
+        Raises:
+            GitError: any other exit code, or the time limit.
+        """
+        process = await asyncio.create_subprocess_exec(
+            _program(),
+            *map(os.fsencode, args),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment(credential, variables or {}),
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self.seconds):
+                stdout, stderr = await process.communicate(stdin)
+        except TimeoutError:
+            raise GitError(os.fsdecode(args[0]), None, f"stopped after {self.seconds:.0f} s") from None
+        finally:
+            await _reap(process)
+        if process.returncode not in expect:
+            said = stderr.decode(errors="replace")
+            raise GitError(os.fsdecode(args[0]), process.returncode, credential.hide(said) if credential else said)
+        return stdout
+
+    def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
+        settings = (*_SETTINGS, *(credential.settings() if credential else ()))
+        environment = {
+            **self.environment,
+            "PATH": f"{Path(_program()).parent}{os.pathsep}{os.defpath}",
+            "HOME": NOWHERE,
+            "XDG_CONFIG_HOME": NOWHERE,
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": NOWHERE,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_LFS_SKIP_SMUDGE": "1",
+            "GIT_CONFIG_COUNT": str(len(settings)),
+            **variables,
+        }
+        for number, (key, value) in enumerate(settings):
+            environment[f"GIT_CONFIG_KEY_{number}"] = key
+            environment[f"GIT_CONFIG_VALUE_{number}"] = value
+        places = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": self.work_tree, "GIT_INDEX_FILE": self.index}
+        return environment | {name: str(path) for name, path in places.items() if path is not None}
+
+
+def _program() -> str:
+    return shutil.which("git") or "git"
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """End the command and its helpers if they still run (a time limit, a cancelled job)."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):  # it ended in this very moment
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.communicate()

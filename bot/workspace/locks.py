@@ -1,0 +1,74 @@
+"""Exclusive locks between processes: `flock` on a file, waited for without blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bot.workspace.errors import WorkspaceError
+
+_POLL_SECONDS = 0.02
+
+
+def try_lock(path: Path) -> int | None:
+    """Take the lock on `path`, made if missing; give back its descriptor, or None when someone holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = _is_still_there(path, descriptor)
+    except BlockingIOError:
+        held = False
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not held:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _is_still_there(path: Path, descriptor: int) -> bool:
+    """Whether the file that was locked is the one others will find; its last holder may have removed it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def release(path: Path, descriptor: int) -> None:
+    """Give a lock up and remove its file, which only its holder may do."""
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+@asynccontextmanager
+async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIterator[None]:
+    """Hold the lock on `path`; the kernel drops it when the process dies.
+
+    Args:
+        path: the lock's file.
+        seconds: how long to wait for another holder.
+        once: whether the file is removed afterwards.
+
+    Raises:
+        WorkspaceError: someone else held it for all of `seconds`.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    while (descriptor := try_lock(path)) is None:
+        if asyncio.get_running_loop().time() > deadline:
+            raise WorkspaceError(
+                f"Another process has held {path} for more than {seconds:.0f} s.",
+                "See which with `fuser`; it is safe to end a git that hangs.",
+            )
+        await asyncio.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        if once:
+            release(path, descriptor)
+        else:
+            os.close(descriptor)

@@ -1,0 +1,155 @@
+"""Walk a directory that hostile programs may write to, at this moment, without leaving it.
+
+Every step goes down by directory descriptor and never through a symbolic link, so nothing outside can be listed or
+read however names are swapped meanwhile. Git itself never looks at the directory: it is given copies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
+_IGNORED_BY_HFS = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or symbolic link as it lies in the directory.
+
+    Attributes:
+        mode: git's mode, `100644`, `100755` or `120000`.
+        stamp: changes whenever the content or the mode does: inode, size, modification and change time in ns, mode.
+    """
+
+    mode: str
+    stamp: tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What one directory holds.
+
+    Attributes:
+        files: name to entry; sockets, pipes and devices are left out.
+        folders: names of subdirectories, without `.git` in any spelling.
+    """
+
+    files: dict[bytes, Entry]
+    folders: tuple[bytes, ...]
+
+
+def is_git_name(name: bytes) -> bool:
+    """Whether some file system takes this name for `.git`."""
+    text = os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
+    return text in {".git", "git~1"}
+
+
+def read_folder(root: int, path: bytes) -> Folder | None:
+    """List the directory `path` below the descriptor `root`; None when it is a directory no longer."""
+    files: dict[bytes, Entry] = {}
+    folders: list[bytes] = []
+    try:
+        with _opened(root, path) as folder, os.scandir(folder) as entries:
+            for found in entries:
+                name = os.fsencode(found.name)
+                if is_git_name(name):
+                    continue
+                with suppress(FileNotFoundError):  # it vanished while we looked
+                    status = found.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        folders.append(name)
+                    elif (mode := _git_mode(status.st_mode)) is not None:
+                        files[name] = Entry(mode, _stamp(status))
+    except (FileNotFoundError, NotADirectoryError, OSError) as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
+            return None
+        raise
+    return Folder(files, tuple(folders))
+
+
+def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
+    """Read what git would store for `path`, the bytes or a link's target.
+
+    None when it changed its kind meanwhile. At most `limit` + 1 bytes are read, so that the caller can tell.
+    """
+    parent, _, name = path.rpartition(b"/")
+    try:
+        with _opened(root, parent) as folder:
+            if mode == "120000":
+                return os.fsencode(os.readlink(name, dir_fd=folder))
+            return _content(os.open(name, _OPEN_FILE, dir_fd=folder), limit)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if _is_link(error):
+            return None
+        raise
+
+
+def walk(root: int) -> Iterator[tuple[bytes, Entry]]:
+    """Every file and link below `root`, by path from there."""
+    pending = [b""]
+    while pending:
+        path = pending.pop()
+        folder = read_folder(root, path)
+        if folder is None:
+            continue
+        for name, entry in folder.files.items():
+            yield join(path, name), entry
+        pending.extend(join(path, name) for name in folder.folders)
+
+
+def join(folder: bytes, name: bytes) -> bytes:
+    """Put a path together; the root is the empty string."""
+    return folder + b"/" + name if folder else name
+
+
+def _content(descriptor: int, limit: int) -> bytes | None:
+    """The first `limit` + 1 bytes of a regular file, which is closed then; None for anything else."""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit + 1)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(root: int, path: bytes) -> Iterator[int]:
+    """Open a directory part by part, never through a link."""
+    folder = os.dup(root)
+    try:
+        for part in filter(None, path.split(b"/")):
+            below = os.open(part, _OPEN_FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _git_mode(mode: int) -> str | None:
+    if stat.S_ISLNK(mode):
+        return "120000"
+    if stat.S_ISREG(mode):
+        return "100755" if mode & stat.S_IXUSR else "100644"
+    return None
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int, int, int]:
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+
+
+def _is_link(error: OSError) -> bool:
+    # O_NOFOLLOW met a link; readlink met something else; a socket lies where a file was.
+    return error.errno in {errno.ELOOP, errno.EINVAL, errno.ENXIO}

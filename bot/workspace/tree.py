@@ -1,0 +1,213 @@
+"""One job's files, its trusted git directory, and what becomes of them: a change, a commit, a push."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.workspace.change import Change, FileChange
+from bot.workspace.changed import GITLINK, Baseline, Ignores, differences
+from bot.workspace.difference import RawChange, parse_numstat, parse_raw
+from bot.workspace.errors import ChangeError, GitError, PushRejectedError
+from bot.workspace.git import Credential, Git
+from bot.workspace.scan import Entry, read_file
+
+MAX_FILE_BYTES = 100 * 1024 * 1024
+"""GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
+MAX_CHANGE_BYTES = 512 * 1024 * 1024
+MAX_CHANGED_FILES = 10_000
+
+_NO_BLOB = "0" * 40
+_IGNORE_IT = "Add what was built or downloaded to `.gitignore`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who signs the bot's commits."""
+
+    name: str = "codepilot[bot]"
+    email: str = "codepilot[bot]@users.noreply.github.com"
+
+
+class Tree:
+    """A checked-out commit. Made by `Workspaces.open`.
+
+    Attributes:
+        path: the directory the agent works in; it holds the files and nothing of git.
+        base_sha: the commit they were taken from.
+        git_dir: the trusted git directory, which no sandbox may reach.
+    """
+
+    def __init__(self, *, path: Path, base_sha: str, git: Git, trusted: Path, baseline: Baseline) -> None:
+        if git.git_dir is None:
+            raise ValueError("a tree needs a git directory")
+        self.path = path
+        self.base_sha = base_sha
+        self.git_dir = git.git_dir
+        self._git = git
+        self._trusted = trusted
+        self._baseline = baseline
+        self._one_at_a_time = asyncio.Lock()
+
+    async def change(self) -> Change:
+        """What differs from `base_sha` now. Safe while hostile programs still write: git sees copies only.
+
+        Raises:
+            ChangeError: the workspace is gone, or holds more than can be published.
+        """
+        async with self._one_at_a_time:
+            staging, shadow = self._trusted / "staging", self._trusted / "shadow"
+            for folder in (staging, shadow):
+                await asyncio.to_thread(_fresh, folder)
+            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            found = await differences(self.path, self._baseline, Ignores(git, shadow))
+            _check_size(found.present)
+            staged, vanished = await asyncio.to_thread(_stage, self.path, found.present, staging)
+            blobs = await _store(git, staging, staged)
+            await git.run("read-tree", self.base_sha)
+            records = _index_records(blobs, (*found.gone, *vanished), self._baseline)
+            await git.run("update-index", "-z", "--index-info", stdin=records)
+            tree = (await git.run("write-tree")).decode().strip()
+            return await self._describe(tree)
+
+    async def commit(
+        self, change: Change, *, message: str, author: Identity | None = None, at: int | None = None
+    ) -> str:
+        """Make the commit of a change and give back its id: the same id every time, on every machine.
+
+        Args:
+            change: what `change` gave.
+            message: the whole commit message.
+            author: who signs.
+            at: seconds since the epoch; None for one second after the base commit.
+        """
+        author = author or Identity()
+        if at is None:
+            at = int(await self._git.run("show", "--no-patch", "--format=%ct", change.base_sha)) + 1
+        date = f"{at} +0000"
+        variables = {
+            **{f"GIT_{who}_NAME": author.name for who in ("AUTHOR", "COMMITTER")},
+            **{f"GIT_{who}_EMAIL": author.email for who in ("AUTHOR", "COMMITTER")},
+            **{f"GIT_{who}_DATE": date for who in ("AUTHOR", "COMMITTER")},
+        }
+        arguments = ("commit-tree", "--no-gpg-sign", "-p", change.base_sha, "-F", "-", change.tree_sha)
+        return (await self._git.run(*arguments, stdin=message.encode(), variables=variables)).decode().strip()
+
+    async def push(self, sha: str, *, branch: str, url: str, token: str) -> None:
+        """Send a commit to a branch, which is made if it is missing and never overwritten.
+
+        Raises:
+            PushRejectedError: the branch holds commits that `sha` does not, or the server said no.
+        """
+        credential = Credential(url=url, token=token)
+        try:
+            await self._git.run(
+                "push", "--quiet", "--no-verify", "--", url, f"{sha}:refs/heads/{branch}", credential=credential
+            )
+        except GitError as error:
+            raise PushRejectedError(
+                f"The push to `{branch}` was refused: {error.stderr.strip()}",
+                "See whether someone pushed to it meanwhile, and whether the App may write contents.",
+            ) from error
+
+    async def _describe(self, tree: str) -> Change:
+        command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
+        raw = parse_raw(await self._git.run(*command, "-z", "--raw", "--abbrev=40", self.base_sha, tree))
+        counts = parse_numstat(await self._git.run(*command, "-z", "--numstat", self.base_sha, tree))
+        patch = await self._git.run(*command, "--patch", "--binary", "--full-index", self.base_sha, tree)
+        contents = await self._contents([c.blob for c in raw if c.blob != _NO_BLOB and c.new_mode != GITLINK])
+        files = tuple(_file_change(each, counts, contents) for each in raw)
+        return Change(
+            base_sha=self.base_sha, tree_sha=tree, files=files, patch=patch.decode("utf-8", errors="surrogateescape")
+        )
+
+    async def _contents(self, blobs: list[str]) -> dict[str, bytes]:
+        if not blobs:
+            return {}
+        answer = await self._git.run("cat-file", "--batch", stdin="\n".join(blobs).encode() + b"\n")
+        contents: dict[str, bytes] = {}
+        position = 0
+        for blob in blobs:
+            end = answer.index(b"\n", position)
+            size = int(answer[position:end].split(b" ")[2])
+            contents[blob] = answer[end + 1 : end + 1 + size]
+            position = end + size + 2
+        return contents
+
+
+def _file_change(raw: RawChange, counts: dict[bytes, tuple[int, int] | None], contents: dict[str, bytes]) -> FileChange:
+    lines = counts.get(raw.path, (0, 0))
+    added, removed = lines or (0, 0)
+    return FileChange(
+        path=os.fsdecode(raw.path),
+        status=raw.status,
+        old_mode=raw.old_mode,
+        new_mode=raw.new_mode,
+        added=added,
+        removed=removed,
+        binary=lines is None,
+        content=contents.get(raw.blob),
+    )
+
+
+def _fresh(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+
+
+def _check_size(present: dict[bytes, Entry]) -> None:
+    if len(present) > MAX_CHANGED_FILES:
+        raise ChangeError(
+            f"The agent left {len(present)} changed files; at most {MAX_CHANGED_FILES} are taken.", _IGNORE_IT
+        )
+    sizes = {path: entry.stamp[1] for path, entry in present.items()}
+    largest = max(sizes, key=sizes.__getitem__, default=None)
+    if largest is not None and sizes[largest] > MAX_FILE_BYTES:
+        raise _too_large(largest)
+    if sum(sizes.values()) > MAX_CHANGE_BYTES:
+        raise ChangeError(f"The changed files are larger than {MAX_CHANGE_BYTES // 1024**2} MiB together.", _IGNORE_IT)
+
+
+def _too_large(path: bytes) -> ChangeError:
+    return ChangeError(f"`{os.fsdecode(path)}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
+
+
+def _stage(root: Path, present: dict[bytes, Entry], staging: Path) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
+    """Copy each file to a numbered one; give back path and mode in that order, and the paths that vanished."""
+    staged: list[tuple[bytes, str]] = []
+    vanished: list[bytes] = []
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for path, entry in sorted(present.items()):
+            content = read_file(descriptor, path, entry.mode, limit=MAX_FILE_BYTES)
+            if content is None:
+                vanished.append(path)
+                continue
+            if len(content) > MAX_FILE_BYTES:
+                raise _too_large(path)
+            (staging / str(len(staged))).write_bytes(content)
+            staged.append((path, entry.mode))
+    finally:
+        os.close(descriptor)
+    return staged, tuple(vanished)
+
+
+async def _store(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> list[tuple[bytes, str, str]]:
+    """Write the copies as blobs; give back path, mode and blob id."""
+    if not staged:
+        return []
+    names = "".join(f"{staging}/{number}\n" for number in range(len(staged)))
+    answer = await git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
+    return [(path, mode, blob) for (path, mode), blob in zip(staged, answer.decode().split(), strict=True)]
+
+
+def _index_records(blobs: Iterable[tuple[bytes, str, str]], gone: Iterable[bytes], baseline: Baseline) -> bytes:
+    # Removals first: a file may stand where a directory stood, and the other way round.
+    removed = [b"0 " + _NO_BLOB.encode() + b"\t" + path for path in gone if path in baseline.modes]
+    added = [f"{mode} {blob}\t".encode() + path for path, mode, blob in blobs]
+    return b"".join(record + b"\0" for record in [*removed, *added])

@@ -1,0 +1,87 @@
+"""What the tests of the providers share: a conversation, a provider on each wire, a reply collected."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+from agent_runtime.providers.catalog import provider_for
+from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.retry import Retry
+from tests.model_server import ModelServer, Wire
+
+WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat")
+KEY = "sk-made-up-0123456789abcdef"
+MODELS: dict[Wire, str] = {"anthropic": "claude-sonnet-5-5", "responses": "gpt-6.2-sol", "chat": "gpt-6.2-sol"}
+
+
+def conversation(steps: int = 1, *, status: str = "") -> Request:
+    """A conversation in its `steps`th step."""
+    messages = [Message(role="user", text="Fix the bug.")]
+    for step in range(1, steps):
+        messages.append(Message(role="assistant", text=f"Step {step}.\n```codepilot\nfind('x')\n```\n"))
+        messages.append(Message(role="user", text=f"Result {step}: é 🐛"))
+    return Request(system="You repair programs.", messages=tuple(messages), status=status)
+
+
+@dataclass
+class Naps:
+    """A sleep that only takes notes."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+    def retry(self, **changes: float) -> Retry:
+        policy = Retry(attempts=3, sleep=self.sleep, chance=lambda: 1.0)
+        return replace(policy, **changes)  # type: ignore[arg-type]  # the tests change numbers only
+
+
+def provider_on(server: ModelServer, wire: Wire, options: ModelOptions | None = None) -> Provider:
+    """The provider that speaks `wire` with `server`."""
+    options = options or ModelOptions(retry=Naps().retry())
+    if wire == "anthropic":
+        return provider_for("anthropic", api_key=KEY, base_url=server.url_anthropic, options=options)
+    options = replace(options, api="responses") if wire == "responses" else options
+    return provider_for("openai", api_key=KEY, base_url=server.url_openai, options=options)
+
+
+@dataclass
+class Collected:
+    """A whole reply."""
+
+    text: str = ""
+    attempts: int = 0
+    voided: list[str] = field(default_factory=list)
+    end: ReplyEnd | None = None
+
+
+async def collect(chunks: AsyncIterator[Chunk]) -> Collected:
+    """Read a reply to its end, as the loop does: a new start voids the text before it."""
+    reply = Collected()
+    async for chunk in chunks:
+        assert reply.end is None, "nothing may follow the end"
+        match chunk:
+            case ReplyStart(attempt=attempt):
+                if reply.attempts:
+                    reply.voided.append(reply.text)
+                reply.text, reply.attempts = "", attempt
+            case TextChunk(text=text):
+                assert text
+                reply.text += text
+            case ReplyEnd():
+                reply.end = chunk
+    return reply
+
+
+async def ask(
+    server: ModelServer, wire: Wire, request: Request | None = None, options: ModelOptions | None = None
+) -> Collected:
+    """One question on `wire`, and the provider closed after it."""
+    provider = provider_on(server, wire, options)
+    try:
+        return await collect(provider.reply(request or conversation()))
+    finally:
+        await provider.close()

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+from openai.types.responses import ResponseErrorEvent
+
+from agent_runtime.errors import ModelRefusedError, ModelRejectedError
+from agent_runtime.providers.faults import BrokenOffError, Service
+from agent_runtime.providers.openai_wire import ResponsesReading
+
+SERVICE = Service(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("server_error", BrokenOffError),
+        ("rate_limit_exceeded", BrokenOffError),
+        (None, BrokenOffError),
+        ("context_length_exceeded", ModelRejectedError),
+        ("insufficient_quota", ModelRejectedError),
+        ("invalid_prompt", ModelRejectedError),
+        ("bio_policy", ModelRefusedError),
+        ("misalignment_policy_violation", ModelRefusedError),
+    ],
+)
+def test_an_error_told_in_mid_stream_is_judged_by_its_code(code: str | None, error: type[Exception]) -> None:
+    event = ResponseErrorEvent(type="error", code=code, message="words", sequence_number=1)
+    with pytest.raises(error):
+        ResponsesReading(service=SERVICE).read(event)

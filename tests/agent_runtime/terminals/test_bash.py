@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_runtime.terminals import bash
+from agent_runtime.terminals.bash import Marker
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "pipe", "ok"),
+    [
+        (0, (0,), True),
+        (1, (1,), False),
+        (0, (1, 0), False),
+        (0, (141, 0), True),
+        (141, (141, 0), True),
+        (141, (141,), False),
+        (0, (0, 141), True),
+        (1, (141, 1), False),
+        (130, (), False),
+    ],
+)
+def test_every_stage_of_a_pipe_counts_but_a_broken_pipe_does_not(
+    exit_code: int, pipe: tuple[int, ...], *, ok: bool
+) -> None:
+    assert Marker(exit_code=exit_code, pipe=pipe, cwd="/").ok is ok
+
+
+def test_a_marker_is_read_back() -> None:
+    assert bash.parse_mark(b"1 0 1;/a;b") == Marker(exit_code=1, pipe=(0, 1), cwd="/a;b")
+    assert bash.parse_mark(b"130;/") == Marker(exit_code=130, pipe=(), cwd="/")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=4_000))
+def test_bash_reads_a_quoted_command_back_to_the_byte(text: str) -> None:
+    pieces = bash.pieces(text)
+    assert all(len(piece.encode()) < 4_000 for piece in pieces)
+    assert all("\n" not in piece for piece in pieces)
+    script = "printf %s " + "".join(pieces)
+    done = subprocess.run(["bash", "-c", script], env={"LANG": "C.UTF-8"}, capture_output=True, check=True)
+    assert done.stdout == text.encode()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_runtime.terminals.screen import Screen
+
+
+def shown(*pieces: bytes) -> str:
+    screen = Screen()
+    return "".join(screen.feed(piece) for piece in pieces) + screen.flush()
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"plain\ttext  \n\n", "plain\ttext  \n\n"),
+        (b"dos\r\nlines\r\n", "dos\nlines\n"),
+        (b"10%\r55%\r100%\n", "100%\n"),
+        (b"long line\rshort\n", "shortline\n"),
+        (b"long line\r\x1b[Kshort\n", "short\n"),
+        (b"abc\b\bX\n", "aXc\n"),
+        (b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07after\n", "red after\n"),
+        (b"\x1b]8;;http://a\x1b\\link\x1b]8;;\x1b\\\n", "link\n"),
+        (b"\x1b(B\x1b=ok\x1b>\n", "ok\n"),
+        (b"\x07bell\x00nul\xff\n", "bell\N{REPLACEMENT CHARACTER}nul\N{REPLACEMENT CHARACTER}\n"),
+        ("gr\u00fc\u00df\n".encode(), "gr\u00fc\u00df\n"),
+        (b"ab\x1b[5Gcd\x1b[2Dx\n", "ab  xd\n"),
+        (b"\x1b[H\x1b[2Jcleared\n", "cleared\n"),
+        (b"x" * 100_000 + b"\n", "x" * 100_000 + "\n"),
+        (b"x\x1b[31m" + b"y" * 100_000 + b"\n", "x" + "y" * 100_000 + "\n"),
+        (b"\x1b[?25l\x1b[?2004hprompt> ", "prompt> "),
+    ],
+)
+def test_the_text_is_what_a_reader_would_have_seen(data: bytes, text: str) -> None:
+    assert shown(data) == text
+
+
+def test_an_unfinished_line_is_there_before_it_is_settled() -> None:
+    screen = Screen()
+    assert screen.feed(b"one\nPassword: ") == "one\n"
+    assert screen.line == "Password: "
+    assert screen.flush() == "Password: "
+    assert screen.feed(b"x\n") == "x\n"
+
+
+def test_a_full_screen_program_is_followed_by_an_emulator() -> None:
+    screen = Screen()
+    assert screen.feed(b"before\n\x1b[?1049h\x1b[2J\x1b[3;5Hhello\x1b[1;1Htop") == "before\n"
+    assert screen.full_screen == "top\n\n    hello"
+    assert screen.feed(b"\x1b[?1049") == ""
+    assert screen.feed(b"lafter\n") == "after\n"
+    assert screen.full_screen is None
+
+
+_PIECE = st.sampled_from(
+    [
+        *(
+            b"text",
+            b"\n",
+            b"\r",
+            b"\b",
+            b"\t",
+            b"\x07",
+            b"\xc3\xa9",
+            b"\xff",
+            b"\x1b",
+            b"\x1b[",
+            b"\x1b[31m",
+            b"\x1b[K",
+        ),
+        *(b"\x1b[2G", b"\x1b[P", b"\x1b]0;t\x07", b"\x1b]0;t\x1b\\", b"\x1b[?1049h", b"\x1b[?1049l"),
+    ]
+)
+
+
+@given(pieces=st.lists(_PIECE, max_size=12), data=st.data())
+def test_the_text_does_not_depend_on_how_the_bytes_arrive(pieces: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(pieces)
+    cut = data.draw(st.integers(0, len(whole)))
+    again = data.draw(st.integers(cut, len(whole)))
+    assert shown(whole[:cut], whole[cut:again], whole[again:]) == shown(whole)
+    assert shown(*(whole[i : i + 1] for i in range(len(whole)))) == shown(whole)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "?", ">", "="]), st.lists(st.integers(0, 20_000)), st.characters(codec="ascii"))
+    )
+)
+def test_no_sequence_breaks_the_emulator(sequences: list[tuple[str, list[int], str]]) -> None:
+    screen = Screen()
+    screen.feed(b"\x1b[?1049h")
+    for prefix, numbers, final in sequences:
+        screen.feed(f"\x1b[{prefix}{';'.join(map(str, numbers))}{final}x".encode())
+    assert screen.full_screen is None or isinstance(screen.full_screen, str)
+
+
+def test_a_sequence_that_only_new_terminals_know_is_passed_over_on_a_full_screen() -> None:
+    screen = Screen()
+    screen.feed(b"\x1b[?1049h\x1b[>4;2m\x1b[?4m\x1b[1;2;3H\x1b(0\x1b[38;5mhello\x1b]2;title\x07")
+    assert screen.full_screen == " hello"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_become_text_without_control_characters(data: bytes) -> None:
+    assert not set(shown(data)) & {chr(code) for code in [*range(9), *range(14, 32), 127]}

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agent_runtime.errors import SandboxError
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.local import Local
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals import terminal as terminal_module
+from agent_runtime.terminals.output import Output
+from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.terminal import Report, Terminal
+from tests.waiting import eventually
+
+
+@pytest_asyncio.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    made = Terminal("main", sandbox=Bubblewrap(SandboxSettings()), workspace=workspace, spool=Spool(tmp_path / "logs"))
+    yield made
+    await made.close()
+
+
+async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report:  # noqa: ASYNC109 - as there
+    return await terminal.run(command, timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "output"),
+    [
+        ("echo hi", 0, "hi\n"),
+        ("false", 1, ""),
+        ("", 0, ""),
+        ("   \n\n", 0, ""),
+        ("# only a comment", 0, ""),
+        ("echo a # trailing comment", 0, "a\n"),
+        ("echo a;", 0, "a\n"),
+        ("echo a\necho b\n\necho c", 0, "a\nb\nc\n"),
+        ("echo a \\\n  b", 0, "a b\n"),
+        ("cat <<EOF\na\tb $((1 + 1))\nEOF", 0, "a\tb 2\n"),
+        ("cat <<-'EOF' | tr a-z A-Z\n\t$x\nEOF\n", 0, "$X\n"),
+        ("for i in 1 2; do\n  echo $i\ndone", 0, "1\n2\n"),
+        ("f() { return 7; }; f", 7, ""),
+        ("alias hi='echo aliased'\nhi", 0, "aliased\n"),
+        ("shopt -s extglob\ncase aab in +(a)b) echo matched;; esac", 0, "matched\n"),
+        ("echo 'it'\"'\"'s' \"q\" \\$x !! `echo y`", 0, "it's q $x !! y\n"),
+        ("printf 'no end of line'", 0, "no end of line"),
+        ("printf 'a\\r\\nb\\r\\n'", 0, "a\nb\n"),
+        ("printf '10%%\\r20%%\\r100%%\\n'", 0, "100%\n"),
+        ("printf '\\033[31mred\\033[0m\\n'", 0, "red\n"),
+        ("printf '\\377\\376\\n'", 0, "\N{REPLACEMENT CHARACTER}" * 2 + "\n"),
+        ("printf 'gr\u00fc\u00df \u4e16\u754c\\n'", 0, "gr\u00fc\u00df \u4e16\u754c\n"),
+        ("read line < /dev/null; cat < /dev/null; echo $?", 0, "0\n"),
+        ("echo )", 2, "bash: syntax error near unexpected token `)'\n"),
+        ("set -u; echo $undefined", 1, "bash: undefined: unbound variable\n"),
+        ("! true", 1, ""),
+        ("(exit 3)", 3, ""),
+        ("no-such-program-here", 127, "bash: no-such-program-here: command not found\n"),
+        ("test -t 0 && test -t 1 && tput cols", 0, "120\n"),
+        ("printf '\\033]7770;%032d;0 0;/\\007\\n' 0; echo real", 0, "\nreal\n"),
+        ("PS1='mine> '; PS2='more> '; unset PROMPT_COMMAND", 0, ""),
+        ("exec 2>/dev/null", 0, ""),
+        ("set -e; [ a = b ] && echo c; set +e", 0, ""),
+    ],
+)
+async def test_a_command_ends_with_its_output_and_exit_code_and_the_session_goes_on(
+    terminal: Terminal, command: str, exit_code: int, output: str
+) -> None:
+    report = await run(terminal, command)
+    assert (report.status, report.exit_code, report.output) == ("completed", exit_code, output)
+    after = await run(terminal, "echo still here")
+    assert (after.status, after.output) == ("completed", "still here\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo 'open",
+        'echo "open',
+        "echo $(ls",
+        "(ls",
+        "cat > file <<EOF\ntext",
+        "if true; then",
+        "if true",
+        "while true; do\necho x",
+        "echo a \\",
+        "true &&",
+        "f() {",
+        "case x in",
+        "echo `ls",
+    ],
+)
+async def test_an_unfinished_command_is_not_run_and_said_to_be_incomplete(terminal: Terminal, command: str) -> None:
+    report = await run(terminal, f"touch ran\n{command}")
+    assert (report.status, report.exit_code, report.ok) == ("incomplete", None, False)
+    assert "not closed" in report.note
+    assert (await run(terminal, "ls")).output == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"), [("exit 4", 4), ("exec false", 1), ("set -e; false", 1), ("kill -9 $$", 137)]
+)
+async def test_a_shell_that_dies_says_so_and_starts_again(terminal: Terminal, command: str, exit_code: int) -> None:
+    await run(terminal, "cd /tmp; x=1")
+    report = await run(terminal, command)
+    assert (report.status, report.exit_code) == ("restarted", exit_code)
+    assert "new one" in report.note
+    after = await run(terminal, 'echo "$x$PWD"')
+    assert after.output == "/workspace\n"
+
+
+async def test_state_lives_on_between_commands(terminal: Terminal) -> None:
+    await run(terminal, "cd /tmp; x='a b'; f() { echo \"f:$1\"; }; false")
+    report = await run(terminal, 'echo "$? $x"; f 1')
+    assert (report.output, report.cwd, terminal.cwd) == ("1 a b\nf:1\n", "/tmp", "/tmp")  # noqa: S108 - inside
+
+
+@pytest.mark.parametrize(
+    ("command", "ok"),
+    [
+        ("false | true", False),
+        ("true | true", True),
+        ("yes | head -1", True),
+        ("set -o pipefail; yes | head -1", True),
+        ("set -o pipefail; false | true", False),
+        ("yes | false", False),
+        ("false; true", True),
+        ("(false | true) && ls | false | cat", False),
+    ],
+)
+async def test_success_means_every_stage_of_the_pipe(terminal: Terminal, command: str, *, ok: bool) -> None:
+    assert (await run(terminal, command)).ok is ok
+
+
+async def test_a_long_command_is_not_cut_at_the_terminals_line_length(terminal: Terminal) -> None:
+    text = "\u00e4\t'x\" \\ $HOME\n" * 1_000
+    report = await run(terminal, f"cat > file <<'END'\n{text}END\nwc -c < file; sha256sum file")
+    assert report.output.split()[0] == str(len(text.encode()))
+
+
+async def test_a_line_of_100000_characters_is_not_wrapped(terminal: Terminal) -> None:
+    report = await run(terminal, "printf '%0100000d\\n' 0 | tee line | wc -c; cat line")
+    assert "\n" not in report.output.split("…")[0].removeprefix("100001\n").rstrip("\n[ ")
+    assert "90,00" in report.output
+
+
+async def test_nothing_can_forge_the_end_of_a_command(terminal: Terminal) -> None:
+    """A program may know the form of the marker, but never the nonce, which only the shell holds."""
+    report = await run(
+        terminal,
+        "env | grep -c __cp; set | sed -n 's/^__cp_nonce=/nonce:/p' >/dev/null\n"
+        "for i in 1 2 3; do printf '\\033]7770;;0 0;/\\007'; done; echo after; exit_code=9; (exit 9)",
+    )
+    assert (report.status, report.exit_code, report.output) == ("completed", 9, "0\nafter\n")
+
+
+async def test_a_command_that_goes_on_is_read_in_pieces_without_repetition(terminal: Terminal) -> None:
+    first = await run(terminal, "echo one; read line; echo two; read line; echo three", timeout=0.5)
+    assert (first.status, first.exit_code, first.output) == ("running", None, "one\n")
+    second = await terminal.send("x\n", timeout=5)
+    assert (second.status, second.output) == ("running", "two\n")
+    third = await terminal.send("x\n", timeout=5)
+    assert (third.status, third.exit_code, third.output) == ("completed", 0, "three\n")
+    again = await terminal.read(timeout=1)
+    assert again is not None
+    assert again.output == "one\ntwo\nthree\n"
+
+
+async def test_reading_waits_for_the_end(terminal: Terminal) -> None:
+    await run(terminal, "sleep 0.3; echo done", timeout=0.01)
+    report = await terminal.read(timeout=10)
+    assert report is not None
+    assert (report.status, report.output) == ("completed", "done\n")
+
+
+async def test_a_second_command_is_refused_while_one_runs(terminal: Terminal) -> None:
+    await run(terminal, "sleep 60", timeout=0.05)
+    assert terminal.running == "sleep 60"
+    with pytest.raises(RuntimeError, match="running"):
+        await run(terminal, "echo no")
+
+
+async def test_a_repl_takes_input_and_ends_with_control_d(terminal: Terminal) -> None:
+    started = await run(terminal, "/usr/bin/python3 -q", timeout=1)
+    assert started.output.endswith(">>> ")
+    assert "42" in (await terminal.send("print(6 * 7)\n", timeout=10)).output
+    ended = await terminal.send("\x04", timeout=10)
+    assert (ended.status, ended.exit_code) == ("completed", 0)
+
+
+async def test_a_hidden_prompt_takes_its_answer(terminal: Terminal) -> None:
+    asked = await run(terminal, "read -s -p 'Password: ' word; echo; echo \"${#word} characters\"", timeout=0.5)
+    assert (asked.status, asked.output) == ("running", "Password: ")
+    assert (await terminal.send("secret\n", timeout=5)).output == "\n6 characters\n"
+
+
+async def test_control_c_and_control_z_give_the_shell_back(terminal: Terminal) -> None:
+    await run(terminal, "sleep 60", timeout=0.1)
+    assert (await terminal.send("\x03", timeout=5)).exit_code == 130
+    await run(terminal, "sleep 60", timeout=0.1)
+    stopped = await terminal.send("\x1a", timeout=5)
+    assert (stopped.status, stopped.exit_code) == ("completed", 148)
+    assert "Stopped" in stopped.output
+    assert (await run(terminal, "kill %1; echo ok")).output.endswith("ok\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "survives"),
+    [
+        ("x=1; sleep 60", True),
+        ("x=1; cat", True),
+        ("x=1; bash -c 'trap \"\" INT; while :; do sleep 0.1; done'", True),
+        ("x=1; trap '' INT; while :; do :; done", False),
+    ],
+)
+async def test_an_interrupt_ends_even_what_ignores_it(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: str, *, survives: bool
+) -> None:
+    monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
+    await run(terminal, command, timeout=0.2)
+    await terminal.interrupt("told to stop")
+    report = await terminal.read(timeout=5)
+    assert report is not None
+    assert (report.status, report.ok) == ("stopped", False)
+    assert "told to stop" in report.note
+    assert (await run(terminal, "echo $x")).output == ("1\n" if survives else "\n")
+
+
+async def test_background_output_comes_with_the_next_look(terminal: Terminal) -> None:
+    await run(terminal, "(sleep 0.2; echo late > /dev/tty; touch done) &")
+    done = "test -e done"
+    report = await run(terminal, f"until {done}; do sleep 0.05; done", timeout=10)
+    assert "late" in report.output + report.note
+
+
+async def test_a_full_screen_program_is_shown_as_its_screen(terminal: Terminal) -> None:
+    await run(terminal, "seq 1000 > numbers")
+    report = await run(
+        terminal, "printf '\\033[?1049h\\033[2J\\033[5;3Hhello'; read x; printf '\\033[?1049l'", timeout=1
+    )
+    assert report.output == "[full-screen program; its screen:]\n\n\n\n\n  hello"
+    assert (await terminal.send("\n", timeout=5)).status == "completed"
+
+
+async def test_output_over_the_quota_stops_the_command_and_the_session_goes_on(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Small(Output):
+        def __init__(self, *, spool: Spool | None = None, name: str = "") -> None:
+            super().__init__(spool=spool, name=name, quota=200_000)
+
+    monkeypatch.setattr(terminal_module, "Output", Small)
+    report = await run(terminal, "yes", timeout=30)
+    assert (report.status, report.ok) == ("stopped", False)
+    assert "200,000" in report.note
+    assert (tmp_path / "logs" / "main-1.log").stat().st_size <= 200_000
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_a_large_output_is_whole_in_its_log(terminal: Terminal, tmp_path: Path) -> None:
+    report = await run(terminal, "seq 200000")
+    assert report.output.startswith("1\n2\n")
+    assert report.output.endswith("199999\n200000\n")
+    assert len(report.output) < 10_300
+    log = tmp_path / "logs" / "main-1.log"
+    assert str(log) in report.output
+    assert log.read_text() == "".join(f"{n}\n" for n in range(1, 200_001))
+
+
+@pytest.mark.parametrize("command", ["head -c 300000 /dev/urandom", "yes $'a\\b\\r\\033[31m' | head -c 300000"])
+async def test_binary_and_coloured_floods_end_as_any_command(terminal: Terminal, command: str) -> None:
+    report = await run(terminal, command)
+    assert (report.status, report.exit_code) == ("completed", 0)
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_an_input_line_that_the_terminal_would_cut_is_refused(terminal: Terminal) -> None:
+    await run(terminal, "cat", timeout=0.1)
+    with pytest.raises(ValueError, match="4,095"):
+        await terminal.send("x" * 5_000 + "\n", timeout=1)
+    assert (await terminal.send("x" * 4_000 + "\n", timeout=2)).output == "x" * 4_000 + "\n"
+
+
+async def test_input_after_the_shell_was_killed_from_outside_does_not_break(terminal: Terminal) -> None:
+    await run(terminal, "cat", timeout=0.1)
+    assert terminal.pid is not None
+    os.kill(terminal.pid, 9)
+    report = await terminal.send("x\n", timeout=5)
+    assert (report.status, report.exit_code) == ("restarted", 137)
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_cancelling_leaves_a_usable_terminal(terminal: Terminal) -> None:
+    task = asyncio.create_task(run(terminal, "echo started; sleep 60"))
+    await eventually(lambda: terminal.running)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await terminal.interrupt("cancelled")
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> None:
+    terminal = Terminal("main", sandbox=Bubblewrap(SandboxSettings()), workspace=tmp_path)
+    asyncio.run(run(terminal, "x=kept"))
+    assert asyncio.run(run(terminal, "echo $x")).output == "kept\n"
+    asyncio.run(terminal.close())
+
+
+async def test_a_shell_that_cannot_start_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
+    sandbox = Local(SandboxSettings(environment={"PATH": "/nonexistent"}))
+    terminal = Terminal("main", sandbox=sandbox, workspace=tmp_path)
+    with pytest.raises(SandboxError, match="bash"):
+        await run(terminal, "true")
+
+
+async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
+    terminal = Terminal("main", sandbox=Local(SandboxSettings()), workspace=tmp_path)
+    assert (await run(terminal, "pwd")).output == f"{tmp_path}\n"
+    await terminal.close()
+
+
+async def test_forty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
+    sandbox = Bubblewrap(SandboxSettings())
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
+    for _ in range(40):
+        terminal = Terminal("main", sandbox=sandbox, workspace=tmp_path)
+        assert (await run(terminal, "echo hi")).output == "hi\n"
+        await terminal.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - the same
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222 - does not wait

@@ -1,0 +1,499 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.reply import Payload
+from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.registry import Registry
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.text import version_of
+
+NUMBERS = "".join(f"{i}\n" for i in range(1, 11))
+
+
+class Agent:
+    """The tools as a run uses them: one `step` a reply."""
+
+    def __init__(self, root: Path, workspace: Workspace) -> None:
+        self.root = root
+        self.tools = FileTools(workspace)
+        self.payloads = Payloads()
+
+    def step(self, *payloads: str) -> FileTools:
+        self.payloads = Payloads(Payload(text=text, filename=None) for text in payloads)
+        self.tools.begin_step(self.payloads)
+        return self.tools
+
+    def put(self, path: str, content: str | bytes) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        (self.root / path).write_bytes(data)
+
+    def text(self, path: str) -> str:
+        return (self.root / path).read_bytes().decode()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    with Workspace(tmp_path) as workspace:
+        yield Agent(tmp_path, workspace)
+
+
+def refused(
+    agent: Agent,
+    path: str,
+    words: str,
+    *payloads: str,
+    **arguments: Any,  # noqa: ANN401 - wrong types, too
+) -> ToolError:
+    """The error of a write that changes nothing."""
+    before = {each: each.read_bytes() for each in agent.root.rglob("*") if each.is_file()}
+    with pytest.raises(ToolError, match=words) as told:
+        agent.step(*payloads).write_file(path, **arguments)
+    assert {each: each.read_bytes() for each in agent.root.rglob("*") if each.is_file()} == before
+    return told.value
+
+
+# Reading.
+
+
+def test_a_read_shows_numbered_lines_with_exact_content(agent: Agent) -> None:
+    agent.put("a.txt", "one  \n\n\tthree\n")
+    result = agent.tools.read_file("a.txt")
+    version = version_of(b"one  \n\n\tthree\n")
+    assert result.text == f"[read_file] 'a.txt' (lines 1\u20133 of 3, version {version})\n1 | one  \n2 |\n3 | \tthree"
+    assert result.value == "one  \n\n\tthree\n"
+
+
+def test_a_range_is_shown_and_returned_as_it_was_asked_for(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    result = agent.tools.read_file("a.txt", 9, 99)
+    assert result.value == "9\n10\n"
+    assert result.text.endswith(
+        "(lines 9\u201310 of 10, version " + version_of(NUMBERS.encode()) + ")\n 9 | 9\n10 | 10"
+    )
+
+
+def test_a_long_file_is_shown_in_part_with_an_outline_and_returned_whole(agent: Agent) -> None:
+    source = "".join(f"def f{i}():\n    return {i}\n\n\n" for i in range(100))
+    agent.put("a.py", source)
+    result = agent.tools.read_file("a.py")
+    lines = result.text.split("\n")
+    assert lines[0].startswith("[read_file] 'a.py' (lines 1\u2013200 of 400")
+    assert lines[201] == "[200 more lines: read_file('a.py', start_line=201) goes on]"
+    assert lines[202:204] == ["Outline of the rest:", "201 def f50"]
+    assert len(lines) == 203 + 50
+    assert result.value == source
+
+
+def test_a_stated_range_is_not_cut(agent: Agent) -> None:
+    agent.put("a.txt", "".join(f"{i}\n" for i in range(1000)))
+    result = agent.tools.read_file("a.txt", 1, 1000)
+    assert result.text.count("\n") == 1000
+    assert "more lines" not in result.text
+
+
+def test_a_file_a_little_longer_than_the_view_is_shown_whole(agent: Agent) -> None:
+    agent.put("a.txt", "x\n" * 250)
+    assert "more lines" not in agent.tools.read_file("a.txt").text
+    agent.put("a.txt", "x\n" * 251)
+    assert "[51 more lines:" in agent.tools.read_file("a.txt").text
+
+
+def test_the_cap_on_characters_is_said(agent: Agent) -> None:
+    agent.put("a.txt", ("x" * 999 + "\n") * 100)
+    result = agent.tools.read_file("a.txt", 1, 100)
+    assert len(result.text) < 41_000
+    assert "cut after 40,000 characters: read_file('a.txt', start_line=40) goes on]" in result.text
+    assert "lines 1\u201339 of 100" in result.text
+
+
+def test_a_very_long_line_is_cut_in_the_view_only(agent: Agent) -> None:
+    agent.put("a.txt", "y" * 5000 + "\n")
+    result = agent.tools.read_file("a.txt")
+    assert result.text.endswith("yy… [+3000 characters]")
+    assert result.value == "y" * 5000 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "named"),
+    [
+        (b"a\r\nb\r\n", "a\nb\n", "CRLF line endings"),
+        ("a\nž\n".encode("utf-16"), "a\nž\n", "utf-16-le"),
+        (b"caf\xe9 au lait\n", "café au lait\n", "latin-1"),
+        (b"a\nb", "a\nb", "no newline at the end"),
+    ],
+)
+def test_what_is_unusual_about_a_file_is_named(agent: Agent, data: bytes, value: str, named: str) -> None:
+    agent.put("a.txt", data)
+    result = agent.tools.read_file("a.txt")
+    assert result.value == value
+    assert named in result.text.split("\n")[0]
+
+
+def test_an_empty_file_is_said_to_be_empty(agent: Agent) -> None:
+    agent.put("a.txt", "")
+    result = agent.tools.read_file("a.txt")
+    assert (result.value, result.text) == ("", "[read_file] 'a.txt' (empty, version e3b0c442)")
+
+
+def test_a_binary_file_is_named_with_its_size(agent: Agent) -> None:
+    agent.put("a.png", b"\x89PNG\0\0" * 500)
+    with pytest.raises(ToolError, match=r"'a.png' is a binary file \(3,000 bytes\)"):
+        agent.tools.read_file("a.png")
+
+
+def test_a_missing_file_is_answered_with_the_names_like_it(agent: Agent) -> None:
+    (agent.root / "src").mkdir()
+    agent.put("src/parser.py", "")
+    with pytest.raises(ToolError, match=r"does not exist; there are 'src/parser\.py'") as told:
+        agent.tools.read_file("src/parse.py")
+    assert told.value.kind == "FileNotFoundError"
+    with pytest.raises(ToolError, match="nor does its directory"):
+        agent.tools.read_file("gone/parse.py")
+
+
+def test_a_directory_is_answered_with_what_is_in_it(agent: Agent) -> None:
+    (agent.root / "src").mkdir()
+    agent.put("src/b.py", "")
+    agent.put("src/a.py", "")
+    with pytest.raises(ToolError, match=r"'src' is a directory; in it: a\.py, b\.py"):
+        agent.tools.read_file("src")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        (0, None, "start_line=0: must be 1 to 10"),
+        (-1, None, "start_line=-1: must be 1 to 10"),
+        (11, None, "start_line=11: must be 1 to 10"),
+        (5, 4, "end_line=4: must be at least start_line=5"),
+        ("1", None, "whole numbers"),
+        (1, 2.5, "whole numbers"),
+        (True, None, "whole numbers"),
+    ],
+)
+def test_a_wrong_range_is_answered_with_the_valid_one(
+    agent: Agent,
+    start: Any,  # noqa: ANN401 - wrong types, too
+    end: Any,  # noqa: ANN401 - the same
+    words: str,
+) -> None:
+    agent.put("a.txt", NUMBERS)
+    with pytest.raises(ToolError, match=words):
+        agent.tools.read_file("a.txt", start, end)
+
+
+# Writing.
+
+
+def test_a_whole_write_puts_the_payload_to_the_byte(agent: Agent) -> None:
+    agent.put("old.txt", b"\xef\xbb\xbfa\r\nb\r\n")
+    tools = agent.step("tab\t \r\nž\n\n", "new")
+    result = tools.write_file("src/new.txt")
+    assert agent.text("src/new.txt") == "tab\t \r\nž\n\n"
+    assert result.text == f"[write_file] 'src/new.txt' written (11 bytes, 3 lines). Version {result.value}."
+    tools.write_file("old.txt")
+    assert agent.text("old.txt") == "new"
+
+
+def test_an_edit_answers_with_a_diff_and_the_new_version(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    result = agent.step("five\n").write_file("a.txt", 5, 5, mode="edit")
+    version = version_of(agent.text("a.txt").encode())
+    assert result.value == version
+    assert result.text.split("\n") == [
+        f"[write_file] 'a.txt' written (24 bytes, 10 lines). Version {version}.",
+        " 3   3",
+        " 4   4",
+        " 5 - 5",
+        " 5 + five",
+        " 6   6",
+        " 7   7",
+    ]
+
+
+def test_an_insertion_joins_no_lines(agent: Agent) -> None:
+    agent.put("a.txt", "a\nb")
+    agent.step("top\n").write_file("a.txt", after_line=0, mode="insert")
+    agent.step("end\n").write_file("a.txt", after_line=3, mode="insert")
+    assert agent.text("a.txt") == "top\na\nb\nend"
+
+
+def test_several_ranges_are_in_the_numbers_of_the_file_as_it_was(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.step("nine\nand a half\n", "", "one\n").write_file("a.txt", mode="multi_edit", edits=[(9, 9), (4, 6), (1, 1)])
+    assert agent.text("a.txt") == "one\n2\n3\n7\n8\nnine\nand a half\n10\n"
+
+
+def test_an_append_says_which_lines_it_added(agent: Agent) -> None:
+    agent.put("a.txt", "a")
+    assert agent.step("b\nc\n").write_file("a.txt", mode="a").text.endswith("\nAdded lines 2-3.")
+    assert agent.text("a.txt") == "a\nb\nc\n"
+    agent.step("x\n").write_file("new.txt", mode="a")
+    assert agent.text("new.txt") == "x\n"
+
+
+def test_replace_takes_the_old_text_and_the_new(agent: Agent) -> None:
+    agent.put("a.py", "def f():\n    return 1\n")
+    result = agent.step("return 1\n", "return 2\n").write_file("a.py", mode="replace")
+    assert agent.text("a.py") == "def f():\n    return 2\n"
+    assert "Not an exact match: indentation differed." in result.text
+    assert "Not an exact" not in agent.step("    return 2\n", "    return 3\n").write_file("a.py", mode="replace").text
+
+
+def test_replace_can_be_used_often_in_a_step(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    tools = agent.step("1\n", "one\n", "2\n", "two\n", "3\n", "")
+    for _ in range(3):
+        tools.write_file("a.txt", mode="replace")
+    assert agent.text("a.txt").startswith("one\ntwo\n4\n")
+
+
+def test_line_endings_encoding_mark_and_end_survive_an_edit(agent: Agent) -> None:
+    agent.put("a.txt", "\ufeffa\r\nb\r\nc".encode("utf-16-le"))
+    agent.step("B\nBB\n").write_file("a.txt", 2, 2, mode="edit")
+    agent.step("C\n").write_file("a.txt", 4, 4, mode="edit")
+    assert (agent.root / "a.txt").read_bytes() == "\ufeffa\r\nB\r\nBB\r\nC".encode("utf-16-le")
+
+
+def test_a_character_that_the_file_cannot_hold_is_refused(agent: Agent) -> None:
+    agent.put("a.txt", b"caf\xe9\n")
+    refused(agent, "a.txt", "latin-1 and cannot hold '€'", "5 €\n", start_line=1, end_line=1, mode="edit")
+
+
+def test_a_write_that_changes_nothing_says_so(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    assert "Nothing changed" in agent.step("5\n").write_file("a.txt", 5, 5, mode="edit").text
+
+
+def test_a_binary_file_can_be_overwritten_but_not_edited(agent: Agent) -> None:
+    agent.put("a.bin", b"\0\1\2")
+    refused(agent, "a.bin", "binary file", "x\n", start_line=1, end_line=1, mode="edit")
+    agent.step("text\n").write_file("a.bin")
+    assert agent.text("a.bin") == "text\n"
+
+
+@pytest.mark.parametrize("mode", ["edit", "insert", "multi_edit", "replace"])
+def test_a_file_that_is_not_there_cannot_be_edited(agent: Agent, mode: str) -> None:
+    arguments: dict[str, dict[str, Any]] = {
+        "edit": {"start_line": 1, "end_line": 1},
+        "insert": {"after_line": 0},
+        "multi_edit": {"edits": [(1, 1)]},
+        "replace": {},
+    }
+    error = refused(
+        agent, "gone.txt", "does not exist; make it with mode='w'", "x\n", "y\n", mode=mode, **arguments[mode]
+    )
+    assert error.kind == "FileNotFoundError"
+
+
+# Wrong arguments.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"mode": "x"}, "mode='x': must be one of 'w', 'a', 'edit', 'insert', 'multi_edit', 'replace'"),
+        ({"mode": "edit"}, "mode='edit' needs start_line and end_line"),
+        ({"mode": "edit", "start_line": 1}, "mode='edit' needs end_line"),
+        ({"mode": "insert"}, "mode='insert' needs after_line"),
+        ({"mode": "multi_edit"}, "edits must be a list"),
+        ({"mode": "multi_edit", "edits": []}, "edits must be a list"),
+        ({"mode": "multi_edit", "edits": [3]}, r"edits\[0\]=3: must be a pair"),
+        ({"mode": "multi_edit", "edits": [(1, 2, 3)]}, r"edits\[0\]=\(1, 2, 3\): must be a pair"),
+        ({"mode": "multi_edit", "edits": [(1, 2), (9, 11)]}, r"edits\[1\]=\(9, 11\): out of range; the file has 10"),
+        ({"mode": "multi_edit", "edits": [(1, 2), (2, 3)]}, "edits overlap: lines 1-2 and 2-3"),
+        ({"start_line": 1, "end_line": 2}, "mode='w' takes no end_line; for that use mode='edit'"),
+        ({"after_line": 2}, "mode='w' takes no after_line; for that use mode='insert'"),
+        ({"mode": "replace", "edits": [(1, 1)]}, "takes no edits; for that use mode='multi_edit'"),
+        ({"mode": "edit", "start_line": 0, "end_line": 1}, "start_line=0, end_line=1: out of range; the file has 10"),
+        ({"mode": "edit", "start_line": 3, "end_line": 2}, "must hold 1 <= start <= end <= 10"),
+        ({"mode": "edit", "start_line": "1", "end_line": 2}, "whole numbers"),
+        ({"mode": "insert", "after_line": 11}, r"after_line=11: must be 0 \(the top\) to 10"),
+        ({"mode": "insert", "after_line": -1}, "after_line=-1"),
+        ({"mode": "edit", "start_line": 1, "end_line": 1, "version": "12345678"}, "has not shown this version"),
+        ({"mode": "w", "version": "12345678"}, "version='12345678', but it is at version"),
+    ],
+)
+def test_wrong_arguments_are_named_with_what_is_valid(agent: Agent, arguments: dict[str, Any], words: str) -> None:
+    agent.put("a.txt", NUMBERS)
+    refused(agent, "a.txt", words, "x\n", "y\n", **arguments)
+
+
+def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    tools = agent.step("first\n", "second\n")
+    with pytest.raises(ToolError, match="out of range"):
+        tools.write_file("a.txt", 99, 99, mode="edit")
+    tools.write_file("b.txt")
+    assert agent.text("b.txt") == "second\n"
+    assert agent.payloads.left() == 0
+
+
+# Limits of a step.
+
+
+def test_five_whole_writes_a_step(agent: Agent) -> None:
+    tools = agent.step(*"123456")
+    for i in range(5):
+        tools.write_file(f"{i}.txt", mode="a" if i % 2 else "w")
+    with pytest.raises(ToolError, match="5 whole-file writes"):
+        tools.write_file("5.txt")
+    agent.step("6").write_file("5.txt")
+    assert agent.text("5.txt") == "6"
+
+
+@pytest.mark.parametrize("names", [("a.txt", "./a.txt"), ("a.txt", "link.txt"), ("link.txt", "a.txt")])
+def test_one_edit_by_line_numbers_a_file_and_step_whatever_the_file_is_called(
+    agent: Agent, names: tuple[str, str]
+) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.put("b.txt", NUMBERS)
+    (agent.root / "link.txt").symlink_to("a.txt")
+    tools = agent.step("x\n", "y\n", "z\n")
+    tools.write_file(names[0], 1, 1, mode="edit")
+    tools.write_file("b.txt", after_line=0, mode="insert")
+    with pytest.raises(ToolError, match="mode='multi_edit'"):
+        tools.write_file(names[1], after_line=1, mode="insert")
+    agent.step("again\n").write_file(names[1], 2, 2, mode="edit")
+    assert agent.text("a.txt").startswith("x\nagain\n3\n")
+
+
+def test_a_refused_edit_does_not_use_up_the_step_s_edit(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    tools = agent.step("x\n", "y\n")
+    with pytest.raises(ToolError):
+        tools.write_file("a.txt", 11, 11, mode="edit")
+    tools.write_file("a.txt", 10, 10, mode="edit")
+    assert agent.text("a.txt").endswith("9\ny\n")
+
+
+# Versions.
+
+
+def test_an_edit_follows_lines_that_moved(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    agent.put("a.txt", "new\n" + NUMBERS)
+    result = agent.step("five\n").write_file("a.txt", 5, 5, mode="edit")
+    assert agent.text("a.txt") == "new\n1\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n"
+    assert "The file changed since you read it: your line 5 now is line 6." in result.text
+
+
+def test_an_edit_of_lines_that_changed_is_refused_with_the_lines_as_they_are(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    agent.put("a.txt", NUMBERS.replace("5\n", "fünf\n"))
+    error = refused(agent, "a.txt", "changed since you read it", "x\n", start_line=5, end_line=5, mode="edit")
+    assert "5 | fünf" in str(error)
+    agent.step("x\n").write_file("a.txt", 5, 5, mode="edit")
+    assert "4\nx\n6\n" in agent.text("a.txt")
+
+
+def test_an_explicit_version_says_which_line_numbers_are_meant(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    first = version_of(NUMBERS.encode())
+    agent.step("0\n").write_file("a.txt", after_line=0, mode="insert")
+    agent.step("three\n").write_file("a.txt", 3, 3, mode="edit", version=first)
+    assert agent.text("a.txt").startswith("0\n1\n2\nthree\n4\n")
+
+
+def test_line_numbers_of_a_reply_refer_to_the_file_before_that_reply(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    tools = agent.step("1\n", "one\nand a half\n", "five\n")
+    tools.write_file("a.txt", mode="replace")
+    tools.write_file("a.txt", 5, 5, mode="edit")
+    assert agent.text("a.txt") == "one\nand a half\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n"
+    agent.step("FIVE\n").write_file("a.txt", 6, 6, mode="edit")
+    assert "4\nFIVE\n6\n" in agent.text("a.txt")
+
+
+def test_line_numbers_computed_from_a_read_in_the_same_step_refer_to_that_read(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    tools = agent.step("1\n", "one\nand a half\n", "five\n")
+    tools.write_file("a.txt", mode="replace")
+    value = tools.read_file("a.txt").value
+    assert isinstance(value, str)
+    line = value.split("\n").index("5") + 1
+    tools.write_file("a.txt", line, line, mode="edit")
+    assert "4\nfive\n6\n" in agent.text("a.txt")
+
+
+def test_a_file_never_read_may_be_edited_by_number(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.step("x\n").write_file("a.txt", 10, 10, mode="edit")
+    assert agent.text("a.txt").endswith("9\nx\n")
+
+
+def test_the_version_that_numbers_refer_to_is_kept_however_many_come_after(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    payloads = [text for i in range(12) for text in (f"{i}{'!' * i}\n", f"{i}{'!' * (i + 1)}\n")]
+    agent.put("a.txt", "".join(f"{i}{'!' * i}\n" for i in range(12)) + NUMBERS.replace("5\n", "five\n"))
+    tools = agent.step(*payloads, "x\n")
+    for _ in range(12):
+        tools.write_file("a.txt", mode="replace")
+    with pytest.raises(ToolError, match="changed since you read it"):
+        tools.write_file("a.txt", 5, 5, mode="edit")
+
+
+# Refusals that `force` overrides.
+
+
+def test_an_edit_that_breaks_a_python_file_is_refused_until_it_is_meant(agent: Agent) -> None:
+    agent.put("a.py", "x = 1\ny = 2\n")
+    edit = {"start_line": 2, "end_line": 2, "mode": "edit"}
+    refused(agent, "a.py", r"parses now and would not after this: '\(' was never closed \(line 2", "y = (\n", **edit)
+    refused(agent, "a.py", "parses now", "y = (\n", mode="a")
+    refused(agent, "a.py", "parses now", "y = 2\n", "y = (\n", mode="replace")
+    result = agent.step("y = (\n").write_file("a.py", 2, 2, mode="edit", force=True)
+    assert agent.text("a.py") == "x = 1\ny = (\n"
+    assert "Syntax error: '(' was never closed" in result.text
+
+
+def test_a_file_that_was_broken_before_may_be_edited_without_ado(agent: Agent) -> None:
+    agent.put("a.py", "x = (\ny = 2\n")
+    assert "Syntax error" not in agent.step("y = 3\n").write_file("a.py", 2, 2, mode="edit").text
+
+
+def test_a_new_file_with_a_syntax_error_is_written_and_the_error_said(agent: Agent) -> None:
+    assert "Syntax error: '(' was never closed" in agent.step("x = (\n").write_file("a.py").text
+    assert agent.text("a.py") == "x = (\n"
+
+
+def test_a_placeholder_is_refused_until_it_is_meant(agent: Agent) -> None:
+    agent.put("a.py", NUMBERS)
+    refused(agent, "a.py", "line 2 of the content, '# ... existing code ...'", "x = 1\n# ... existing code ...\n")
+    refused(agent, "a.py", "stands for code that was left out", "1\n", "# rest of code unchanged\n", mode="replace")
+    agent.step("# ... existing code ...\n").write_file("a.py", force=True)
+    agent.step("# ... existing code ...\n", "x = 1\n").write_file("a.py", mode="replace")
+    assert agent.text("a.py") == "x = 1\n"
+
+
+def test_the_mode_bits_of_a_script_survive(agent: Agent) -> None:
+    agent.put("run.sh", NUMBERS)
+    (agent.root / "run.sh").chmod(0o755)
+    agent.step("x\n").write_file("run.sh", 1, 1, mode="edit")
+    agent.step("x\n").write_file("run.sh")
+    assert (agent.root / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_control_code_calls_the_tools_through_the_registry(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    registry = Registry()
+    registry.add_family(agent.step("one\n", "nine\n"))
+    write = registry.tool("write_file")
+    await write.call(write.bind(("a.txt",), {"mode": "multi_edit", "edits": [[1, 1], (9, 9)]}))
+    assert agent.text("a.txt") == NUMBERS.replace("1\n", "one\n", 1).replace("9\n", "nine\n")
+    with pytest.raises(ToolError, match="argument mode"):
+        await write.call(write.bind(("a.txt",), {"mode": "append"}))
+    assert len(registry.declarations) < 1200

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.reply import Payload
+from agent_runtime.tools.payloads import Payloads
+
+
+def test_payloads_are_taken_in_order() -> None:
+    payloads = Payloads([Payload(text="one", filename=None), Payload(text="two", filename="b")])
+    assert payloads.left() == 2
+    assert payloads.take("a") == "one"
+    assert payloads.take("./b") == "two"
+    assert payloads.left() == 0
+
+
+def test_a_missing_payload_is_named() -> None:
+    payloads = Payloads([Payload(text="one", filename=None)])
+    payloads.take("a")
+    with pytest.raises(ToolError, match=r"write_file\('b'\) needs payload 2, but the reply has 1"):
+        payloads.take("b")
+
+
+def test_a_payload_for_another_file_is_refused_and_not_taken() -> None:
+    payloads = Payloads([Payload(text="one", filename="x.py")])
+    with pytest.raises(ToolError, match=r"payload 1 says filename=x.py, but its turn came with write_file\('y.py'\)"):
+        payloads.take("y.py")
+    assert payloads.left() == 1

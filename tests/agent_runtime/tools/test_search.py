@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runtime.errors import SandboxError, ToolError
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.tools.search import SearchTools
+from agent_runtime.workspace.files import Workspace
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in {
+        "a.py": "import os\nx = needle\n",
+        "src/b.py": "needle\nother\nneedle needle\n",
+        "src/deep/c.ts": "// needle\n",
+        "tests/test_b.py": "needle\n",
+        ".github/ci.yml": "needle: 1\n",
+        ".gitignore": "*.log\nnode_modules/\n",
+        "out.log": "needle\n",
+        "src/node_modules/x/d.py": "needle\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def search(root: Path) -> Iterator[SearchTools]:
+    with Workspace(root) as workspace:
+        yield SearchTools(workspace)
+
+
+async def found(
+    search: SearchTools,
+    pattern: str = "needle",
+    **arguments: Any,  # noqa: ANN401 - wrong types, too
+) -> list[str]:
+    value = (await search.find(pattern, **arguments)).value
+    assert isinstance(value, list)
+    return [f"{hit['file']}:{hit['line']}" for hit in value if isinstance(hit, dict)]
+
+
+async def test_the_codebase_is_searched_without_what_is_ignored(search: SearchTools) -> None:
+    result = await search.find("needle")
+    assert result.text.split("\n") == [
+        "[find] 6 match(es) (showing 6 of 6):",
+        ".github/ci.yml:1:needle: 1",
+        "a.py:2:x = needle",
+        "src/b.py:1:needle",
+        "src/b.py:3:needle needle",
+        "src/deep/c.ts:1:// needle",
+        "tests/test_b.py:1:needle",
+    ]
+    assert isinstance(result.value, list)
+    assert result.value[1] == {"file": "a.py", "line": 2, "text": "x = needle"}
+
+
+async def test_nothing_found_is_said(search: SearchTools) -> None:
+    result = await search.find("nowhere at all")
+    assert (result.value, result.text) == ([], "[find] No matches found.")
+
+
+async def test_more_matches_than_wanted_are_counted(search: SearchTools) -> None:
+    result = await search.find("needle", max_results=2)
+    assert result.text.startswith("[find] 6 match(es) (showing 2 of 6):\n.github/ci.yml")
+    assert isinstance(result.value, list)
+    assert len(result.value) == 2
+
+
+async def test_context_is_shown_but_not_returned(search: SearchTools) -> None:
+    result = await search.find("other", context=1)
+    assert result.text.split("\n")[1:] == ["src/b.py-1-needle", "src/b.py:2:other", "src/b.py-3-needle needle"]
+    assert result.value == [{"file": "src/b.py", "line": 2, "text": "other"}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"scope": "file", "target": "a.py"}, ["a.py:2"]),
+        ({"scope": "file", "target": "./src/../a.py"}, ["a.py:2"]),
+        ({"scope": "file", "target": "out.log"}, ["out.log:1"]),
+        ({"scope": "files", "target": ["tests/test_b.py", "a.py", "a.py"]}, ["a.py:2", "tests/test_b.py:1"]),
+        ({"target": "src"}, ["src/b.py:1", "src/b.py:3", "src/deep/c.ts:1"]),
+        (
+            {"target": "."},
+            [".github/ci.yml:1", "a.py:2", "src/b.py:1", "src/b.py:3", "src/deep/c.ts:1", "tests/test_b.py:1"],
+        ),
+        ({"include": "*.ts"}, ["src/deep/c.ts:1"]),
+        ({"include": "*.{ts,yml}"}, [".github/ci.yml:1", "src/deep/c.ts:1"]),
+        ({"include": "src/**"}, ["src/b.py:1", "src/b.py:3", "src/deep/c.ts:1"]),
+        ({"include": "**/*.py"}, ["a.py:2", "src/b.py:1", "src/b.py:3", "tests/test_b.py:1"]),
+        ({"include": "*.log"}, []),
+        ({"include": "gone/**"}, []),
+        ({"target": "src", "include": "*.py"}, ["src/b.py:1", "src/b.py:3"]),
+    ],
+)
+async def test_the_search_goes_where_it_is_sent(
+    search: SearchTools, arguments: dict[str, Any], expected: list[str]
+) -> None:
+    assert await found(search, **arguments) == expected
+
+
+async def test_patterns_are_regular_expressions(search: SearchTools) -> None:
+    assert await found(search, r"^import\s+\w+$") == ["a.py:1"]
+    assert await found(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"), [("a(", "unclosed group"), ("a(?=b)", "look-around"), ("a\nb", "not allowed in a regex")]
+)
+async def test_an_invalid_pattern_is_answered_with_ripgrep_s_words(
+    search: SearchTools, pattern: str, words: str
+) -> None:
+    with pytest.raises(ToolError, match=words) as told:
+        await search.find(pattern)
+    assert told.value.kind == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"pattern": ""}, "pattern must be"),
+        ({"pattern": "a\0b"}, "pattern must be"),
+        ({"max_results": 0}, "max_results=0: must be 1 to 1000"),
+        ({"max_results": 1001}, "max_results=1001"),
+        ({"context": -1}, "context=-1: must be 0 to 20"),
+        ({"scope": "all"}, "scope='all': must be"),
+        ({"scope": "file"}, "must be the path of one file"),
+        ({"scope": "files", "target": []}, "must be a list of paths"),
+        ({"scope": "files", "target": "a.py"}, "must be a list of paths"),
+        ({"scope": "file", "target": "gone.py"}, "'gone.py' does not exist"),
+        ({"scope": "file", "target": "src"}, "not a regular file"),
+        ({"target": "a.py"}, "not a directory; use scope='file'"),
+        ({"target": ["src"]}, "must be one directory"),
+        ({"scope": "file", "target": "a.py", "include": "*.py"}, "include is for scope='codebase'"),
+    ],
+)
+async def test_wrong_arguments_are_named_with_what_is_valid(
+    search: SearchTools, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ToolError, match=words):
+        await search.find(**{"pattern": "needle", **arguments})
+
+
+async def test_a_search_that_takes_too_long_is_stopped(root: Path) -> None:
+    with Workspace(root) as workspace, pytest.raises(ToolError, match="stopped after 0 s; narrow it") as told:
+        await SearchTools(workspace, seconds=0).find("needle")
+    assert told.value.kind == "TimeoutError"
+
+
+async def test_a_line_of_a_million_characters_is_cut_around_its_match(root: Path, search: SearchTools) -> None:
+    (root / "long.js").write_text("x" * 1_000_000 + "pin" + "y" * 1_000_000)
+    result = await search.find("pin")
+    assert "pin" in result.text
+    assert len(result.text) < 400
+
+
+async def test_without_ripgrep_the_command_that_brings_it_is_named(
+    search: SearchTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(ToolError, match="apt-get install ripgrep"):
+        await search.find("needle")
+
+
+async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> None:
+    sandbox = Bubblewrap(SandboxSettings())
+    try:
+        sandbox.probe()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    with Workspace(root) as workspace:
+        search = SearchTools(workspace, sandbox)
+        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await found(search, scope="file", target="a.py") == ["a.py:2"]
+        with pytest.raises(ToolError, match="unclosed group"):
+            await search.find("a(")
+
+
+async def test_a_search_that_finds_far_too_much_is_stopped_and_says_at_least(
+    root: Path, search: SearchTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_runtime.tools.search._MAX_OUTPUT", 100_000)
+    (root / "many.txt").write_text("pin\n" * 100_000)
+    result = await search.find("pin", max_results=1)
+    assert re.match(r"\[find\] at least \d+ match\(es\) \(showing 1 of at least \d+\):\nmany.txt:1:pin$", result.text)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from agent_runtime.errors import ToolError
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.tools.protocol import ToolResult
+from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
+from tests.sandboxes import processes_with
+from tests.waiting import eventually
+
+
+@pytest_asyncio.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[ShellTools]:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, tmp_path / "logs")
+    yield tools
+    await tools.close()
+
+
+def value(result: ToolResult) -> dict[str, Any]:
+    assert isinstance(result.value, dict)
+    return result.value
+
+
+async def test_a_result_is_a_value_for_code_and_a_text_for_the_reader(shell: ShellTools) -> None:
+    result = await shell.execute("main", "cd /tmp && echo hi")
+    assert result.value == {"status": "completed", "exit_code": 0, "output": "hi\n", "cwd": "/tmp"}  # noqa: S108 - inside
+    head, output, status = result.text.split("\n")
+    assert head == "[terminal:main:cmd1] $ cd /tmp && echo hi"
+    assert output == "hi"
+    assert status.startswith("[status: completed | exit_code: 0 | 0.")
+    assert status.endswith(" s | cwd: /tmp]")
+
+
+async def test_check_raises_with_the_end_of_the_output_and_the_status(shell: ShellTools) -> None:
+    await shell.execute("main", "true | true", check=True)
+    with pytest.raises(ToolError) as failed:
+        await shell.execute("main", "seq 100000; echo FAILED test_x; (exit 3) | cat", check=True)
+    assert failed.value.kind == "RuntimeError"
+    end = str(failed.value).splitlines()[-2:]
+    assert end[0] == "FAILED test_x"
+    assert "exit_code: 0 | pipe: 3 0" in end[1]
+
+
+@pytest.mark.parametrize(("command", "status"), [("echo 'open", "incomplete"), ("exit 0", "restarted")])
+async def test_check_raises_when_nothing_was_proven(shell: ShellTools, command: str, status: str) -> None:
+    with pytest.raises(ToolError, match=status):
+        await shell.execute("main", command, check=True)
+
+
+async def test_a_timeout_is_a_state_and_with_check_an_error(shell: ShellTools) -> None:
+    result = await shell.execute("main", "echo begun; sleep 60", 0.3)
+    assert value(result) == {"status": "running", "exit_code": None, "output": "begun\n", "cwd": "/workspace"}
+    with pytest.raises(ToolError, match=r"running") as failed:
+        await shell.execute("other", "sleep 60", 0.1, new_terminal=True, check=True)
+    assert failed.value.kind == "TimeoutError"
+
+
+async def test_a_second_command_is_refused_by_the_name_of_the_first(shell: ShellTools) -> None:
+    await shell.execute("main", "sleep 60", 0.05)
+    with pytest.raises(ToolError, match="`sleep 60`"):
+        await shell.execute("main", "echo no")
+    with pytest.raises(ToolError, match="`sleep 60`"):
+        await shell.execute("main", "echo no", new_terminal=True)
+
+
+async def test_a_server_in_its_own_terminal_serves_the_others_and_ends_with_control_c(shell: ShellTools) -> None:
+    # All terminals of a job are sandboxes of their own, each with its own network: files are what they share.
+    await shell.execute(
+        "server", "while :; do cp question answer 2>/dev/null; sleep 0.05; done", 0.1, new_terminal=True
+    )
+    result = await shell.execute("main", "echo 42 > question; until cat answer 2>/dev/null; do sleep 0.05; done", 10)
+    assert value(result)["output"].startswith("42")
+    assert "server: running" in shell.status
+    ended = await shell.send_input("server", "\x03", 5)
+    assert value(ended)["exit_code"] == 130
+
+
+async def test_output_is_read_as_a_difference_and_then_whole(shell: ShellTools) -> None:
+    await shell.execute("main", "echo one; sleep 0.3; echo two", 0.1)
+    assert value(await shell.read_output("main", 10))["output"] == "two\n"
+    assert value(await shell.read_output("main"))["output"] == "one\ntwo\n"
+
+
+async def test_input_reaches_programs_but_never_the_shell(shell: ShellTools) -> None:
+    await shell.execute("main", "read word; echo got $word", 0.1)
+    assert value(await shell.send_input("main", "yes\n"))["output"] == "got yes\n"
+    with pytest.raises(ToolError, match="use execute"):
+        await shell.send_input("main", "rm -rf .\n")
+
+
+async def test_terminated_terminals_are_gone_and_main_starts_anew(shell: ShellTools) -> None:
+    await shell.execute("server", "sleep 61616", 0.1, new_terminal=True)
+    assert processes_with("61616")
+    await shell.terminate_terminal("server")
+    await eventually(lambda: not processes_with("61616"), within=1)
+    with pytest.raises(ToolError, match="there are: main"):
+        await shell.read_output("server")
+    await shell.execute("main", "x=1")
+    await shell.terminate_terminal("main")
+    assert value(await shell.execute("main", "echo $x"))["output"] == "\n"
+
+
+async def test_new_terminal_replaces_an_idle_one(shell: ShellTools) -> None:
+    await shell.execute("a", "x=1", new_terminal=True)
+    assert value(await shell.execute("a", "echo $x", new_terminal=True))["output"] == "\n"
+
+
+async def test_an_interrupt_reaches_every_terminal(shell: ShellTools) -> None:
+    await shell.execute("a", "sleep 60", 0.05, new_terminal=True)
+    await shell.execute("main", "sleep 60", 0.05)
+    await shell.interrupt("stopped by @mona")
+    for name in ("a", "main"):
+        assert "stopped by @mona" in (await shell.read_output(name)).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"session_id": "none", "command": "true"}, "there are: main"),
+        ({"session_id": "main", "command": "true", "timeout": -1}, "0 to 3600"),
+        ({"session_id": "main", "command": "true", "timeout": float("nan")}, "0 to 3600"),
+        ({"session_id": "main", "command": "true", "timeout": 1e9}, "0 to 3600"),
+        ({"session_id": "main", "command": "a\0b"}, "NUL"),
+        ({"session_id": "../x", "command": "true", "new_terminal": True}, "letters"),
+        ({"session_id": "", "command": "true", "new_terminal": True}, "letters"),
+    ],
+)
+async def test_a_wrong_argument_is_named_with_what_is_allowed(
+    shell: ShellTools, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ToolError, match=message):
+        await shell.execute(**arguments)
+
+
+async def test_reading_before_anything_ran_is_refused(shell: ShellTools) -> None:
+    with pytest.raises(ToolError, match="no command was run"):
+        await shell.read_output("main")
+
+
+async def test_there_is_a_bound_on_terminals(shell: ShellTools) -> None:
+    for number in range(MAX_TERMINALS - 1):
+        await shell.execute(f"t{number}", "true", new_terminal=True)
+    with pytest.raises(ToolError, match="terminate_terminal"):
+        await shell.execute("more", "true", new_terminal=True)
+
+
+async def test_closing_twice_is_fine_and_a_later_command_starts_a_new_shell(shell: ShellTools) -> None:
+    await shell.execute("main", "true")
+    await shell.close()
+    await shell.close()
+    assert shell.status == ""
+    assert value(await shell.execute("main", "echo again"))["output"] == "again\n"
+
+
+def test_the_family_registers_and_declares_itself_briefly(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.add_family(ShellTools(Bubblewrap(SandboxSettings()), tmp_path))
+    assert registry.names == ("execute", "read_output", "send_input", "terminate_terminal")
+    assert "check: bool = False" in registry.declarations
+    assert len(registry.declarations) < 1_300

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_runtime.workspace.diffs import diff
+
+TEN = [f"line {i}" for i in range(1, 11)]
+LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)
+
+
+def test_a_change_is_shown_with_numbers_and_two_lines_around_it() -> None:
+    assert diff(TEN, [*TEN[:4], "new", "newer", *TEN[5:]]).split("\n") == [
+        " 3   line 3",
+        " 4   line 4",
+        " 5 - line 5",
+        " 5 + new",
+        " 6 + newer",
+        " 7   line 6",
+        " 8   line 7",
+    ]
+
+
+def test_changes_far_apart_are_parted() -> None:
+    after = ["first", *TEN[1:9], "last"]
+    assert diff(TEN, after).split("\n…\n") == [
+        " 1 - line 1\n 1 + first\n 2   line 2\n 3   line 3",
+        " 8   line 8\n 9   line 9\n10 - line 10\n10 + last",
+    ]
+
+
+def test_equal_texts_have_no_diff() -> None:
+    assert diff(TEN, TEN) == ""
+
+
+def test_a_long_run_is_cut_in_its_middle() -> None:
+    shown = diff([], [f"new {i}" for i in range(100)]).split("\n")
+    assert len(shown) == 13
+    assert "… 88 more lines" in shown[6]
+
+
+def test_a_long_diff_is_cut_with_the_number_of_lines_left_out() -> None:
+    before = [f"{i}" for i in range(400)]
+    after = [line if i % 10 else f"{line}!" for i, line in enumerate(before)]
+    shown = diff(before, after).split("\n")
+    assert len(shown) == 41
+    assert re.fullmatch(r"… \d+ more lines of diff", shown[-1])
+
+
+def test_long_lines_are_cut() -> None:
+    assert len(diff([], ["x" * 10_000])) < 300
+
+
+def test_texts_too_long_to_compare_are_only_counted() -> None:
+    before, after = [f"a{i}" for i in range(15_000)], [f"b{i}" for i in range(15_000)]
+    assert diff(before, after) == "(lines 1-15000 replaced by 15000 lines; too much to compare)"
+
+
+@given(LINES, LINES)
+def test_what_is_shown_is_true_of_the_texts(before: list[str], after: list[str]) -> None:
+    removed, added = list(before), list(after)
+    for line in diff(before, after).split("\n"):
+        if found := re.fullmatch(r" *(\d+) ([-+ ]) (.*)", line):
+            side = before if found[2] == "-" else after
+            assert side[int(found[1]) - 1] == found[3]
+            if found[2] == "-":
+                removed.remove(found[3])
+            if found[2] == "+":
+                added.remove(found[3])
+    assert sorted(removed) == sorted(added)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import files
+from agent_runtime.workspace.files import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as opened:
+        yield opened
+
+
+def test_what_is_written_is_read_back_and_directories_are_made(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("a/b/c.txt", b"one\0two")
+    assert workspace.read_bytes("a/b/c.txt", 100) == b"one\0two"
+    assert (tmp_path / "a" / "b" / "c.txt").read_bytes() == b"one\0two"
+
+
+def test_a_write_leaves_no_other_file_behind(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("x", b"1")
+    workspace.write_bytes("x", b"2")
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+
+
+def test_a_failed_write_leaves_the_old_content_and_nothing_else(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    workspace.write_bytes("x", b"old")
+    monkeypatch.setattr(files, "_write", full)
+    with pytest.raises(ToolError, match="disk is full") as told:
+        workspace.write_bytes("x", b"new")
+    assert told.value.kind == "OSError"
+    assert (tmp_path / "x").read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+
+
+def test_a_file_is_replaced_not_rewritten(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"old")
+    with (tmp_path / "x").open("rb") as reader:
+        workspace.write_bytes("x", b"new content")
+        assert reader.read() == b"old"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o444])
+def test_mode_bits_survive_a_write(workspace: Workspace, tmp_path: Path, mode: int) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    (tmp_path / "x").chmod(mode)
+    workspace.write_bytes("x", b"new")
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
+
+
+def test_a_new_file_gets_what_the_umask_leaves_or_the_mode_asked_for(workspace: Workspace, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        workspace.write_bytes("plain", b"")
+        workspace.write_bytes("script", b"", mode=0o755)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "plain").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "script").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_owner_survives_a_write(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    os.chown(tmp_path / "x", 12345, 23456)
+    workspace.write_bytes("x", b"new")
+    status = (tmp_path / "x").stat()
+    assert (status.st_uid, status.st_gid) == (12345, 23456)
+
+
+def test_a_dangling_link_inside_is_written_through(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("made/target")
+    workspace.write_bytes("link", b"x")
+    assert (tmp_path / "made" / "target").read_bytes() == b"x"
+
+
+def test_a_file_over_the_limit_is_refused_with_its_size(workspace: Workspace) -> None:
+    workspace.write_bytes("x", b"12345")
+    assert workspace.read_bytes("x", 5) == b"12345"
+    with pytest.raises(ToolError, match="5 bytes, more than the 4"):
+        workspace.read_bytes("x", 4)
+
+
+def test_absolute_paths_beneath_the_root_are_relative_ones(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "alias").symlink_to(real)
+    with Workspace(tmp_path / "alias", seen_as="/workspace") as workspace:
+        for path in ("/workspace/a/x", f"{tmp_path}/alias/a/x", f"{real}/a/x", "./a//x", "b/../a/x"):
+            assert workspace.resolve(path) == "a/x"
+        assert workspace.resolve("/workspace") == "."
+        assert workspace.resolve(".") == "."
+
+
+def test_the_refusal_of_an_absolute_path_names_the_root_that_the_agent_sees(tmp_path: Path) -> None:
+    with Workspace(tmp_path, seen_as="/workspace") as workspace, pytest.raises(ToolError, match="'/workspace'"):
+        workspace.resolve("/etc/passwd")
+
+
+def test_two_names_of_one_file_resolve_alike(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("a/x", b"")
+    (tmp_path / "b").symlink_to("a")
+    assert workspace.resolve("b/x") == workspace.resolve("./a/../b/x") == "a/x"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "words"),
+    [
+        ("gone", "FileNotFoundError", "does not exist"),
+        ("dir", "IsADirectoryError", "is a directory"),
+        ("file/x", "NotADirectoryError", "not a directory"),
+        ("n" * 300, "ValueError", "longer than the file system allows"),
+    ],
+)
+def test_what_cannot_be_read_is_named(workspace: Workspace, path: str, kind: str, words: str) -> None:
+    workspace.write_bytes("dir/x", b"")
+    workspace.write_bytes("file", b"")
+    with pytest.raises(ToolError, match=words) as told:
+        workspace.read_bytes(path, 10)
+    assert told.value.kind == kind
+    assert repr(path) in str(told.value)
+
+
+def test_a_directory_cannot_be_written_as_a_file(workspace: Workspace) -> None:
+    workspace.write_bytes("dir/x", b"")
+    for path in ("dir", ".", "file/x"):
+        workspace.write_bytes("file", b"")
+        with pytest.raises(ToolError, match="directory"):
+            workspace.write_bytes(path, b"")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_said(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "x").touch(mode=0o000)
+    with pytest.raises(ToolError, match="permission denied") as told:
+        workspace.read_bytes("x", 10)
+    assert told.value.kind == "PermissionError"
+
+
+def test_existence_and_kinds(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("dir/x", b"123")
+    (tmp_path / "dangling").symlink_to("nothing")
+    assert [workspace.exists(name) for name in ("dir", "dir/x", "dir/y", "dangling")] == [True, True, False, False]
+    assert [workspace.is_directory(name) for name in ("dir", "dir/x", "dir/y")] == [True, False, False]
+    assert [workspace.is_file(name) for name in ("dir", "dir/x", "dir/y")] == [False, True, False]
+    assert [workspace.size(name) for name in ("dir/x", "dir/y")] == [3, 0]
+
+
+def test_a_listing_is_sorted_marks_directories_and_leaves_git_out(workspace: Workspace, tmp_path: Path) -> None:
+    for name in ("b/x", "a", "c"):
+        workspace.write_bytes(name, b"")
+    (tmp_path / ".git").mkdir()
+    assert workspace.names(".") == ["a", "b/", "c"]
+
+
+def test_closing_twice_is_fine(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    workspace.close()
+    workspace.close()
+    with pytest.raises(ToolError):
+        workspace.read_bytes("x", 1)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.matching import find_block
+
+FILE = textwrap.dedent(
+    """\
+    class A:
+        def one(self):
+            x = 1
+            return x
+
+        def two(self):
+            x = 2
+            return x
+    """
+).splitlines()
+
+
+def applied(lines: list[str], old: list[str], new: list[str]) -> tuple[str, list[str]]:
+    match = find_block(lines, old, new)
+    return match.rung, lines[: match.start - 1] + match.lines + lines[match.end :]
+
+
+def test_exact_lines_are_replaced_as_they_are_given() -> None:
+    rung, after = applied(FILE, ["        x = 2"], ["  x = 3", ""])
+    assert rung == "exact"
+    assert after == [*FILE[:6], "  x = 3", "", FILE[7]]
+
+
+def test_trailing_whitespace_is_ignored_and_kept_where_nothing_changed() -> None:
+    rung, after = applied(["a  ", "b\t", "c"], ["a", "b"], ["a", "B"])
+    assert (rung, after) == ("trailing whitespace", ["a  ", "B", "c"])
+
+
+@pytest.mark.parametrize("given_indent", ["", "  ", "    ", "\t"])
+def test_new_text_is_indented_as_the_file_is(given_indent: str) -> None:
+    old = [f"{given_indent}def two(self):", f"{given_indent}    x = 2"]
+    new = [f"{given_indent}def two(self):", f"{given_indent}    x = 3", "", f"{given_indent}    y = x"]
+    rung, after = applied(FILE, old, new)
+    assert rung == ("exact" if given_indent == "    " else "indentation")
+    assert after == [*FILE[:6], "        x = 3", "", "        y = x", FILE[7]]
+
+
+def test_text_that_is_indented_too_far_comes_back_out() -> None:
+    rung, after = applied(["if a:", "    b"], ["        if a:", "            b"], ["        if a:", "            c"])
+    assert (rung, after) == ("indentation", ["if a:", "    c"])
+
+
+def test_tabs_are_translated_line_by_line() -> None:
+    rung, after = applied(["if a:", "\tif b:", "\t\tc"], ["if a:", "    if b:", "        c"], ["if a:", "    d"])
+    assert (rung, after) == ("indentation", ["if a:", "\td"])
+
+
+def test_an_indentation_that_the_old_text_does_not_explain_is_no_match() -> None:
+    with pytest.raises(ToolError, match="not in the file"):
+        find_block(["if a:", "\tb"], ["if a:", "    b"], ["if a:", "            b"])
+
+
+def test_inconsistent_indentation_is_no_match() -> None:
+    with pytest.raises(ToolError, match="not in the file"):
+        find_block(["a", "  b", "    c"], ["a", "b", "c"], ["x"])
+
+
+def test_typographic_punctuation_is_ignored_and_kept_where_nothing_changed() -> None:
+    lines = ["say “hello” — now", "it\u2019s\u00a0fine…"]
+    rung, after = applied(lines, ['say "hello" - now', "it's fine..."], ['say "hello" - now', "it is"])
+    assert (rung, after) == ("Unicode punctuation", [lines[0], "it is"])
+
+
+def test_the_first_rung_with_a_match_decides() -> None:
+    rung, after = applied(["  a", "a ", "a"], ["a"], ["b"])
+    assert (rung, after) == ("exact", ["  a", "a ", "b"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "old"),
+    [(["a", "b", "a"], ["a"]), (["a ", "a\t"], ["a"]), ([" a", "  a"], ["a"]), (["“a”", "”a”"], ['"a"'])],
+)
+def test_text_that_stands_twice_on_a_rung_is_refused_with_the_lines(lines: list[str], old: list[str]) -> None:
+    with pytest.raises(ToolError, match=r"stands 2 times \(at lines 1, [23]\)") as told:
+        find_block(lines, old, ["new"])
+    assert told.value.kind == "ValueError"
+
+
+def test_what_was_replaced_before_is_recognised() -> None:
+    with pytest.raises(ToolError, match="already applied: the new text stands at lines 3-3"):
+        find_block(FILE, ["        x = 7"], ["        x = 1"])
+
+
+def test_a_refusal_shows_the_nearest_lines() -> None:
+    with pytest.raises(ToolError, match=r"(?s)nearest lines are.*7 \|         x = 2"):
+        find_block(FILE, ["    def two(self):", "        x = 99", "        return x"], ["y"])
+    with pytest.raises(ToolError, match=r"6 \|     def two"):
+        find_block(FILE, ["def twoo(self):"], ["y"])
+    with pytest.raises(ToolError, match="nor is any line like it"):
+        find_block(FILE, ["§§§§§§§§§"], ["y"])
+
+
+def test_likeness_is_never_enough() -> None:
+    with pytest.raises(ToolError):
+        find_block(["value = compute(1)"], ["value = compute(2)"], ["x"])
+
+
+@pytest.mark.parametrize("old", [[], [""], ["  ", ""]])
+def test_old_text_without_text_is_refused(old: list[str]) -> None:
+    with pytest.raises(ToolError, match="first payload"):
+        find_block(FILE, old, ["x"])
+
+
+@given(
+    st.lists(st.sampled_from(["a", " a", "a ", "b", "", "“a”", '"a"']), max_size=8),
+    st.lists(st.sampled_from(["a", " a", "b", "", '"a"']), min_size=1, max_size=3),
+)
+def test_nothing_but_the_one_place_is_ever_touched(lines: list[str], old: list[str]) -> None:
+    try:
+        match = find_block(lines, old, ["new"])
+    except ToolError:
+        return
+    assert match.end - match.start + 1 == len(old)
+    there = lines[match.start - 1 : match.end]
+    plain = [line.strip().replace("“", '"').replace("”", '"') for line in there]
+    assert plain == [line.strip() for line in old]
+    assert match.rung != "exact" or there == old

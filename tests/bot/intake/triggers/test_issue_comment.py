@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.intake.commands import Fix, Unknown
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.triggers import TRIGGERS, job_from
+from bot.jobs.job import Actor, Job, Repo, Thread
+from tests.builders import a_comment_event
+
+OWN = frozenset({77})
+TRUSTED = frozenset({88})
+
+
+def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id: str = "d1") -> Job | Ignored:
+    delivery = Delivery(
+        id=delivery_id, event=event, action=str(payload.get("action", "")), payload=payload, installation=30
+    )
+    return job_from(delivery, trigger="/codepilot", own_ids=OWN, trusted_bot_ids=TRUSTED)
+
+
+def _job(payload: dict[str, Any], *, delivery_id: str = "d1") -> Job:
+    found = _read(payload, delivery_id=delivery_id)
+    assert isinstance(found, Job), found
+    return found
+
+
+def _reason(payload: dict[str, Any]) -> str:
+    found = _read(payload)
+    assert isinstance(found, Ignored), found
+    return found.reason
+
+
+def test_a_command_in_a_new_comment_becomes_a_complete_job() -> None:
+    job = _job(a_comment_event())
+    assert job == Job(
+        id=job.id,
+        delivery_id="d1",
+        repo=Repo(id=10, full_name="octo/calc", private=False),
+        thread=Thread(kind="issue", number=7, title="Adding is off by one", body="It is.", author="mona"),
+        actor=Actor(id=20, login="octo-owner"),
+        comment_id=900,
+        command=Fix(goal="it"),
+        installation=30,
+    )
+
+
+def test_a_comment_on_a_pull_request_is_told_apart() -> None:
+    assert _job(a_comment_event(issue__pull_request={"url": "…"})).thread.kind == "pull"
+    assert _job(a_comment_event(issue__pull_request=None)).thread.kind == "issue"
+
+
+def test_the_jobs_id_is_short_and_comes_from_the_comment_alone() -> None:
+    first = _job(a_comment_event(), delivery_id="d1")
+    assert first.id == _job(a_comment_event("/codepilot fix something else"), delivery_id="d2").id
+    assert len(first.id) == 12
+    assert first.id.isalnum()
+    assert first.id == first.id.lower()
+    assert first.id != _job(a_comment_event(comment__id=901)).id
+    assert first.id != _job(a_comment_event(repository__id=11)).id
+
+
+def test_an_unknown_verb_is_a_job_too_for_it_is_answered() -> None:
+    assert _job(a_comment_event("/codepilot fxi")).command == Unknown(word="fxi", nearest="fix")
+
+
+@pytest.mark.parametrize("action", ["edited", "deleted", "pinned", ""])
+def test_only_a_new_comment_acts(action: str) -> None:
+    assert "only a new comment" in _reason(a_comment_event(action=action))
+
+
+def test_a_comment_without_a_command_is_ignored() -> None:
+    assert _reason(a_comment_event("Looks good")) == "the comment holds no command"
+
+
+def test_the_bots_own_comment_is_ignored_even_when_it_is_on_the_list() -> None:
+    payload = a_comment_event(sender__id=77, comment__user={"id": 77, "login": "codepilot[bot]"})
+    assert "own" in _reason(payload)
+
+
+@pytest.mark.parametrize(("login", "kind"), [("renovate[bot]", "Bot"), ("renovate[bot]", "User"), ("renovate", "Bot")])
+def test_bots_do_not_command(login: str, kind: str) -> None:
+    payload = a_comment_event(sender__login=login, sender__type=kind)
+    assert "20" in _reason(payload)
+    assert "CODEPILOT_TRUSTED_BOT_IDS" in _reason(payload)
+
+
+def test_a_bot_that_the_operator_lists_by_number_commands() -> None:
+    payload = a_comment_event(
+        sender__id=88, sender__login="ci[bot]", sender__type="Bot", comment__user={"id": 88, "login": "ci[bot]"}
+    )
+    assert _job(payload).actor.id == 88
+
+
+def test_only_the_sender_of_the_delivery_commands() -> None:
+    assert "not the sender" in _reason(a_comment_event(comment__user={"id": 21, "login": "someone"}))
+
+
+def test_a_deleted_author_and_an_empty_body_are_fine() -> None:
+    thread = _job(a_comment_event(issue__user=None, issue__body=None)).thread
+    assert (thread.author, thread.body) == ("ghost", "")
+
+
+def test_text_that_utf8_cannot_store_is_made_storable() -> None:
+    job = _job(a_comment_event("/codepilot fix \ud800", issue__title="a\udfff"))
+    assert job.command == Fix(goal="?")
+    assert job.thread.title == "a?"
+
+
+_NEEDED = {
+    "issue": "x",
+    "issue__number": "x",
+    "issue__title": 3,
+    "comment": "x",
+    "comment__id": "x",
+    "comment__body": 3,
+    "comment__user": "x",
+    "repository": "x",
+    "repository__id": True,
+    "repository__full_name": "x y",
+    "repository__private": "no",
+    "sender": "x",
+    "sender__id": "20",
+    "sender__login": "x y",
+    "sender__type": 3,
+}
+
+
+@pytest.mark.parametrize("path", _NEEDED)
+@pytest.mark.parametrize("value", [None, [], {}, ...])
+def test_a_missing_or_odd_field_is_named_and_the_delivery_ignored(path: str, value: object) -> None:
+    odd = _NEEDED[path] if value is ... else value
+    assert path.replace("__", ".") in _reason(a_comment_event(**{path: odd}))
+
+
+@pytest.mark.parametrize("name", ["octo", "octo/calc/x", "../..x/..\n", "octo/calc;rm", "octo/ calc"])
+def test_a_repository_name_is_a_repository_name(name: str) -> None:
+    assert "repository.full_name" in _reason(a_comment_event(repository__full_name=name))
+
+
+def test_an_event_without_a_trigger_is_ignored() -> None:
+    found = _read({"zen": "Design for failure."}, event="ping")
+    assert found == Ignored(reason="nothing listens to the event ping")
+    assert "ping" not in TRIGGERS
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(["issue", "comment", "repository", "sender", "installation", "action"]), _JSON)
+def test_no_payload_raises(part: str, value: object) -> None:
+    payload = a_comment_event()
+    payload[part] = value
+    _read(payload)

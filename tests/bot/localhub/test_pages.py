@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from bot.localhub.pages.diff import rows
+from bot.localhub.pages.markup import markdown
+from tests.bot.localhub.conftest import World
+from tests.hub_client import Reply
+
+HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(1)> [x](javascript:alert(1)) <b onclick=x>bold"
+
+
+async def look(world: World, path: str) -> Reply:
+    return await world.nobody.ask("GET", f"{world.hub.url}{path}")
+
+
+async def post(world: World, path: str, form: dict[str, str], origin: str) -> int:
+    url = f"{world.hub.url}{path}"
+    async with world.nobody.session.post(url, data=form, headers={"Origin": origin}, allow_redirects=False) as answer:
+        return answer.status
+
+
+async def test_every_page_shows_what_it_is_for(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    hub.open_issue(repo, author="mona", title="It <b>breaks", body="- [x] seen", labels=["bug"])
+    hub.comment(repo, 1, author="codepilot[bot]", body="| a | b |\n|---|---|\n| 1 | 2 |")
+    sha = hub.commit(repo, {"src/a.py": "x = 2\n"}, message="Mend", author="mona", branch="code/fix")
+    hub.open_pull(repo, author="mona", head="code/fix", title="Mend it")
+    check = {"name": "tests", "head_sha": sha, "status": "in_progress"}
+    run = (await world.bot.ask("POST", "/repos/acme/widgets/check-runs", check)).body["id"]
+    for path, expected in (
+        ("/", "acme/widgets"),
+        ("/acme", "acme/secret"),
+        ("/apps/codepilot", "codepilot"),
+        ("/acme/widgets", "<h1>Widgets</h1>"),
+        ("/acme/widgets/tree/code/fix/src", "a.py"),
+        ("/acme/widgets/blob/code/fix/src/a.py", "6 bytes"),
+        ("/acme/widgets/commits/main", "Initial commit"),
+        ("/acme/widgets/issues", "It &lt;b&gt;breaks"),
+        ("/acme/widgets/issues/new", "Open issue"),
+        ("/acme/widgets/issues/1", "<table>"),
+        ("/acme/widgets/issues/1", 'type="checkbox"'),
+        ("/acme/widgets/pulls", "Mend it"),
+        ("/acme/widgets/pull/2", "busy"),
+        ("/acme/widgets/pull/2/commits", sha[:7]),
+        ("/acme/widgets/pull/2/files", '<tr class="added">'),
+        ("/acme/widgets/pull/2.diff", "+x = 2"),
+        (f"/acme/widgets/commit/{sha}", "verified"),
+        (f"/acme/widgets/runs/{run}", "in progress"),
+    ):
+        page = await look(world, path)
+        assert page.status == 200, path
+        assert expected in page.body, path
+        assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert (await look(world, "/acme/widgets/issues/2")).headers["Content-Type"].startswith("text/html")
+    assert (await look(world, "/acme/widgets/issues/99")).status == 404
+
+
+async def test_a_person_comments_in_the_browser(world: World) -> None:
+    world.hub.open_issue(world.repo, author="mona", title="It breaks")
+    form = {"as": "mona", "body": "/codepilot fix\r\nplease", "verb": "comment"}
+    assert await post(world, "/acme/widgets/issues/1/comments", form, world.hub.url) == 303
+    assert [c.body for c in world.hub.comments(world.repo, 1)] == ["/codepilot fix\nplease"]
+    assert await post(world, "/acme/widgets/issues", {"as": "mona", "title": "Another"}, world.hub.url) == 303
+    assert await post(world, "/acme/widgets/issues/2/comments", {"as": "mona", "verb": "close"}, world.hub.url) == 303
+    assert world.hub.issue(world.repo, 2).state == "closed"
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", ""])
+async def test_a_form_from_elsewhere_is_refused(world: World, origin: str) -> None:
+    world.hub.open_issue(world.repo, author="mona", title="It breaks")
+    assert await post(world, "/acme/widgets/issues/1/comments", {"as": "mona", "body": "x"}, origin) == 403
+    assert world.hub.comments(world.repo, 1) == []
+
+
+async def test_a_reader_may_not_merge(world: World) -> None:
+    world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="n")
+    world.hub.open_pull(world.repo, author="mona", head="n", title="N")
+    assert await post(world, "/acme/widgets/pull/1/merge", {"as": "eve"}, world.hub.url) == 403
+    assert await post(world, "/acme/widgets/pull/1/merge", {"as": "mona"}, world.hub.url) == 303
+    assert world.hub.branches(world.repo)["main"] != world.hub.branches(world.repo)["n"]
+
+
+async def test_hostile_text_is_shown_and_does_nothing(world: World) -> None:
+    world.hub.open_issue(world.repo, author="eve", title=HOSTILE, body=HOSTILE)
+    page = await look(world, "/acme/widgets/issues/1")
+    for bad in ("<script>alert", "onerror", "javascript:", "onclick"):
+        assert f"<b {bad}" not in page.body
+    body = page.body.partition('class="pad prose"')[2].partition("</article>")[0]
+    assert not any(bad in body for bad in ("alert(1)</script>", "onerror", "onclick", 'href="javascript'))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("~~gone~~", "<s>gone</s>"),
+        ("https://example.com", '<a href="https://example.com" rel="nofollow noreferrer">https://example.com</a>'),
+        ("a\nb", "<br>"),
+        ("<details><summary>More</summary>\n\nx\n\n</details>", "<details><summary>More</summary>"),
+        ("<!-- marker -->text", "text"),
+        ("```python\nx = 1\n```", "<pre><code"),
+        ("| a |\n|--:|\n| 1 |", '<th class="right">a</th>'),
+        ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
+        ("<a href='jaVaScript:x'>y</a>", '<a rel="nofollow noreferrer">y</a>'),
+        ("<style>*{}</style>kept", "kept"),
+        ("<b>open", "<b>open</b>"),
+        ("</div></article>x", "x"),
+    ],
+)
+def test_markdown_is_githubs_and_harmless(source: str, expected: str) -> None:
+    shown = markdown(source)
+    assert expected in shown
+    assert not any(bad in shown for bad in ("<style", "marker", "</article", "<script"))
+
+
+def test_a_difference_becomes_numbered_rows() -> None:
+    found = rows("@@ -3,2 +3,3 @@ def f():\n a\n-b\n+c\n+d\n\\ No newline at end of file")
+    assert [(row.kind, row.old, row.new, row.text) for row in found[1:]] == [
+        ("same", 3, 3, "a"),
+        ("removed", 4, None, "b"),
+        ("added", None, 4, "c"),
+        ("added", None, 5, "d"),
+        ("note", None, None, "No newline at end of file"),
+    ]

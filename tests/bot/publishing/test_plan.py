@@ -1,0 +1,151 @@
+"""From an outcome and a change to everything that will be sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime import Outcome, Policy, Status
+from bot.gate.permissions import Grant
+from bot.publishing.plan import Publication, plan
+from bot.publishing.wording import commit_title
+from bot.workspace.change import Change
+from tests.builders import a_job
+from tests.changes import BASE, a_change, a_file
+
+
+def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
+    return Grant(policy=Policy(), publish=publish, bound_to_sha=sha)  # type: ignore[arg-type] # one of three words
+
+
+def planned(
+    change: Change | None = None,
+    *,
+    summary: str = "Fixed the off-by-one in `add`. It fixes #9.",
+    status: Status = Status.FINISHED,
+    grant: Grant | None = None,
+    kind: str = "issue",
+    head_branch: str | None = None,
+) -> Publication:
+    return plan(
+        a_job(kind=kind),
+        grant or a_grant(),
+        Outcome(status=status, summary=summary),
+        a_change(a_file()) if change is None else change,
+        base_branch="main",
+        head_branch=head_branch,
+        server="https://github.example",
+    )
+
+
+def test_an_issue_gets_a_branch_a_commit_and_a_pull_request() -> None:
+    publication = planned()
+    commit, pull = publication.commit, publication.pull_request
+    assert commit is not None
+    assert pull is not None
+    assert (commit.branch, commit.expected_head, commit.create_branch) == ("codepilot/issue-7-j1", BASE, True)
+    assert commit.title == "Fix the off-by-one in add"
+    assert "Codepilot job j1, issue 7." in commit.body
+    assert commit.body.endswith("\n\nCo-authored-by: hubot-owner <20+hubot-owner@users.noreply.github.com>")
+    assert (pull.base, pull.title, pull.draft) == ("main", "Fix the off-by-one in add", False)
+    assert "It fixes `#9`." in pull.body
+    assert pull.body.count("Fixes #7") == 1
+
+
+def test_a_pull_request_gets_a_commit_on_its_own_branch() -> None:
+    publication = planned(grant=a_grant("pull_branch"), kind="pull", head_branch="topic")
+    assert publication.commit is not None
+    assert (publication.commit.branch, publication.commit.create_branch) == ("topic", False)
+    assert publication.pull_request is None
+
+
+def test_nothing_changed_means_nothing_is_sent() -> None:
+    assert planned(a_change()) == Publication(commit=None, pull_request=None)
+
+
+@pytest.mark.parametrize("status", [s for s in Status if s is not Status.FINISHED])
+def test_an_unfinished_run_publishes_nothing_and_says_so(status: Status) -> None:
+    publication = planned(status=status)
+    assert publication.commit is None
+    assert publication.withheld.endswith("The patch so far is kept.")
+
+
+def test_a_reading_grant_publishes_nothing() -> None:
+    assert planned(grant=a_grant("nothing")).withheld == "This command may read, not write."
+
+
+def test_a_grant_for_another_commit_is_void() -> None:
+    publication = planned(grant=a_grant(sha="9" * 40))
+    assert publication.commit is None
+    assert "9999999999" in publication.withheld
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".github/workflows/ci.yml",
+        ".github/actions/setup/index.js",
+        "action.yml",
+        "tools/thing/action.yaml",
+        "CODEOWNERS",
+        ".github/CODEOWNERS",
+        "docs/codeowners",
+        ".github/codepilot.yml",
+        "web/package-lock.json",
+        "uv.lock",
+    ],
+)
+def test_protected_files_need_a_person(path: str) -> None:
+    publication = planned(a_change(a_file(path), a_file("ok.py")))
+    assert publication.commit is None
+    assert f"`{path}`" in publication.withheld
+
+
+@pytest.mark.parametrize("path", ["src/action.py", "docs/workflows/ci.yml", "reaction.yml", ".github/dependabot.yml"])
+def test_files_with_similar_names_do_not(path: str) -> None:
+    assert planned(a_change(a_file(path))).commit is not None
+
+
+@pytest.mark.parametrize("target", [b"/etc/passwd", b"../../x", b"../.git/config", b"../.."])
+def test_links_that_lead_out_are_withheld(target: bytes) -> None:
+    link = a_file("docs/link", target, status="added", old_mode="", new_mode="120000")
+    assert "symbolic links that lead out of the repository: `docs/link`" in planned(a_change(link)).withheld
+
+
+def test_links_that_stay_inside_are_published() -> None:
+    link = a_file("docs/link", b"../README.md", status="added", old_mode="", new_mode="120000")
+    assert planned(a_change(link)).commit is not None
+
+
+def test_submodules_are_withheld() -> None:
+    assert "submodules" in planned(a_change(a_file("lib", None, old_mode="160000"))).withheld
+    assert "submodules" in planned(a_change(a_file(".gitmodules"))).withheld
+
+
+def test_large_and_unusual_changes_are_flagged() -> None:
+    files = [a_file(f"f{n}") for n in range(101)]
+    files += [a_file("logo.png", b"\0", binary=True), a_file("run.sh", new_mode="100755")]
+    pull = planned(a_change(*files)).pull_request
+    assert pull is not None
+    assert pull.draft
+    assert "Binary: `logo.png`." in pull.body
+    assert "Made executable: `run.sh`." in pull.body
+
+
+@pytest.mark.parametrize(
+    ("summary", "title"),
+    [
+        ("## I've added **retry** to `fetch()`.\nMore.", "Add retry to fetch()"),
+        ("Fixes #9: handle @hubot's empty list", "Handle hubot's empty list"),
+        ("- corrected the sum (see octo/calc#3, @x) of octo/calc#4. More.", "Correct the sum of"),
+        ("", "Address issue 7"),
+        ("...", "Address issue 7"),
+        (
+            "Handle " + "very " * 30 + "long lists",
+            "Handle very very very very very very very very very very very very…",
+        ),
+    ],
+)
+def test_titles_are_plain_short_and_imperative(summary: str, title: str) -> None:
+    made = commit_title(summary, fallback="Address issue 7")
+    assert made == title
+    assert len(made) <= 72

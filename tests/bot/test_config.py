@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import RunLimits
+from bot.config import load, load_action
+from bot.config_table import SETTINGS, Setting, settings_table
+from bot.errors import ConfigError
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "app.pem"
+    path.write_text(PEM)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def environ(key_file: Path) -> dict[str, str]:
+    return {
+        "CODEPILOT_WEBHOOK_SECRET": "s3cret-and-long-enough",
+        "CODEPILOT_APP_ID": "123",
+        "CODEPILOT_PRIVATE_KEY_FILE": str(key_file),
+        "ANTHROPIC_API_KEY": "sk-ant-1",
+        "HOME": "/root",
+    }
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> dict[str, str]:
+    return {
+        "GITHUB_TOKEN": "ghs_token",
+        "GITHUB_EVENT_PATH": str(tmp_path / "event.json"),
+        "GITHUB_EVENT_NAME": "issue_comment",
+        "GITHUB_REPOSITORY": "octo/calc",
+        "GITHUB_RUN_ID": "41",
+        "ANTHROPIC_API_KEY": "sk-ant-1",
+        "RUNNER_TEMP": "/runner/temp",
+    }
+
+
+def _problems(read: Callable[[dict[str, str]], object], environ: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as error:
+        read(environ)
+    return error.value.problems
+
+
+def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> None:
+    settings = load(environ)
+    assert (settings.api_url, settings.server_url) == ("https://api.github.com", "https://github.com")
+    assert (settings.host, settings.port, settings.app_id) == ("127.0.0.1", 8080, 123)
+    assert settings.private_key.get_secret_value() == PEM
+    agent = settings.agent
+    assert (agent.provider, agent.model, agent.base_url) == ("anthropic", "claude-sonnet-5-5", None)
+    assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("auto", "/codepilot", frozenset())
+    assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800)
+    assert agent.data_dir == Path("codepilot-data")
+
+
+def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
+    environ |= {
+        "CODEPILOT_API_URL": "https://ghe.example.com/api/v3/",
+        "CODEPILOT_SERVER_URL": "http://127.0.0.1:3000",
+        "CODEPILOT_HOST": "::1",
+        "CODEPILOT_PORT": "0",
+        "CODEPILOT_PROVIDER": "OpenAI",
+        "CODEPILOT_MODEL": "qwen-plus",
+        "CODEPILOT_BASE_URL": "https://models.example.com/v1",
+        "OPENAI_API_KEY": "sk-2",
+        "CODEPILOT_SANDBOX": "bubblewrap",
+        "CODEPILOT_TRIGGER": "@fixer",
+        "CODEPILOT_MAX_STEPS": "7",
+        "CODEPILOT_MAX_COST_USD": "none",
+        "CODEPILOT_MAX_SECONDS": "60",
+        "CODEPILOT_TRUSTED_BOT_IDS": "1, 2",
+        "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
+        "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
+    }
+    assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
+    settings = load(environ)
+    assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
+    assert (settings.host, settings.port) == ("::1", 0)
+    agent = settings.agent
+    assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
+    assert agent.api_key is not None
+    assert agent.api_key.get_secret_value() == "sk-2"
+    assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("bubblewrap", "@fixer", frozenset({1, 2}))
+    assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60)
+    assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
+
+
+def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> None:
+    problems = _problems(load, {"CODEPILOT_PORT": "http", "CODEPILOT_MAX_STEP": "3", "CODEPILOT_SANDBOX": "none"})
+    names = ["WEBHOOK_SECRET", "APP_ID", "PRIVATE_KEY_FILE", "PORT", "SANDBOX", "ANTHROPIC_API_KEY", "MAX_STEP "]
+    for name, problem in zip(names, problems, strict=True):
+        assert name in problem
+    assert all("Example: " in problem for problem in problems[:-1])
+    assert problems[-1] == "CODEPILOT_MAX_STEP is no setting of this version; did you mean CODEPILOT_MAX_STEPS?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CODEPILOT_WEBHOOK_SECRET", "short", "at least 16"),
+        ("CODEPILOT_APP_ID", "-1", "whole number"),
+        ("CODEPILOT_APP_ID", "1" * 30, "whole number"),
+        ("CODEPILOT_PORT", "65536", "65535"),
+        ("CODEPILOT_API_URL", "http://api.example.com", "https://"),
+        ("CODEPILOT_API_URL", "api.github.com", "https://"),
+        ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
+        ("CODEPILOT_API_URL", "https://[", "an address"),
+        ("CODEPILOT_BASE_URL", "ftp://x", "https://"),
+        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, scripted"),
+        ("CODEPILOT_TRIGGER", "codepilot", "/ or @"),
+        ("CODEPILOT_TRIGGER", "/a b", "/ or @"),
+        ("CODEPILOT_MAX_STEPS", "0", "1 to 1000"),
+        ("CODEPILOT_MAX_COST_USD", "0", "above 0"),
+        ("CODEPILOT_MAX_COST_USD", "inf", "above 0"),
+        ("CODEPILOT_MAX_SECONDS", "1.5", "whole number"),
+        ("CODEPILOT_TRUSTED_BOT_IDS", "*", "not allowed"),
+        ("CODEPILOT_TRUSTED_BOT_IDS", "dependabot[bot]", "numeric"),
+        ("CODEPILOT_TRUSTED_BOT_IDS", "1,,2", "numeric"),
+        ("CODEPILOT_DATA_DIR", "~/data", "not expanded"),
+        ("CODEPILOT_SPEED", "fast", "remove it"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_it_must_be(
+    environ: dict[str, str], name: str, value: str, words: str
+) -> None:
+    (problem,) = _problems(load, {**environ, name: value})
+    assert problem.startswith(name)
+    assert words in problem
+
+
+def test_an_empty_variable_counts_as_not_set(environ: dict[str, str]) -> None:
+    assert load({**environ, "CODEPILOT_PORT": " ", "CODEPILOT_MODEL": ""}).port == 8080
+    (problem,) = _problems(load, {**environ, "CODEPILOT_APP_ID": ""})
+    assert "CODEPILOT_APP_ID is not set" in problem
+
+
+def test_the_key_of_the_chosen_provider_is_needed(environ: dict[str, str]) -> None:
+    (problem,) = _problems(load, {**environ, "CODEPILOT_PROVIDER": "openai"})
+    assert "OPENAI_API_KEY is not set" in problem
+    assert load({**environ, "CODEPILOT_PROVIDER": "openai", "OPENAI_API_KEY": "k"}).agent.model == "gpt-6.2-sol"
+
+
+def test_a_scripted_provider_needs_its_script_and_no_key(environ: dict[str, str]) -> None:
+    environ["CODEPILOT_PROVIDER"] = "scripted"
+    (problem,) = _problems(load, environ)
+    assert "CODEPILOT_MODEL is not set" in problem
+    agent = load({**environ, "CODEPILOT_MODEL": "demo.md"}).agent
+    assert (agent.model, agent.api_key) == ("demo.md", None)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o666, 0o644, 0o602])
+def test_a_key_file_open_to_all_is_refused_with_the_command_that_mends_it(
+    environ: dict[str, str], key_file: Path, mode: int
+) -> None:
+    key_file.chmod(mode)
+    (problem,) = _problems(load, environ)
+    assert f"chmod 600 {key_file}" in problem
+
+
+def test_a_key_file_of_a_group_is_accepted_for_service_managers_make_such(
+    environ: dict[str, str], key_file: Path
+) -> None:
+    key_file.chmod(0o640)
+    assert load(environ).private_key.get_secret_value() == PEM
+
+
+@pytest.mark.parametrize("content", ["", "hello", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----"])
+def test_a_key_file_must_hold_a_private_key(environ: dict[str, str], key_file: Path, content: str) -> None:
+    key_file.write_text(content)
+    (problem,) = _problems(load, environ)
+    assert "no private key" in problem
+
+
+def test_a_key_file_must_be_a_file(environ: dict[str, str], tmp_path: Path) -> None:
+    os_pipe = tmp_path / "pipe"
+    os.mkfifo(os_pipe, 0o600)
+    for path, words in [(tmp_path / "none", "No such file"), (tmp_path, "directory"), (os_pipe, "must name a file")]:
+        (problem,) = _problems(load, {**environ, "CODEPILOT_PRIVATE_KEY_FILE": str(path)})
+        assert words in problem
+
+
+def test_no_secret_shows_in_what_is_printed(environ: dict[str, str], runner: dict[str, str]) -> None:
+    shown = repr(load(environ)) + repr(load_action(runner))
+    for secret in ("s3cret", "AAAA", "sk-ant-1", "ghs_token"):
+        assert secret not in shown
+
+
+def test_no_secret_shows_in_an_error(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({**environ, "CODEPILOT_WEBHOOK_SECRET": "hunter2", "CODEPILOT_API_URL": "https://me:hunter2@x"})
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_action_reads_what_the_runner_sets(runner: dict[str, str], tmp_path: Path) -> None:
+    settings = load_action({**runner, "GITHUB_RUN_ATTEMPT": "2", "GITHUB_OUTPUT": str(tmp_path / "out")})
+    assert (settings.run_id, settings.run_attempt, settings.repository) == (41, 2, "octo/calc")
+    assert (settings.output_path, settings.summary_path) == (tmp_path / "out", None)
+    assert settings.agent.data_dir == Path("/runner/temp/codepilot")
+    assert settings.token.get_secret_value() == "ghs_token"
+
+
+@pytest.mark.parametrize("name", ["CODEPILOT_MAX_STEPS", "INPUT_MAX-STEPS", "INPUT_MAX_STEPS"])
+def test_the_action_takes_its_inputs_in_every_form(runner: dict[str, str], name: str) -> None:
+    assert load_action({**runner, name: "9"}).agent.limits.max_steps == 9
+
+
+def test_the_service_takes_no_inputs(environ: dict[str, str]) -> None:
+    assert load({**environ, "INPUT_PORT": "99"}).port == 8080
+
+
+def test_an_action_outside_a_workflow_names_all_it_lacks() -> None:
+    names = [
+        "GITHUB_TOKEN",
+        "GITHUB_EVENT_PATH",
+        "GITHUB_EVENT_NAME",
+        "GITHUB_REPOSITORY",
+        "GITHUB_RUN_ID",
+        "ANTHROPIC",
+    ]
+    for name, problem in zip(names, _problems(load_action, {}), strict=True):
+        assert problem.startswith(name)
+
+
+def test_the_table_for_the_documentation_has_a_row_for_every_setting() -> None:
+    rows = settings_table().splitlines()[2:]
+    assert len(rows) == len(SETTINGS)
+    for setting, row in zip(SETTINGS, rows, strict=True):
+        assert row.startswith(f"| `{setting.name}` | {setting.meaning} |")
+        assert row.count(" | ") == 3
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if not s.name.endswith(("_FILE", "_KEY", "_SECRET"))])
+def test_every_example_and_default_works(setting: Setting) -> None:
+    for text in (setting.example, setting.default):
+        if text:
+            setting.parse(text)

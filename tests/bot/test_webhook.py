@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from bot.errors import ConfigError
+from bot.jobs.job import JobState
+from bot.jobs.queue import SqliteQueue
+from tests.builders import a_comment_event, a_request
+from tests.doors import OpenDoor, a_door, opened
+
+
+@pytest.fixture
+async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
+    opened_queue = SqliteQueue(tmp_path / "queue.db")
+    yield opened_queue
+    await opened_queue.close()
+
+
+@pytest.fixture
+async def door(queue: SqliteQueue) -> AsyncIterator[OpenDoor]:
+    async with opened(queue) as listening:
+        yield listening
+
+
+async def test_a_command_is_stored_then_acknowledged(door: OpenDoor, queue: SqliteQueue) -> None:
+    status, answer = await door.post(*a_request(a_comment_event()))
+    assert (status, answer["status"]) == (202, "accepted")
+    stored = await queue.get(answer["job"])
+    assert stored is not None
+    assert (stored.state, stored.job.delivery_id) == (JobState.QUEUED, "72d3162e-cc78-11e3-81ab-4c9367dc0958")
+
+
+async def test_the_same_delivery_again_is_a_duplicate(door: OpenDoor) -> None:
+    _, first = await door.post(*a_request(a_comment_event()))
+    status, again = await door.post(*a_request(a_comment_event()))
+    assert (status, again) == (200, {"status": "duplicate", "job": first["job"]})
+
+
+async def test_what_asks_for_nothing_is_ignored_with_the_reason(door: OpenDoor) -> None:
+    status, answer = await door.post(*a_request(a_comment_event("Thanks!")))
+    assert (status, answer) == (200, {"status": "ignored", "reason": "the comment holds no command"})
+    headers, body = a_request({"zen": "Keep it logically awesome."})
+    status, answer = await door.post({**headers, "X-GitHub-Event": "ping"}, body)
+    assert (status, answer["status"]) == (200, "ignored")
+
+
+async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None:
+    by_bot = a_comment_event(sender__type="Bot")
+    async with opened(queue, trusted_bot_ids=frozenset({20})) as door:
+        assert (await door.post(*a_request(by_bot)))[0] == 202
+    async with opened(queue, own_ids=frozenset({20})) as door:
+        assert "own" in (await door.post(*a_request(by_bot)))[1]["reason"]
+
+
+async def test_a_large_genuine_delivery_is_taken(door: OpenDoor) -> None:
+    status, _ = await door.post(*a_request(a_comment_event(issue__body="x" * 2_000_000)))
+    assert status == 202
+
+
+async def test_when_the_job_cannot_be_stored_github_is_told_to_try_again(
+    door: OpenDoor, queue: SqliteQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_it(rows: sqlite3.Connection) -> None:
+        rows.execute("PRAGMA query_only = 1")
+
+    await queue._run(break_it)
+    status, answer = await door.post(*a_request(a_comment_event()))
+    assert (status, answer["status"]) == (503, "failed")
+    assert str(tmp_path) not in answer["reason"]
+    assert str(tmp_path) in caplog.text
+
+
+async def test_every_line_of_the_log_carries_the_delivery(door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="bot.webhook")
+    for body in ("/codepilot fix", "/codepilot fix", "Thanks!"):
+        await door.post(*a_request(a_comment_event(body), delivery_id="abc-1"))
+    headers, raw = a_request([], delivery_id="abc-1")
+    await door.post(headers, raw)
+    await door.post({**headers, "X-Hub-Signature-256": "x"}, raw)
+    lines = [record for record in caplog.records if record.name == "bot.webhook"]
+    assert len(lines) == 5
+    assert all(record.getMessage().startswith("delivery abc-1: ") for record in lines)
+    assert all(getattr(record, "delivery", None) == "abc-1" for record in lines)
+
+
+async def test_an_unproven_id_cannot_forge_a_log_line(door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
+    await door.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
+    assert "delivery -: refused (401)" in caplog.text
+    assert "accepted" not in caplog.text
+
+
+async def test_health_follows_the_queue(door: OpenDoor, queue: SqliteQueue) -> None:
+    url = f"http://127.0.0.1:{door.port}/healthz"
+    async with door.client.get(url) as answer:
+        assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+    await queue._run(lambda rows: rows.execute("DROP TABLE facts").fetchall())
+    await queue._run(lambda rows: rows.execute("DROP TABLE jobs").fetchall())
+    async with door.client.get(url) as answer:
+        assert answer.status == 503
+
+
+async def test_many_comments_at_once_are_all_stored_once(door: OpenDoor, queue: SqliteQueue) -> None:
+    requests = [a_request(a_comment_event(comment__id=1 + n % 100), delivery_id=f"d{n}") for n in range(200)]
+    answers = await asyncio.gather(*(door.post(*request) for request in requests))
+    assert sorted(status for status, _ in answers) == [200] * 100 + [202] * 100
+    assert (await queue.counts())[JobState.QUEUED] == 100
+
+
+def test_a_door_without_a_secret_is_not_made() -> None:
+    with pytest.raises(ConfigError, match="CODEPILOT_WEBHOOK_SECRET"):
+        a_door(secret=SecretStr(""))

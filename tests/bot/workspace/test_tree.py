@@ -1,0 +1,172 @@
+"""What the agent did, as a change, a commit and a push."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces
+from tests.origin import Origin
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    origin = Origin(tmp_path / "origin")
+    origin.path.joinpath("tool.sh").write_text("#!/bin/sh\n")
+    origin.path.joinpath("tool.sh").chmod(0o755)
+    origin.commit(
+        {
+            "keep.txt": "same\n",
+            "edit.txt": "one\ntwo\n",
+            "drop.txt": "bye\n",
+            "dir/file": "x\n",
+            ".gitignore": "build/\n*.pyc\n",
+        }
+    )
+    return origin
+
+
+@pytest.fixture
+async def tree(origin: Origin, tmp_path: Path) -> AsyncIterator[Tree]:
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        yield tree
+
+
+async def test_every_kind_of_change_is_seen(tree: Tree) -> None:
+    (tree.path / "edit.txt").write_text("one\n2\nthree\n")
+    (tree.path / "drop.txt").unlink()
+    (tree.path / "new.bin").write_bytes(b"\0\1\2")
+    (tree.path / "keep.txt").chmod(0o755)
+    (tree.path / "link").symlink_to("edit.txt")
+    change = await tree.change()
+    seen = {f.path: (f.status, f.old_mode, f.new_mode, f.added, f.removed, f.binary) for f in change.files}
+    assert seen == {
+        "drop.txt": ("deleted", "100644", "", 0, 1, False),
+        "edit.txt": ("modified", "100644", "100644", 2, 1, False),
+        "keep.txt": ("modified", "100644", "100755", 0, 0, False),
+        "link": ("added", "", "120000", 1, 0, False),
+        "new.bin": ("added", "", "100644", 0, 0, True),
+    }
+    contents = {f.path: f.content for f in change.files}
+    assert contents["edit.txt"] == b"one\n2\nthree\n"
+    assert contents["link"] == b"edit.txt"
+    assert contents["drop.txt"] is None
+
+
+async def test_the_patch_gives_the_same_tree_when_applied(tree: Tree, origin: Origin, tmp_path: Path) -> None:
+    (tree.path / "edit.txt").write_bytes(b"one\r\n\xff\n")
+    (tree.path / "new.bin").write_bytes(bytes(range(256)) * 4)
+    (tree.path / "dir/file").unlink()
+    change = await tree.change()
+    patch = tmp_path / "change.patch"
+    patch.write_bytes(change.patch.encode("utf-8", errors="surrogateescape"))
+    origin.git("apply", "--index", str(patch))
+    assert origin.git("write-tree") == change.tree_sha
+
+
+async def test_ignored_files_are_left_out_and_tracked_ones_below_them_are_not(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"build/tracked.txt": "1\n"})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "build/tracked.txt").write_text("2\n")
+        (tree.path / "build/out.o").write_text("junk")
+        (tree.path / "src/__pycache__").mkdir(parents=True)
+        (tree.path / "src/__pycache__/a.pyc").write_text("junk")
+        (tree.path / "src/.gitignore").write_text("secret\n")
+        (tree.path / "src/secret").write_text("s")
+        (tree.path / "sub/build").mkdir(parents=True)
+        (tree.path / "sub/build/x").write_text("junk")
+        change = await tree.change()
+    assert [f.path for f in change.files] == ["build/tracked.txt", "src/.gitignore"]
+
+
+async def test_a_directory_and_a_file_may_change_places(tree: Tree) -> None:
+    (tree.path / "dir/file").unlink()
+    (tree.path / "dir").rmdir()
+    (tree.path / "dir").write_text("now a file\n")
+    (tree.path / "edit.txt").unlink()
+    (tree.path / "edit.txt").mkdir()
+    (tree.path / "edit.txt/inner").write_text("now a directory\n")
+    change = await tree.change()
+    assert {f.path: f.status for f in change.files} == {
+        "dir": "added",
+        "dir/file": "deleted",
+        "edit.txt": "deleted",
+        "edit.txt/inner": "added",
+    }
+
+
+async def test_files_rewritten_with_the_same_bytes_are_no_change(tree: Tree) -> None:
+    content = (tree.path / "edit.txt").read_bytes()
+    (tree.path / "edit.txt").unlink()
+    (tree.path / "edit.txt").write_bytes(content)
+    assert not await tree.change()
+
+
+async def test_strange_names_survive(tree: Tree) -> None:
+    names = ["with space", "quote\"'", "new\nline", "back\\slash", "é", ":(exclude)x", "-n"]
+    for name in names:
+        (tree.path / name).write_text("x")
+    (tree.path / os.fsdecode(b"latin-\xe9")).write_text("x")
+    change = await tree.change()
+    assert {f.path for f in change.files} == {*names, os.fsdecode(b"latin-\xe9")}
+
+
+async def test_change_can_be_asked_again_after_more_edits(tree: Tree) -> None:
+    (tree.path / "edit.txt").write_text("1\n")
+    assert [f.path for f in (await tree.change()).files] == ["edit.txt"]
+    (tree.path / "edit.txt").write_text("one\ntwo\n")
+    (tree.path / "other").write_text("1\n")
+    assert [f.path for f in (await tree.change()).files] == ["other"]
+
+
+async def test_a_file_that_github_would_refuse_is_named_before_it_is_read(tree: Tree) -> None:
+    with (tree.path / "huge").open("wb") as file:
+        file.truncate(20 * 1024**3)
+    with pytest.raises(ChangeError, match="`huge` is larger than 100 MiB"):
+        await tree.change()
+
+
+async def test_a_workspace_that_is_gone_is_named(tree: Tree) -> None:
+    tree.path.rename(tree.path.with_name("elsewhere"))
+    with pytest.raises(ChangeError, match="cannot be read"):
+        await tree.change()
+
+
+async def test_submodules_stay_as_they_are(origin: Origin, tmp_path: Path) -> None:
+    origin.git("update-index", "--add", "--cacheinfo", f"160000,{origin.head()},vendor/lib")
+    origin.git("commit", "--quiet", "--message", "Add a submodule")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        assert list((tree.path / "vendor/lib").iterdir()) == []
+        (tree.path / "vendor/lib/planted").write_text("x")
+        (tree.path / "edit.txt").write_text("x\n")
+        change = await tree.change()
+    assert [f.path for f in change.files] == ["edit.txt"]
+
+
+async def test_the_same_change_is_the_same_commit_every_time(tree: Tree, origin: Origin) -> None:
+    (tree.path / "edit.txt").write_text("x\n")
+    change = await tree.change()
+    first = await tree.commit(change, message="Fix it\n\nBecause.")
+    assert await tree.commit(change, message="Fix it\n\nBecause.") == first
+    await tree.push(first, branch="codepilot/issue-1-x", url=origin.url, token="")
+    await tree.push(first, branch="codepilot/issue-1-x", url=origin.url, token="")
+    assert origin.head("codepilot/issue-1-x") == first
+    assert origin.head(f"{first}^") == tree.base_sha
+    assert origin.git("log", "-1", "--format=%an <%ae>|%s|%b|%ct", first) == (
+        "codepilot[bot] <codepilot[bot]@users.noreply.github.com>|Fix it|Because.|1700000001"
+    )
+
+
+async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Origin) -> None:
+    (tree.path / "edit.txt").write_text("x\n")
+    sha = await tree.commit(await tree.change(), message="Fix it")
+    theirs = origin.commit({"edit.txt": "a person was faster\n"})
+    with pytest.raises(PushRejectedError, match="The push to `main` was refused"):
+        await tree.push(sha, branch="main", url=origin.url, token="")
+    assert origin.head("main") == theirs

@@ -1,0 +1,220 @@
+"""From a repository to a checked-out job, and cleaned up again."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from bot.workspace import (
+    BranchGoneError,
+    CloneError,
+    CommitGoneError,
+    RepositoryEmptyError,
+    Source,
+    WorkspaceError,
+    Workspaces,
+)
+from tests.origin import Origin, git
+
+REPO = 4711
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    return Origin(tmp_path / "origin")
+
+
+@pytest.fixture
+def workspaces(tmp_path: Path) -> Workspaces:
+    return Workspaces(tmp_path / "state")
+
+
+def source(origin: Origin, sha: str, ref: str = "refs/heads/main") -> Source:
+    return Source(url=origin.url, token="", ref=ref, sha=sha)
+
+
+def keeps(tmp_path: Path) -> str:
+    return git(tmp_path / "state" / "mirrors" / f"{REPO}.git", "for-each-ref", "refs/keep")
+
+
+async def test_the_checkout_holds_the_files_as_committed_and_no_git(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path
+) -> None:
+    origin.path.joinpath("run.sh").write_text("#!/bin/sh\n")
+    origin.path.joinpath("run.sh").chmod(0o755)
+    origin.path.joinpath("link").symlink_to("run.sh")
+    sha = origin.commit({"src/a.py": "x = 1\r\n", "data.bin": bytes(range(256))})
+    async with workspaces.open("job-1", REPO, source(origin, sha)) as tree:
+        assert (tree.path / "src/a.py").read_bytes() == b"x = 1\r\n"
+        assert (tree.path / "data.bin").read_bytes() == bytes(range(256))
+        assert (tree.path / "run.sh").stat().st_mode & 0o100
+        assert (tree.path / "link").readlink() == Path("run.sh")
+        assert not (tree.path / ".git").exists()
+        assert tree.path.stat().st_mode & 0o777 == 0o700
+        assert not await tree.change()
+        kept = tree.path.parent
+    assert list(kept.parent.iterdir()) == []
+    assert keeps(tmp_path) == ""
+
+
+async def test_a_warm_mirror_needs_no_network(origin: Origin, workspaces: Workspaces) -> None:
+    sha = origin.commit({"a": "1"})
+    async with workspaces.open("one", REPO, source(origin, sha)):
+        pass
+    gone = Source(url=str(origin.path / "nowhere"), token="", ref="refs/heads/main", sha=sha)
+    async with workspaces.open("two", REPO, gone) as tree:
+        assert (tree.path / "a").read_text() == "1"
+
+
+async def test_later_commits_are_fetched_into_the_same_mirror(origin: Origin, workspaces: Workspaces) -> None:
+    first = origin.commit({"a": "1"})
+    async with workspaces.open("one", REPO, source(origin, first)):
+        pass
+    second = origin.commit({"a": "2"})
+    async with workspaces.open("two", REPO, source(origin, second)) as tree:
+        assert (tree.path / "a").read_text() == "2"
+
+
+async def test_a_pull_request_is_fetched_by_its_head(origin: Origin, workspaces: Workspaces) -> None:
+    origin.commit({"a": "1"})
+    origin.git("checkout", "--quiet", "-b", "topic")
+    sha = origin.commit({"a": "from a fork"})
+    origin.git("update-ref", "refs/pull/7/head", sha)
+    origin.git("checkout", "--quiet", "main")
+    origin.git("branch", "-D", "topic")
+    async with workspaces.open("one", REPO, source(origin, sha, "refs/pull/7/head")) as tree:
+        assert (tree.path / "a").read_text() == "from a fork"
+
+
+async def test_a_branch_replaced_by_one_below_its_name_is_fetched(origin: Origin, workspaces: Workspaces) -> None:
+    origin.commit({"a": "1"})
+    origin.git("checkout", "--quiet", "-b", "topic")
+    async with workspaces.open("one", REPO, source(origin, origin.commit({"a": "2"}), "refs/heads/topic")):
+        pass
+    origin.git("branch", "-m", "topic", "other")
+    origin.git("checkout", "--quiet", "-b", "topic/part")
+    async with workspaces.open("two", REPO, source(origin, origin.commit({"a": "3"}), "refs/heads/topic/part")) as tree:
+        assert (tree.path / "a").read_text() == "3"
+
+
+async def test_an_empty_repository_is_named(origin: Origin, workspaces: Workspaces) -> None:
+    with pytest.raises(RepositoryEmptyError, match="is empty"):
+        async with workspaces.open("one", REPO, source(origin, "0" * 40)):
+            pass
+
+
+async def test_a_branch_that_is_gone_is_named(origin: Origin, workspaces: Workspaces) -> None:
+    origin.commit({"a": "1"})
+    with pytest.raises(BranchGoneError, match="`feature/x` no longer exists"):
+        async with workspaces.open("one", REPO, source(origin, "1" * 40, "refs/heads/feature/x")):
+            pass
+
+
+async def test_a_commit_that_is_gone_is_named(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
+    origin.commit({"a": "1"})
+    with pytest.raises(CommitGoneError, match="no longer on `main`"):
+        async with workspaces.open("one", REPO, source(origin, "1" * 40)):
+            pass
+    assert list((tmp_path / "state" / "jobs").glob("*/")) == []
+
+
+async def test_a_server_that_is_not_there_is_named_with_a_remedy(workspaces: Workspaces) -> None:
+    nowhere = Source(url="http://127.0.0.1:1/a/b.git", token="t" * 20, ref="refs/heads/main", sha="1" * 40)
+    with pytest.raises(CloneError) as caught:
+        async with workspaces.open("one", REPO, nowhere):
+            pass
+    assert "could not be fetched" in caught.value.reason
+    assert "can be reached" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "ref", ["main", "refs/heads/-x", "refs/heads/a..b", "refs/heads/*", "refs/heads/a b", "refs/tags/v1"]
+)
+def test_a_ref_that_could_be_something_else_is_refused(ref: str) -> None:
+    with pytest.raises(CloneError, match="no name of a branch"):
+        Source(url="x", token="", ref=ref, sha="1" * 40)
+
+
+@pytest.mark.parametrize("job_id", ["", "../x", "a/b", "-x", "."])
+async def test_a_job_id_that_leaves_the_directory_is_refused(
+    job_id: str, origin: Origin, workspaces: Workspaces
+) -> None:
+    with pytest.raises(WorkspaceError, match="cannot name"):
+        async with workspaces.open(job_id, REPO, source(origin, "1" * 40)):
+            pass
+
+
+async def test_concurrent_jobs_share_one_mirror(origin: Origin, workspaces: Workspaces) -> None:
+    shas = [origin.commit({"a": str(number)}) for number in range(6)]
+
+    async def check(number: int) -> str:
+        async with workspaces.open(f"job-{number}", REPO, source(origin, shas[number])) as tree:
+            return (tree.path / "a").read_text()
+
+    assert await asyncio.gather(*map(check, range(6))) == [str(number) for number in range(6)]
+
+
+async def test_the_same_job_twice_at_once_is_refused(origin: Origin, workspaces: Workspaces) -> None:
+    sha = origin.commit({"a": "1"})
+    async with workspaces.open("one", REPO, source(origin, sha)):
+        with pytest.raises(WorkspaceError, match="Another process"):
+            async with workspaces.open("one", REPO, source(origin, sha)):
+                pass
+
+
+async def test_a_cancelled_job_is_cleaned_up(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
+    sha = origin.commit({"a": "1"})
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with workspaces.open("one", REPO, source(origin, sha)):
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not (tmp_path / "state" / "jobs" / "one").exists()
+    assert keeps(tmp_path) == ""
+
+
+async def test_directories_that_the_agent_locked_are_removed(origin: Origin, workspaces: Workspaces) -> None:
+    sha = origin.commit({"a": "1"})
+    async with workspaces.open("one", REPO, source(origin, sha)) as tree:
+        deep = tree.path / "x" / "y"
+        deep.mkdir(parents=True)
+        (deep / "f").write_text("f")
+        deep.chmod(0)
+        (tree.path / "x").chmod(0o500)
+    assert not tree.path.exists()
+
+
+async def test_sweep_removes_what_a_killed_worker_left_and_spares_the_living(
+    origin: Origin, workspaces: Workspaces, tmp_path: Path
+) -> None:
+    sha = origin.commit({"a": "1"})
+    async with workspaces.open("alive", REPO, source(origin, sha)) as tree:
+        dead = tmp_path / "state" / "jobs" / "dead"
+        (dead / "files").mkdir(parents=True)
+        (dead / "repo").write_text(str(REPO))
+        git(tmp_path / "state" / "mirrors" / f"{REPO}.git", "update-ref", "refs/keep/dead", sha)
+        assert await workspaces.sweep() == ("dead",)
+        assert not dead.exists()
+        assert tree.path.exists()
+        assert "refs/keep/dead" not in keeps(tmp_path)
+        assert "refs/keep/alive" in keeps(tmp_path)
+
+
+async def test_a_held_mirror_is_waited_for(origin: Origin, tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "state", seconds=0.1)
+    sha = origin.commit({"a": "1"})
+    with (tmp_path / "state" / "mirrors" / f"{REPO}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(WorkspaceError, match="Another process has held"):
+            async with workspaces.open("one", REPO, source(origin, sha)):
+                pass

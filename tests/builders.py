@@ -1,0 +1,98 @@
+"""Values for tests: a job, a comment's payload, a signed request; each complete, and any part of it replaceable."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from bot.gate.permissions import ThreadFacts
+from bot.intake.commands import Command, Fix
+from bot.jobs.job import Actor, Job, Repo, Thread
+
+SECRET = "It's a Secret to Everybody"
+
+
+def a_job(
+    job_id: str = "j1",
+    *,
+    number: int = 7,
+    kind: str = "issue",
+    command: Command | None = None,
+    delivery_id: str = "",
+    comment_id: int = 900,
+    title: str = "Adding is off by one",
+    body: str = "`add(1, 1)` gives 3.",
+) -> Job:
+    return Job(
+        id=job_id,
+        delivery_id=delivery_id or f"delivery-of-{job_id}",
+        repo=Repo(id=10, full_name="octo/calc", private=False),
+        thread=Thread(
+            kind="issue" if kind == "issue" else "pull", number=number, title=title, body=body, author="mona"
+        ),
+        actor=Actor(id=20, login="hubot-owner"),
+        comment_id=comment_id,
+        command=command or Fix(goal="mend it"),
+        installation=30,
+    )
+
+
+def thread_facts(**changes: Any) -> ThreadFacts:  # noqa: ANN401 - whatever ThreadFacts takes
+    """An open pull request from `mona/patch-1` to `main`, in the repository of `a_job`."""
+    usual: dict[str, Any] = {
+        "default_branch": "main",
+        "head_sha": "a" * 40,
+        "head_ref": "mona/patch-1",
+        "head_repo_id": 10,
+        "base_ref": "main",
+        "is_open": True,
+        "locked": False,
+        "archived": False,
+    }
+    return ThreadFacts(**{**usual, **changes})
+
+
+_COMMENT: dict[str, Any] = {
+    "action": "created",
+    "issue": {"number": 7, "title": "Adding is off by one", "body": "It is.", "user": {"id": 3, "login": "mona"}},
+    "comment": {"id": 900, "body": "/codepilot fix it", "user": {"id": 20, "login": "octo-owner"}},
+    "repository": {"id": 10, "full_name": "octo/calc", "private": False},
+    "sender": {"id": 20, "login": "octo-owner", "type": "User"},
+    "installation": {"id": 30},
+}
+
+
+def a_comment_event(body: str | None = None, /, **changes: object) -> dict[str, Any]:
+    """The payload of an `issue_comment`; a change is named by its path, e.g. `sender__type="Bot"`."""
+    payload = copy.deepcopy(_COMMENT)
+    if body is not None:
+        changes["comment__body"] = body
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        part: dict[str, Any] = payload
+        for parent in parents:
+            part = part[parent]
+        part[last] = value
+    return payload
+
+
+def signature(body: bytes, secret: str = SECRET) -> str:
+    """The value of `X-Hub-Signature-256`."""
+    return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+
+
+def a_request(
+    payload: object, *, delivery_id: str = "72d3162e-cc78-11e3-81ab-4c9367dc0958"
+) -> tuple[dict[str, str], bytes]:
+    """The headers and the body with which GitHub would deliver a comment's payload."""
+    body = json.dumps(payload).encode()
+    headers = {
+        "Content-Type": "application/json",
+        "X-GitHub-Event": "issue_comment",
+        "X-GitHub-Delivery": delivery_id,
+        "X-Hub-Signature-256": signature(body),
+    }
+    return headers, body

@@ -1,0 +1,44 @@
+"""Fixtures for the whole suite."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.localhub import LocalHub
+from tests.contracts.validator import Contract
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def contract_files() -> Path | str:
+    """The folder with GitHub's official descriptions; or, where they cannot be had, the reason."""
+    folder = ROOT / ".cache" / "contracts"
+    if all((folder / name).exists() for name in ("api.json", "webhooks.json")):
+        return folder
+    fetched = subprocess.run([ROOT / "scripts" / "contracts"], capture_output=True, text=True, check=False)
+    return (
+        folder if fetched.returncode == 0 else f"GitHub's API description cannot be fetched: {fetched.stderr.strip()}"
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_contract(contract_files: Path | str) -> Contract | None:
+    """The judge, loaded once for all tests; None where the descriptions cannot be had."""
+    return Contract(contract_files) if isinstance(contract_files, Path) else None
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, shared_contract: Contract | None) -> AsyncIterator[LocalHub]:
+    """A running hub; every answer and webhook of it is held against GitHub's descriptions when the test ends."""
+    async with LocalHub(tmp_path / "hub") as running:
+        if shared_contract is not None:
+            shared_contract.violations.clear()
+            running.observe(served=shared_contract.served, sent=shared_contract.sent)
+        yield running
+    if shared_contract is not None:
+        assert not shared_contract.violations, "\n".join(shared_contract.violations)

@@ -1,0 +1,200 @@
+"""Every route of the local hub once, each answer and webhook held against GitHub's official descriptions."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from bot.localhub import LocalHub
+from bot.localhub.rest import all_routes
+from tests.contracts.validator import UNLISTED, Contract
+from tests.hub_client import Client, app_jwt, client, installation_token
+
+R = "/repos/acme/widgets"
+
+
+@pytest.fixture
+def contract(shared_contract: Contract | None, contract_files: Path | str) -> Contract:
+    if shared_contract is None:
+        pytest.skip(str(contract_files))
+    shared_contract.operations.clear()
+    shared_contract.events.clear()
+    return shared_contract
+
+
+async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: LocalHub, contract: Contract) -> None:
+    mona = hub.add_user("mona", name="Mona Lisa")
+    repo = hub.add_repo("acme/widgets", owner="mona", files={"README.md": "# Widgets\n", "src/a.py": "x = 1\n"})
+    fork = hub.add_repo("mona/widgets", fork_of=repo)
+    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s")
+    installation = hub.install(app, repo)
+    hub.install(app, fork)
+    async with client(hub) as nobody:
+        bot = nobody.with_token(await installation_token(nobody, app, installation))
+        user, itself = nobody.with_token(mona.token), nobody.with_token(app_jwt(app))
+        await _accounts(user, itself, bot, installation, repo.id)
+        await _threads(hub, user, bot)
+        sha = await _git(user, bot)
+        await _history(user, bot, sha)
+        await _pulls(hub, user, bot)
+        await _checks(bot, sha)
+        await _apps(itself, nobody, app.id, installation)
+        revoked = nobody.with_token(await installation_token(nobody, app, installation, repository_ids=[repo.id]))
+        await _ok(revoked, "DELETE", "/installation/token", 204)
+
+    served = {(route.method, route.template) for route in all_routes() if route.template not in UNLISTED}
+    assert served - contract.operations == set()
+    assert not contract.violations, "\n".join(contract.violations)
+    assert {"issues-opened", "issue_comment-created", "pull_request-opened", "push", "ping"} <= contract.events
+
+
+async def _ok(who: Client, method: str, path: str, status: int = 200, body: object = None, **headers: str) -> object:
+    reply = await who.ask(method, path, body, **headers)
+    assert reply.status == status, f"{method} {path}: {reply.status} {reply.body}"
+    return reply.body
+
+
+async def _accounts(user: Client, itself: Client, bot: Client, installation: int, repo_id: int) -> None:
+    for path in ("/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
+        await _ok(user, "GET", path)
+    for path in ("", "/branches", "/branches/main", "/collaborators", "/collaborators/mona/permission", "/readme"):
+        await _ok(bot, "GET", R + path)
+    await _ok(bot, "GET", "/repos/mona/widgets")
+    await _ok(bot, "GET", f"/repositories/{repo_id}")
+    await _ok(bot, "GET", f"{R}/collaborators/mona", 204)
+    await _ok(bot, "GET", "/installation/repositories")
+    await _ok(itself, "GET", f"{R}/installation")
+    await _ok(itself, "GET", "/users/acme/installation")
+    await _ok(itself, "GET", f"/app/installations/{installation}")
+
+
+async def _threads(hub: LocalHub, user: Client, bot: Client) -> None:
+    await _ok(user, "POST", f"{R}/labels", 201, {"name": "bug", "color": "ff0000", "description": "It is broken"})
+    await _ok(bot, "GET", f"{R}/labels")
+    await _ok(bot, "GET", f"{R}/labels/bug")
+    issue = {"title": "It breaks", "body": "Really", "labels": ["bug"], "assignees": ["mona"]}
+    await _ok(user, "POST", f"{R}/issues", 201, issue)
+    await _ok(bot, "GET", f"{R}/issues?state=all&labels=bug&sort=updated&direction=asc&per_page=1&page=1")
+    await _ok(bot, "GET", f"{R}/issues/1")
+    comment = await _ok(bot, "POST", f"{R}/issues/1/comments", 201, {"body": "On it"})
+    assert isinstance(comment, dict)
+    one = f"{R}/issues/comments/{comment['id']}"
+    await _ok(bot, "GET", one)
+    await _ok(bot, "PATCH", one, 200, {"body": "Done"})
+    for subject in (one, f"{R}/issues/1"):
+        reaction = await _ok(bot, "POST", f"{subject}/reactions", 201, {"content": "eyes"})
+        await _ok(bot, "POST", f"{subject}/reactions", 200, {"content": "eyes"})
+        await _ok(bot, "GET", f"{subject}/reactions?content=eyes")
+        assert isinstance(reaction, dict)
+        await _ok(bot, "DELETE", f"{subject}/reactions/{reaction['id']}", 204)
+    await _ok(bot, "GET", f"{R}/issues/comments?per_page=5")
+    await _ok(bot, "GET", f"{R}/issues/1/comments")
+    await _ok(bot, "DELETE", one, 204)
+    await _ok(bot, "POST", f"{R}/issues/1/labels", 200, {"labels": ["help"]})
+    await _ok(bot, "GET", f"{R}/issues/1/labels")
+    await _ok(bot, "DELETE", f"{R}/issues/1/labels/help")
+    await _ok(bot, "PUT", f"{R}/issues/1/labels", 200, {"labels": ["bug", "now"]})
+    await _ok(bot, "DELETE", f"{R}/issues/1/labels", 204)
+    await _ok(bot, "DELETE", f"{R}/issues/1/assignees", 200, {"assignees": ["mona"]})
+    await _ok(bot, "POST", f"{R}/issues/1/assignees", 201, {"assignees": ["mona"]})
+    changed = {"title": "It broke", "body": "Truly", "state": "closed", "state_reason": "completed", "labels": ["bug"]}
+    await _ok(user, "PATCH", f"{R}/issues/1", 200, changed)
+    await _ok(user, "PATCH", f"{R}/issues/1", 200, {"state": "open"})
+    await _ok(user, "GET", f"{R}/issues/99", 404)
+    await _ok(user, "POST", f"{R}/issues/1/comments", 422, {"body": ""})
+
+
+async def _git(user: Client, bot: Client) -> str:
+    main = await _ok(bot, "GET", f"{R}/git/ref/heads/main")
+    assert isinstance(main, dict)
+    head = main["object"]["sha"]
+    content = base64.b64encode(b"x = 2\n").decode()
+    blob = await _ok(bot, "POST", f"{R}/git/blobs", 201, {"content": content, "encoding": "base64"})
+    assert isinstance(blob, dict)
+    await _ok(bot, "GET", f"{R}/git/blobs/{blob['sha']}")
+    entry = {"path": "src/a.py", "mode": "100644", "type": "blob", "sha": blob["sha"]}
+    tree = await _ok(bot, "POST", f"{R}/git/trees", 201, {"base_tree": head, "tree": [entry]})
+    assert isinstance(tree, dict)
+    await _ok(bot, "GET", f"{R}/git/trees/{tree['sha']}?recursive=1")
+    new = {"message": "Mend it", "tree": tree["sha"], "parents": [head]}
+    commit = await _ok(bot, "POST", f"{R}/git/commits", 201, new)
+    assert isinstance(commit, dict)
+    sha = str(commit["sha"])
+    await _ok(bot, "GET", f"{R}/git/commits/{sha}")
+    await _ok(bot, "POST", f"{R}/git/refs", 201, {"ref": "refs/heads/codepilot/fix", "sha": head})
+    await _ok(bot, "POST", f"{R}/git/refs", 422, {"ref": "refs/heads/codepilot/fix", "sha": head})
+    await _ok(bot, "PATCH", f"{R}/git/refs/heads/codepilot/fix", 200, {"sha": sha})
+    await _ok(bot, "GET", f"{R}/git/matching-refs/heads/codepilot")
+    await _ok(user, "POST", f"{R}/git/refs", 201, {"ref": "refs/heads/gone", "sha": head})
+    await _ok(user, "DELETE", f"{R}/git/refs/heads/gone", 204)
+    return sha
+
+
+async def _history(user: Client, bot: Client, sha: str) -> None:
+    await _ok(bot, "GET", f"{R}/commits?sha=codepilot/fix&path=src/a.py")
+    await _ok(bot, "GET", f"{R}/commits/codepilot/fix")
+    await _ok(bot, "GET", f"{R}/commits/{sha}", 200, None, Accept="application/vnd.github.diff")
+    await _ok(bot, "GET", f"{R}/compare/main...codepilot/fix")
+    await _ok(bot, "GET", f"{R}/contents/")
+    await _ok(bot, "GET", f"{R}/contents/src?ref=main")
+    await _ok(bot, "GET", f"{R}/contents/src/a.py?ref=codepilot/fix")
+    await _ok(user, "GET", f"{R}/contents/nowhere", 404)
+    status = {"state": "success", "context": "ci", "description": "green", "target_url": "http://127.0.0.1/ci"}
+    await _ok(bot, "POST", f"{R}/statuses/{sha}", 201, status)
+    await _ok(bot, "GET", f"{R}/commits/{sha}/statuses")
+    await _ok(bot, "GET", f"{R}/commits/{sha}/status")
+
+
+async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
+    wanted = {"title": "Mend it", "head": "codepilot/fix", "base": "main", "body": "Closes #1", "draft": False}
+    await _ok(bot, "POST", f"{R}/pulls", 201, wanted)
+    await _ok(bot, "POST", f"{R}/pulls", 422, wanted)
+    await _ok(bot, "GET", f"{R}/pulls?head=acme:codepilot/fix&base=main&state=all")
+    for path in ("", "/files", "/commits", "/comments"):
+        await _ok(bot, "GET", f"{R}/pulls/2{path}")
+    await _ok(bot, "GET", f"{R}/pulls/2", 200, None, Accept="application/vnd.github.diff")
+    await _ok(bot, "GET", f"{R}/pulls/2", 200, None, Accept="application/vnd.github.patch")
+    pull = await _ok(bot, "PATCH", f"{R}/pulls/2", 200, {"title": "Mend it well", "body": "Closes #1."})
+    assert isinstance(pull, dict)
+    head = pull["head"]["sha"]
+    line = {"body": "Why 2?", "commit_id": head, "path": "src/a.py", "line": 1, "side": "RIGHT"}
+    comment = await _ok(user, "POST", f"{R}/pulls/2/comments", 201, line)
+    assert isinstance(comment, dict)
+    await _ok(bot, "GET", f"{R}/pulls/comments")
+    await _ok(bot, "GET", f"{R}/pulls/comments/{comment['id']}")
+    await _ok(bot, "GET", f"{R}/commits/{head}/pulls")
+    await _ok(bot, "POST", f"{R}/issues/2/comments", 201, {"body": "A comment on a pull request"})
+    await _ok(bot, "POST", f"{R}/issues/2/labels", 200, {"labels": ["bug"]})
+    await _ok(bot, "GET", f"{R}/pulls/2/merge", 404)
+    await _ok(user, "PUT", f"{R}/pulls/2/merge", 200, {"sha": head, "merge_method": "squash"})
+    await _ok(bot, "GET", f"{R}/pulls/2/merge", 204)
+
+
+async def _checks(bot: Client, sha: str) -> None:
+    new = {"name": "codepilot", "head_sha": sha, "status": "in_progress", "external_id": "1"}
+    run = await _ok(bot, "POST", f"{R}/check-runs", 201, new)
+    assert isinstance(run, dict)
+    note = {"path": "src/a.py", "start_line": 1, "end_line": 1, "annotation_level": "notice", "message": "Here"}
+    output = {"title": "Done", "summary": "All well", "text": "Long", "annotations": [note]}
+    one = f"{R}/check-runs/{run['id']}"
+    await _ok(bot, "PATCH", one, 200, {"conclusion": "success", "output": output})
+    await _ok(bot, "GET", one)
+    await _ok(bot, "GET", f"{one}/annotations")
+    await _ok(bot, "GET", f"{R}/commits/{sha}/check-runs?check_name=codepilot&filter=all")
+
+
+async def _apps(itself: Client, nobody: Client, app_id: int, installation: int) -> None:
+    hub = itself.hub
+    app = hub.set_webhook(hub.app(app_id), f"{hub.url}/nobody-listens-here", "s")
+    await _ok(nobody, "GET", f"/apps/{app.slug}")
+    for path in ("/app", "/app/installations", "/app/hook/config", "/app/hook/deliveries?per_page=5"):
+        await _ok(itself, "GET", path)
+    delivery = hub.deliveries[-1]
+    await _ok(itself, "GET", f"/app/hook/deliveries/{delivery.id}")
+    await _ok(itself, "POST", f"/app/hook/deliveries/{delivery.id}/attempts", 202)
+    await _ok(itself, "GET", "/app/installations/0", 404)
+    await _ok(nobody, "GET", "/app", 401)
+    narrowed = {"permissions": {"contents": "read"}, "repositories": ["widgets"]}
+    await _ok(itself, "POST", f"/app/installations/{installation}/access_tokens", 201, narrowed)

@@ -1,0 +1,50 @@
+"""The webhook door on a real socket, for tests."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from pydantic import SecretStr
+
+from bot.jobs.queue import Queue
+from bot.webhook import Door, make_app, make_runner
+from tests.builders import SECRET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDoor:
+    """A door that listens."""
+
+    port: int
+    client: aiohttp.ClientSession
+
+    async def post(self, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
+        """Deliver, and give the answer's status code and JSON."""
+        url = f"http://127.0.0.1:{self.port}/webhook"
+        async with self.client.post(url, data=io.BytesIO(body), headers=headers) as answer:
+            return answer.status, await answer.json()
+
+
+def a_door(**changes: Any) -> Door:  # noqa: ANN401 - whatever a Door takes
+    """Settings of a door, any of them replaceable."""
+    return Door(**{"secret": SecretStr(SECRET), "trigger": "/codepilot", "own_ids": frozenset({77}), **changes})
+
+
+@asynccontextmanager
+async def opened(queue: Queue, **changes: Any) -> AsyncIterator[OpenDoor]:  # noqa: ANN401 - whatever a Door takes
+    """Listen on a free port of this machine until the block ends."""
+    runner = make_runner(make_app(a_door(**changes), queue))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with aiohttp.ClientSession() as client:
+            yield OpenDoor(port=runner.addresses[0][1], client=client)
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,40 @@
+"""Running a script in the real sandbox, for tests of what it can and cannot do there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+
+
+def run_inside(
+    script: str, workspace: Path, settings: SandboxSettings | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a bash script in a sandbox on `workspace`; its output is text."""
+    launch = Bubblewrap(settings or SandboxSettings()).launch(["bash", "-c", script], workspace=workspace)
+    return subprocess.run(
+        launch.argv,
+        env=dict(launch.env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def processes_with(argument: str) -> list[int]:
+    """Ids of the live processes that have `argument` on their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile
+            continue
+        if argument.encode() in words:
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,271 @@
+"""Threat 26: the bot's own git reads no config, attribute or hook that the workspace can write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from bot.workspace import Source, Tree, Workspaces
+from tests.origin import Origin, git
+
+
+class Trap:
+    """A program that leaves a trace when anybody runs it.
+
+    Attributes:
+        program: its path, and a command line for settings that take one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.trace = folder / "sprung"
+        self.program = folder / "trap.sh"
+        self.program.write_text(f"#!/bin/sh\necho x >> {self.trace}\ncat\n")
+        self.program.chmod(0o755)
+
+    @property
+    def sprung(self) -> bool:
+        return self.trace.exists()
+
+
+def hostile_config(trap: Trap) -> str:
+    return f"""
+[core]
+    fsmonitor = {trap.program}
+    hooksPath = {trap.program.parent}
+    sshCommand = {trap.program}
+    gitProxy = {trap.program}
+    pager = {trap.program}
+    editor = {trap.program}
+    attributesFile = {trap.program.parent}/attributes
+[filter "evil"]
+    clean = {trap.program}
+    smudge = {trap.program}
+    process = {trap.program}
+    required = true
+[filter "lfs"]
+    clean = {trap.program}
+    smudge = {trap.program}
+    process = {trap.program}
+[diff "evil"]
+    command = {trap.program}
+    textconv = {trap.program}
+[merge "evil"]
+    driver = {trap.program}
+[diff]
+    external = {trap.program}
+[gpg]
+    program = {trap.program}
+[commit]
+    gpgSign = true
+[credential]
+    helper = !{trap.program}
+[url "ext::{trap.program} "]
+    insteadOf = /
+[uploadpack]
+    packObjectsHook = {trap.program}
+[alias]
+    read-tree = !{trap.program}
+[include]
+    path = {trap.program.parent}/more
+"""
+
+
+def git_folder(at: Path, trap: Trap) -> None:
+    subprocess.run(["git", "init", "--quiet", str(at)], check=True, env={"PATH": os.defpath, "HOME": "/dev/null"})
+    with (at / ".git/config").open("a") as file:
+        file.write(hostile_config(trap))
+    hooks = at / ".git/hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("pre-commit", "post-checkout", "post-index-change", "pre-push", "reference-transaction", "commit-msg"):
+        (hooks / name).write_text(trap.program.read_text())
+        (hooks / name).chmod(0o755)
+
+
+def attributes(at: Path, _: Trap) -> None:
+    (at / ".gitattributes").write_text(
+        "* filter=evil diff=evil merge=evil text eol=crlf ident working-tree-encoding=UTF-16\n*.txt filter=lfs\n"
+    )
+
+
+def nested_repository(at: Path, trap: Trap) -> None:
+    (at / "deps/lib").mkdir(parents=True)
+    git_folder(at / "deps/lib", trap)
+    (at / "deps/lib/code.py").write_text("x = 1\n")
+
+
+def git_file(at: Path, trap: Trap) -> None:
+    git_folder(at / "elsewhere", trap)
+    (at / ".git").write_text(f"gitdir: {at}/elsewhere/.git\n")
+
+
+def git_link(at: Path, trap: Trap) -> None:
+    git_folder(at / "elsewhere", trap)
+    (at / ".git").symlink_to(at / "elsewhere/.git")
+
+
+def bare_repository(at: Path, trap: Trap) -> None:
+    subprocess.run(["git", "init", "--quiet", "--bare", str(at / "bare")], check=True, env={"PATH": os.defpath})
+    (at / "bare/config").write_text(hostile_config(trap))
+
+
+def config_files(at: Path, trap: Trap) -> None:
+    for name in (".gitconfig", "config", ".git-config", ".lfsconfig", "commondir", "gitdir"):
+        (at / name).write_text(hostile_config(trap))
+
+
+def worktree_config(at: Path, trap: Trap) -> None:
+    git_folder(at, trap)
+    with (at / ".git/config").open("a") as file:
+        file.write("[extensions]\n    worktreeConfig = true\n")
+    (at / ".git/config.worktree").write_text(hostile_config(trap))
+
+
+def other_spellings(at: Path, trap: Trap) -> None:
+    for name in (".GIT", ".Git", "git~1", ".git.", ".g\u200cit"):
+        (at / name).mkdir()
+        (at / name / "config").write_text(hostile_config(trap))
+
+
+PLANTS: list[Callable[[Path, Trap], None]] = [
+    git_folder,
+    attributes,
+    nested_repository,
+    git_file,
+    git_link,
+    bare_repository,
+    config_files,
+    worktree_config,
+    other_spellings,
+]
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Trap:
+    (tmp_path / "traps").mkdir()
+    return Trap(tmp_path / "traps")
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    origin = Origin(tmp_path / "origin")
+    origin.commit({"a.txt": "1\n", "src/b.py": "x = 1\n"})
+    return origin
+
+
+@pytest.fixture
+async def tree(origin: Origin, tmp_path: Path) -> AsyncIterator[Tree]:
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        yield tree
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+async def test_nothing_planted_in_the_workspace_runs(
+    plant: Callable[[Path, Trap], None], tree: Tree, trap: Trap, origin: Origin
+) -> None:
+    plant(tree.path, trap)
+    (tree.path / "a.txt").write_text("2\n")
+    change = await tree.change()
+    sha = await tree.commit(change, message="Fix it")
+    await tree.push(sha, branch="fix", url=origin.url, token="")
+    assert not trap.sprung
+    assert {f.path: f.content for f in change.files}["a.txt"] == b"2\n"
+    parts = {part.casefold() for f in change.files for part in f.path.split("/")}
+    assert not parts & {".git", "git~1"}
+
+
+async def test_ordinary_git_does_fall_for_it(tree: Tree, trap: Trap) -> None:
+    """The control: the traps above are live."""
+    git_folder(tree.path, trap)
+    attributes(tree.path, trap)
+    command = ["git", "-C", str(tree.path), "-c", "safe.directory=*", "add", "--all"]
+    await asyncio.to_thread(subprocess.run, command, check=False, capture_output=True, env={"PATH": os.defpath})
+    assert trap.sprung
+
+
+async def test_nothing_in_the_operators_home_or_environment_runs(
+    origin: Origin, trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".gitconfig").write_text(hostile_config(trap))
+    for name in ("GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_ASKPASS", "GIT_EDITOR"):
+        monkeypatch.setenv(name, str(trap.program))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / ".gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", f"'core.fsmonitor={trap.program}'")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "a.txt").write_text("2\n")
+        await tree.commit(await tree.change(), message="Fix it")
+    assert not trap.sprung
+
+
+async def test_attributes_in_the_repository_neither_run_nor_rewrite_anything(
+    origin: Origin, trap: Trap, tmp_path: Path
+) -> None:
+    attributes(origin.path, trap)
+    (origin.path / "crlf.txt").write_bytes(b"a\r\nb\n$Id$\n")
+    for name in ("crlf.txt", ".gitattributes"):
+        blob = git(origin.path, "hash-object", "-w", "--no-filters", name)
+        git(origin.path, "update-index", "--add", "--cacheinfo", f"100644,{blob},{name}")
+    sha = git(origin.path, "commit-tree", git(origin.path, "write-tree"), "-p", "HEAD", "-m", "Plain bytes")
+    git(origin.path, "update-ref", "refs/heads/main", sha)
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        assert (tree.path / "crlf.txt").read_bytes() == b"a\r\nb\n$Id$\n"
+        attributes(tree.path, trap)
+        (tree.path / "crlf.txt").write_bytes(b"a\r\nc\n$Id: x$\n")
+        contents = {f.path: f.content for f in (await tree.change()).files}
+    assert contents["crlf.txt"] == b"a\r\nc\n$Id: x$\n"
+    assert not trap.sprung
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+async def test_ignore_rules_that_are_no_file_are_no_rules(kind: str, tree: Tree, tmp_path: Path) -> None:
+    rules = tree.path / "src/.gitignore"
+    if kind == "link":
+        (tmp_path / "rules").write_text("*\n")
+        rules.symlink_to(tmp_path / "rules")
+    elif kind == "pipe":
+        os.mkfifo(rules)
+    else:
+        rules.mkdir()
+    (tree.path / "src/new.py").write_text("y = 2\n")
+    assert "src/new.py" in {f.path for f in (await tree.change()).files}
+
+
+async def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tree: Tree, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in ("b.py", "secret.txt"):
+        (outside / name).write_text("TOP SECRET")
+    done = threading.Event()
+
+    # Here by luck of timing; tests/bot/workspace/test_scan.py holds the same still.
+    def swap() -> None:
+        here, aside = tree.path / "src", tree.path / "aside"
+        while not done.is_set():
+            here.rename(aside)
+            here.symlink_to(outside)
+            here.unlink()
+            aside.rename(here)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for _ in range(25):
+            change = await tree.change()
+            assert "TOP SECRET" not in change.patch
+    finally:
+        done.set()
+        swapper.join()
+
+
+async def test_the_trusted_git_directory_is_not_in_what_the_agent_sees(tree: Tree) -> None:
+    assert not tree.git_dir.is_relative_to(tree.path)
+    assert tree.git_dir.parent.stat().st_mode & 0o077 == 0

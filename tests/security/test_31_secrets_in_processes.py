@@ -1,0 +1,65 @@
+"""Threat 31: `env`, `/proc/*/environ`, `ps auxeww`, ptrace, the bot's memory or file descriptors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.tools.shell import ShellTools
+from tests.sandboxes import run_inside
+
+SECRET = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
+
+ATTEMPTS = [
+    "env; set; export -p",
+    "cat /proc/*/environ /proc/*/task/*/environ",
+    "ps auxeww",
+    "cat /proc/*/cmdline",
+    "grep -r ghs_ /proc/self/root/proc/*/environ /tmp /home /dev/shm",
+    "for p in /proc/[0-9]*; do ls -l $p/fd $p/cwd $p/root; done",
+    "timeout 0.5 cat /proc/[0-9]*/fd/* </dev/null",
+    "cat /proc/$PPID/environ /proc/1/environ; cat /proc/1/root/etc/shadow",
+    "cat /proc/keys /proc/kcore | head -c 100000 | strings",
+    f"cat {Path(__file__)}",
+]
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+async def test_no_way_to_the_processes_of_the_host_shows_a_secret(
+    attempt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", SECRET)
+    secret_file = tmp_path / "key.pem"
+    secret_file.write_text(SECRET)
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace)
+    # An inheritable descriptor, as a careless library may leave one.
+    descriptor = os.open(secret_file, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)  # noqa: FBT003 - its only argument
+    try:
+        result = await tools.execute("main", attempt, 20)
+        assert SECRET not in result.text
+        assert f"fd/{descriptor}" not in result.text
+    finally:
+        os.close(descriptor)
+        await tools.close()
+
+
+def test_processes_of_the_host_can_neither_be_seen_nor_traced(tmp_path: Path) -> None:
+    done = run_inside(
+        f"ls -d /proc/[0-9]* | wc -l; kill -0 {os.getpid()} || echo unseen; ls /proc/{os.getpid()}/mem", tmp_path
+    )
+    count, unseen = done.stdout.split()
+    assert int(count) < 10
+    assert unseen == "unseen"
+
+
+def test_the_positive_control_works_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", SECRET)
+    assert SECRET in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout

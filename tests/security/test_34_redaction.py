@@ -1,0 +1,55 @@
+"""Threat 34: no secret leaves in any text, whatever it is wrapped in; the client is the one way out."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import quote
+
+import pytest
+
+from bot.github import GitHub
+from bot.localhub import LocalHub
+from bot.publishing.redact import Redactor
+from tests.changes import a_change, a_file
+from tests.origin import git
+
+SECRET = "s3cret/of+the=bot&its own"
+FORMS = [
+    SECRET,
+    base64.b64encode(f"x-access-token:{SECRET}".encode()).decode(),
+    base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    SECRET.encode().hex(),
+    SECRET[::-1],
+    quote(SECRET, safe=""),
+    SECRET[4:16],
+    "ghs_1234_eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9." + "aB3-_" * 80 + "." + "xY9" * 20,
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form[:12])
+async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> None:
+    token = hub.add_user("mona").token
+    repo = hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n"})
+    sha = hub.branches(repo)["main"]
+    issue = hub.open_issue(repo, author="mona", title="It breaks").number
+    redact = Redactor([SECRET]).redact
+    async with GitHub.for_token(token, hub.api_url, redact=redact, seconds_between_writes=0) as github:
+        made = await github.create_comment("mona/calc", issue, f"before {form} after")
+        edited = await github.edit_comment("mona/calc", made.id, f"again {form} after")
+        await github.create_branch("mona/calc", "codepilot/x", sha)
+        commit = await github.commit_on_branch(
+            "mona/calc",
+            branch="codepilot/x",
+            expected_head=sha,
+            title=f"Fix {form}",
+            body=f"Because {form}",
+            change=a_change(a_file("a.txt", b"2\n"), base_sha=sha),
+        )
+        pull = await github.create_pull(
+            "mona/calc", head="codepilot/x", base="main", title=f"Fix {form}", body=f"So {form}", draft=False
+        )
+    opened = hub.issue(repo, pull.number)
+    message = git(repo.path, "log", "-1", "--format=%B", commit.sha)
+    for text in (made.body, edited.body, message, opened.title, opened.body or ""):
+        assert form not in text
+        assert "[redacted]" in text

@@ -1,0 +1,272 @@
+"""The house rules of docs/architecture.md that neither ruff nor import-linter can hold."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grimp
+import pytest
+
+from tests.source_files import (
+    PACKAGES,
+    ROOT,
+    Function,
+    code_lines,
+    dotted,
+    functions,
+    modules,
+    repository_files,
+    text_of,
+    tree_of,
+)
+
+_MAX_MODULE_LINES = 250
+_MAX_FUNCTION_LINES = 40
+
+_PURE = (
+    "agent_runtime/context/briefing.py",
+    "agent_runtime/context/transcript.py",
+    "agent_runtime/events.py",
+    "agent_runtime/fences.py",
+    "agent_runtime/interpreter/diagnostics.py",
+    "agent_runtime/interpreter/plain.py",
+    "agent_runtime/interpreter/source.py",
+    "agent_runtime/outcome.py",
+    "agent_runtime/payload_plan.py",
+    "agent_runtime/policy.py",
+    "agent_runtime/reply.py",
+    "agent_runtime/reply_faults.py",
+    "agent_runtime/task.py",
+    "agent_runtime/workspace/edits.py",
+    "bot/gate/**/*.py",
+    "bot/intake/**/*.py",
+    "bot/jobs/job.py",
+    "bot/publishing/defuse.py",
+    "bot/publishing/marker.py",
+    "bot/publishing/plan.py",
+    "bot/publishing/redact.py",
+    "bot/publishing/render.py",
+    "bot/publishing/screening.py",
+    "bot/publishing/text.py",
+    "bot/publishing/wording.py",
+)
+_WORLDLY = frozenset({"asyncio", "os", "random", "socket", "subprocess", "threading", "time"})
+_CLIENTS = frozenset(
+    {
+        "aiohttp",
+        "anthropic",
+        "git",
+        "github",
+        "httpx2",
+        "openai",
+        "pexpect",
+        "pydantic_monty",
+        "sqlite3",
+        "urllib.request",
+    }
+)
+_GIDGETHUB_PARTS_WITH_IO = frozenset({"gidgethub.abc", "gidgethub.aiohttp", "gidgethub.httpx", "gidgethub.tornado"})
+_IMPURE = _WORLDLY | _CLIENTS | _GIDGETHUB_PARTS_WITH_IO
+
+_READS_THE_ENVIRONMENT = frozenset({"bot/config.py"})
+_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
+
+_SILENCED = re.compile(
+    r"#\s*(?:noqa\b(?P<codes>: [A-Z]+[0-9]+(?:, ?[A-Z]+[0-9]+)*)?|type: ignore(?P<kinds>\[[a-z-, ]+\])?)"
+)
+_REASON = re.compile(r"\s*(?:-|#)\s*\S")
+
+_LINK = re.compile(r"\[[^\]]*\]\(<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
+_FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+
+
+def test_a_module_is_short_enough_to_read_in_one_go() -> None:
+    long = [f"{path} has {count}" for path in modules() if (count := len(code_lines(path))) > _MAX_MODULE_LINES]
+    assert not long, (
+        f"a module may have {_MAX_MODULE_LINES} lines of code:{_listed(long)}\n"
+        "Move one of its concerns to a module of its own."
+    )
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    long = [
+        f"{path}:{node.lineno} {node.name} has {count}"
+        for path in modules()
+        for node in functions(path)
+        if (count := _length(path, node)) > _MAX_FUNCTION_LINES
+    ]
+    assert not long, (
+        f"a function may have {_MAX_FUNCTION_LINES} lines of code:{_listed(long)}\nGive a part of it a name of its own."
+    )
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = _graph()
+    circles = [
+        f"{module} → {imported} → … → {module}"
+        for module in sorted(graph.modules)
+        for imported in sorted(graph.find_modules_directly_imported_by(module) - {module})
+        if graph.find_shortest_chain(importer=imported, imported=module)
+    ]
+    assert not circles, f"circles of imports; move what both need to a module below both:{_listed(circles)}"
+
+
+def test_only_the_settings_read_the_environment() -> None:
+    readers = [
+        f"{path}:{node.lineno}"
+        for path in modules()
+        if str(path) not in _READS_THE_ENVIRONMENT
+        for node in ast.walk(tree_of(path))
+        if (isinstance(node, ast.Attribute) and node.attr in _ENVIRONMENT and _is_name(node.value, "os"))
+        or (isinstance(node, ast.ImportFrom) and node.module == "os" and {n.name for n in node.names} & _ENVIRONMENT)
+    ]
+    assert not readers, (
+        f"only bot/config.py reads the environment:{_listed(readers)}\n"
+        "Add a row to bot/config_table.py and pass the value in."
+    )
+
+
+def test_every_pure_module_that_is_named_here_exists() -> None:
+    unmatched = [pattern for pattern in _PURE if not list(ROOT.glob(pattern))]
+    assert not unmatched, f"tests/test_house.py names pure modules that do not exist: {unmatched}. Correct _PURE."
+
+
+@pytest.mark.parametrize("path", sorted({p.relative_to(ROOT) for each in _PURE for p in ROOT.glob(each)}), ids=str)
+def test_a_pure_module_reaches_nothing_that_touches_the_world(path: Path) -> None:
+    found = [
+        f"{each} (line {line}) imports {name}"
+        for each in sorted(_reached(dotted(path)))
+        for name, line in _imports(_path_of(each))
+        if any(name == impure or name.startswith(f"{impure}.") for impure in _IMPURE)
+    ]
+    assert not found, (
+        f"{path} must stay pure, but reaches the world: {'; '.join(found)}. "
+        "Do the reading and writing in the caller and pass values in."
+    )
+
+
+def test_the_front_door_lists_what_it_gives_and_gives_what_it_lists() -> None:
+    door = importlib.import_module("agent_runtime")
+    listed = door.__all__
+    assert len(listed) == len(set(listed)), "agent_runtime.__all__ names something twice; remove one."
+    missing = [name for name in listed if not hasattr(door, name)]
+    assert not missing, f"agent_runtime.__all__ names what cannot be imported: {missing}. Import it there or drop it."
+    undocumented = [name for name in listed if callable(value := getattr(door, name)) and not value.__doc__]
+    assert not undocumented, f"public names of agent_runtime without a docstring: {undocumented}. Say what they are."
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").is_file(), (
+        f"add the empty file {package}/py.typed, else mypy ignores our types"
+    )
+
+
+def test_a_silenced_check_names_the_rule_and_the_reason() -> None:
+    bad = [
+        f"{path}:{number} {match.group()}"
+        for path in modules()
+        for number, line in enumerate(text_of(path).splitlines(), start=1)
+        for match in _SILENCED.finditer(line)
+        if not (match["codes"] or match["kinds"]) or not _REASON.match(line, match.end())
+    ]
+    assert not bad, f"write `# noqa: RULE - reason` or `# type: ignore[rule] - reason`:{_listed(bad)}"
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    places = _machine()
+    found = [
+        f"{path} has {place.pattern}" for path in repository_files() for place in places if place.search(text_of(path))
+    ]
+    assert not found, f"these belong to one machine, not to the project; remove them:{_listed(found)}"
+
+
+def test_a_lock_file_names_hashes_and_no_address() -> None:
+    locks = sorted(ROOT.glob("requirements/*.lock"))
+    assert locks, "requirements/ holds no lock file; run: make lock"
+    for path in locks:
+        text = path.read_text(encoding="utf-8")
+        assert "://" not in text, f"{path.name} names an address; run: make lock"
+        assert text.count("==") <= text.count("--hash=sha256:"), (
+            f"{path.name} has packages without a hash; run: make lock"
+        )
+
+
+def test_every_link_between_documents_leads_somewhere() -> None:
+    broken = []
+    for path in (path for path in repository_files() if path.suffix == ".md" and _is_documentation(path)):
+        for match in _LINK.finditer(_FENCED.sub("", text_of(path))):
+            target = match["target"].partition("#")[0]
+            if target and not urlsplit(target).scheme and not (ROOT / path.parent / target).exists():
+                broken.append(f"{path}: {target}")
+    assert not broken, f"links to files that do not exist; correct or remove them:{_listed(broken)}"
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    wrong = [name for name in names if not re.fullmatch(r"[0-9]{4}-[a-z0-9-]+\.md", name)]
+    assert not wrong, f"a decision is called NNNN-words-with-hyphens.md: {wrong}"
+    numbers = [int(name[:4]) for name in names]
+    assert numbers == list(range(1, len(names) + 1)), f"decisions are numbered from 0001 without gaps: {numbers}"
+
+
+@functools.cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
+
+
+def _reached(module: str) -> set[str]:
+    """A module and everything of ours below it; the library's front door counts as a wall."""
+    reached, waiting = set(), [module]
+    while waiting:
+        each = waiting.pop()
+        if each not in reached and each not in PACKAGES:
+            reached.add(each)
+            waiting.extend(_graph().find_modules_directly_imported_by(each))
+    return reached
+
+
+def _path_of(module: str) -> Path:
+    path = Path(*module.split("."))
+    return path / "__init__.py" if (ROOT / path).is_dir() else path.with_suffix(".py")
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from ((name.name, node.lineno) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield from ((f"{node.module}.{name.name}", node.lineno) for name in node.names)
+
+
+def _length(path: Path, node: Function) -> int:
+    return sum(node.lineno <= line <= (node.end_lineno or node.lineno) for line in code_lines(path))
+
+
+def _listed(things: list[str]) -> str:
+    return "".join(f"\n  {thing}" for thing in things)
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _is_documentation(path: Path) -> bool:
+    return path.parts[0] in {"docs", ".github"} or len(path.parts) == 1
+
+
+def _machine() -> list[re.Pattern[str]]:
+    """What must not be in any file: the places around this checkout, and the hosts that packages come from here."""
+    places = [str(ROOT)] + ([f"{ROOT.parent}/"] if ROOT.parent != Path(ROOT.anchor) else [])
+    shown = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+    hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"]+", shown.stdout)} - {"pypi.org"}
+    paths = [re.compile(rf"(?<![\w.]){re.escape(place)}") for place in places]
+    return paths + [re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])") for host in hosts if host]

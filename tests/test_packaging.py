@@ -1,0 +1,89 @@
+"""The wheel: what it holds, and that it runs on its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path
+
+import pytest
+
+from tests.source_files import PACKAGES, ROOT, repository_files
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    argv = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    done = subprocess.run(argv, cwd=out, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"the wheel does not build:\n{done.stdout}{done.stderr}"
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> frozenset[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return frozenset(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment with the wheel in it.
+
+    The packages that the wheel depends on are those of the environment that runs the tests, seen through a `.pth` file;
+    its link to this checkout is not followed from there, because `.pth` files are not read at second hand.
+    """
+    place = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(place, with_pip=False)
+    python = str(place / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", str(wheel)], check=True, capture_output=True)
+    (packages,) = place.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return place
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_no_other(contents: frozenset[str]) -> None:
+    ours = {str(path) for path in repository_files() if path.parts[0] in PACKAGES}
+    packed = {name for name in contents if ".dist-info/" not in name}
+    assert packed == ours, f"missing: {sorted(ours - packed)}; too much: {sorted(packed - ours)}"
+
+
+def test_the_wheel_says_that_it_is_typed_and_under_which_licence(contents: frozenset[str]) -> None:
+    assert {f"{package}/py.typed" for package in PACKAGES} <= contents
+    assert [name for name in contents if name.endswith(".dist-info/licenses/LICENSE")]
+
+
+def test_the_metadata_names_the_command_and_the_python(wheel: Path, contents: frozenset[str]) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (info,) = {name.split("/")[0] for name in contents if ".dist-info/" in name}
+        metadata = HeaderParser().parsestr(archive.read(f"{info}/METADATA").decode())
+        entry_points = archive.read(f"{info}/entry_points.txt").decode()
+    assert metadata["Name"] == "codepilot-bot"
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["License-Expression"] == "MIT"
+    assert "codepilot = bot.__main__:main" in entry_points
+
+
+def test_the_packages_are_imported_from_the_wheel(environment: Path, tmp_path: Path) -> None:
+    code = "import agent_runtime, bot; print(agent_runtime.__file__); print(bot.__file__)"
+    shown = _run([str(environment / "bin" / "python"), "-c", code], tmp_path)
+    for line in shown.splitlines():
+        assert Path(line).is_relative_to(environment), f"{line} is not the wheel's"
+
+
+def test_the_command_runs_from_the_wheel(environment: Path, tmp_path: Path) -> None:
+    shown = _run([str(environment / "bin" / "codepilot"), "--help"], tmp_path)
+    for command in ("serve", "act", "demo"):
+        assert command in shown
+
+
+def _run(argv: list[str], cwd: Path) -> str:
+    done = subprocess.run(argv, cwd=cwd, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{argv}:\n{done.stdout}{done.stderr}"
+    return done.stdout

@@ -1,0 +1,110 @@
+"""What GitHub and Docker read: workflows, the action, forms, the image."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bot.config_table import AGENT, PROVIDER_KEYS
+from tests.source_files import ROOT
+
+_BIN = Path(sys.executable).parent
+_WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+_ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+_PINNED = re.compile(r"uses: (?:\./|[\w.-]+/[\w./-]+@[0-9a-f]{40} # v[0-9][\w.]*)")
+
+
+def _run(*argv: str | Path) -> None:
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{argv[0]} found something:\n{done.stdout}{done.stderr}"
+
+
+def test_zizmor_finds_no_weakness_in_workflows_and_action() -> None:
+    _run(_BIN / "zizmor", "--offline", "--no-progress", "--quiet", "action.yml", ".github")
+
+
+def test_actionlint_finds_no_mistake() -> None:
+    _run(_BIN / "actionlint", "-shellcheck=", "-pyflakes=")
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("vendor.github-actions", "action.yml"),
+        ("vendor.github-workflows", ".github/workflows/*.yml"),
+        ("vendor.dependabot", ".github/dependabot.yml"),
+        ("vendor.github-issue-forms", ".github/ISSUE_TEMPLATE/[!c]*.yml"),
+        ("vendor.github-issue-config", ".github/ISSUE_TEMPLATE/config.yml"),
+    ],
+)
+def test_a_file_that_github_reads_fits_its_schema(schema: str, pattern: str) -> None:
+    files = sorted(ROOT.glob(pattern))
+    assert files, f"nothing matches {pattern}"
+    _run(_BIN / "check-jsonschema", "--builtin-schema", schema, *files)
+
+
+@pytest.mark.parametrize("path", _WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Path) -> None:
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if "uses: " in line]
+    loose = [line for line in lines if not line.startswith("#") and not _PINNED.search(line)]
+    assert not loose, f"{path.name}: write `uses: owner/name@FULL-COMMIT-SHA # vVERSION`: {loose}"
+
+
+@pytest.mark.parametrize("path", _WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_nothing_but_what_a_job_asks_for(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {}
+    for name, job in workflow["jobs"].items():
+        assert "permissions" in job, f"{path.name}: say what the job {name} may do"
+        assert "timeout-minutes" in job, f"{path.name}: bound the job {name}"
+
+
+def test_one_job_of_the_ci_waits_for_all_others() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
+    assert set(jobs["ci-ok"]["needs"]) == set(jobs) - {"ci-ok"}
+
+
+def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
+    variables = _ACTION["runs"]["steps"][-1]["env"]
+    # The runner's own temporary directory takes the place of CODEPILOT_DATA_DIR.
+    settings = [setting for key, setting in AGENT.items() if key != "data_dir"]
+    for setting in [*settings, *PROVIDER_KEYS.values()]:
+        name = setting.name.removeprefix("CODEPILOT_").lower().replace("_", "-")
+        assert name in _ACTION["inputs"], f"action.yml lacks the input {name}"
+        assert variables.get(setting.name) == f"${{{{ inputs.{name} }}}}", f"action.yml does not pass {name} on"
+    assert len(_ACTION["inputs"]) == len(settings) + len(PROVIDER_KEYS) + len(["github-token"])
+
+
+def test_nothing_that_a_caller_passes_is_written_into_a_script() -> None:
+    scripts = [step["run"] for step in _ACTION["runs"]["steps"] if "run" in step]
+    for path in _WORKFLOWS:
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+        scripts += [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert scripts
+    assert not [script for script in scripts if "${{" in script], "pass it by `env:` and read it as a shell variable"
+
+
+def test_the_image_runs_as_nobody_in_particular_and_answers_for_its_health() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    final = lines[max(number for number, line in enumerate(lines) if line.startswith("FROM ")) :]
+    said = dict(line.split(" ", 1) for line in final if re.match(r"[A-Z]+ ", line))
+    assert said["USER"] == "10001"
+    assert said["ENTRYPOINT"] == '["tini", "--", "codepilot"]'
+    assert said["CMD"] == '["serve"]'
+    assert "HEALTHCHECK" in said
+    assert "/healthz" in "".join(final)
+
+
+def test_the_image_is_built_from_files_that_exist_and_are_let_in() -> None:
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), f"the Dockerfile copies {source}, which does not exist"
+                assert f"!{source}" in let_in, f".dockerignore keeps {source} out"

@@ -1,0 +1,27 @@
+"""Wait for a condition with a deadline; no test sleeps and hopes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T | None], *, within: float = 10.0) -> T:
+    """Ask `probe` until it answers something true, and return that.
+
+    Raises:
+        AssertionError: it never did within `within` seconds.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        answer: Any = probe()
+        value: T | None = await answer if isawaitable(answer) else answer
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"still {value!r} after {within} s"
+        await asyncio.sleep(0.01)
