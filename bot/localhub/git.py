@@ -1,0 +1,263 @@
+"""A bare git repository by plumbing commands, each with a cleared environment. Never caches anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+NULL_SHA = "0" * 40
+
+
+class GitError(Exception):
+    """git refused; the text is what it said."""
+
+
+_CONFIG = """\
+[http]
+\treceivepack = true
+[receive]
+\thideRefs = refs/pull
+\tfsckObjects = true
+[uploadpack]
+\tallowAnySHA1InWant = true
+\tallowFilter = true
+[gc]
+\tauto = 0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """An author or committer."""
+
+    name: str
+    email: str
+    date: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit as it stands in the object database."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+    author: Person
+    committer: Person
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a tree; `size` is None unless it is a blob."""
+
+    mode: str
+    type: str
+    sha: str
+    size: int | None
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A reference; `type` is `commit` or `tag`."""
+
+    name: str
+    sha: str
+    type: str
+
+
+@cache
+def program() -> str:
+    """Where git is.
+
+    Raises:
+        GitError: it is not installed.
+    """
+    found = shutil.which("git")
+    if found is None:
+        raise GitError("git was not found on the PATH; install it, on Debian and Ubuntu: apt-get install git")
+    return found
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that every git process of the hub gets: nothing of the operator's configuration."""
+    return {
+        "PATH": os.defpath,
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+        **(extra or {}),
+    }
+
+
+def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+    """Run git in `path` and return what it wrote.
+
+    Raises:
+        GitError: it failed.
+    """
+    argv = [program(), "-c", "safe.directory=*", "-C", str(path), *args]
+    done = subprocess.run(argv, input=stdin, capture_output=True, env=environment(env), check=False)
+    if done.returncode != 0:
+        raise GitError(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def text(path: Path, *args: str) -> str:
+    """Like `run`, for output that is text; the last newline is dropped."""
+    return run(path, *args).decode(errors="replace").removesuffix("\n")
+
+
+def create(path: Path, default_branch: str) -> None:
+    """Make an empty bare repository that takes pushes over HTTP."""
+    path.mkdir(parents=True)
+    run(path, "init", "--quiet", "--bare", f"--initial-branch={default_branch}")
+    with (path / "config").open("a", encoding="utf-8") as config:
+        config.write(_CONFIG)
+
+
+def fetch_all(path: Path, source: Path) -> None:
+    """Copy every branch and tag of another local repository."""
+    run(path, "fetch", "--quiet", str(source.resolve()), "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+
+
+def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
+    """The full SHA that a branch, tag or SHA names, or None."""
+    for name in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
+        try:
+            return text(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
+        except GitError:
+            continue
+    return None
+
+
+def refs(path: Path, prefix: str = "refs/heads/") -> list[Ref]:
+    """References that start with `prefix`, by name."""
+    lines = text(path, "for-each-ref", "--format=%(refname) %(objectname) %(objecttype)").splitlines()
+    found = (Ref(name=name, sha=sha, type=kind) for name, sha, kind in (line.rsplit(" ", 2) for line in lines))
+    return [ref for ref in found if ref.name.startswith(prefix)]
+
+
+def ref(path: Path, name: str) -> Ref | None:
+    """The reference with exactly this full name."""
+    return next((found for found in refs(path, name) if found.name == name), None)
+
+
+def update_ref(path: Path, name: str, new: str, old: str | None = None) -> None:
+    """Move or create a reference; with `old`, only if it stands there (`NULL_SHA`: does not exist)."""
+    run(path, "update-ref", name, new, *([] if old is None else [old]))
+
+
+def delete_ref(path: Path, name: str) -> None:
+    """Delete a reference."""
+    run(path, "update-ref", "-d", name)
+
+
+def is_ref_name(path: Path, name: str) -> bool:
+    """Whether git would accept the full name of a reference."""
+    try:
+        run(path, "check-ref-format", name)
+    except GitError:
+        return False
+    return True
+
+
+def is_ancestor(path: Path, old: str, new: str) -> bool:
+    """Whether going from `old` to `new` is a fast-forward."""
+    try:
+        run(path, "merge-base", "--is-ancestor", old, new)
+    except GitError:
+        return False
+    return True
+
+
+def commits(path: Path, *selection: str, limit: int | None = None, of: str | None = None) -> list[Commit]:
+    """Commits that `git log` would show for the selection, newest first; `of` limits them to one path."""
+    form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
+    count = [] if limit is None else [f"--max-count={limit}"]
+    where = ["--"] if of is None else ["--", of]
+    out = run(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
+    return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
+
+
+def _commit(record: str) -> Commit:
+    sha, tree, parents, an, ae, ad, cn, ce, cd, message = record.split("\n", 9)
+    return Commit(
+        sha=sha,
+        tree=tree,
+        parents=tuple(parents.split()),
+        author=Person(name=an, email=ae, date=datetime.fromisoformat(ad)),
+        committer=Person(name=cn, email=ce, date=datetime.fromisoformat(cd)),
+        message=message.rstrip("\n"),
+    )
+
+
+def commit(path: Path, sha: str) -> Commit:
+    """One commit."""
+    return commits(path, sha, limit=1)[0]
+
+
+def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[Entry]:
+    """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
+    flags = ["-r", "-t"] if recursive else []
+    out = run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish).decode(errors="surrogateescape")
+    found = []
+    for line in filter(None, out.split("\0")):
+        meta, name = line.split("\t", 1)
+        mode, kind, sha, size = meta.split()
+        found.append(Entry(mode=mode, type=kind, sha=sha, size=None if size == "-" else int(size), path=name))
+    return found
+
+
+def kind_of(path: Path, sha: str) -> str | None:
+    """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
+    try:
+        return text(path, "cat-file", "-t", sha)
+    except GitError:
+        return None
+
+
+def blob(path: Path, sha: str) -> bytes:
+    """A blob's content."""
+    return run(path, "cat-file", "blob", sha)
+
+
+def write_blob(path: Path, content: bytes) -> str:
+    """Store a blob; returns its SHA."""
+    return run(path, "hash-object", "-w", "--stdin", stdin=content).decode().strip()
+
+
+def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | None, str]]) -> str:
+    """Store a tree: `base` with `(mode, sha, path)` changes, where a sha of None deletes; returns its SHA."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        run(path, "read-tree", *([base] if base else ["--empty"]), env=index)
+        lines = (f"0 {NULL_SHA}\t{name}\0" if sha is None else f"{mode} {sha}\t{name}\0" for mode, sha, name in changes)
+        run(path, "update-index", "-z", "--index-info", stdin="".join(lines).encode(), env=index)
+        return run(path, "write-tree", env=index).decode().strip()
+
+
+def write_commit(
+    path: Path, *, tree: str, parents: Iterable[str], message: str, author: Person, committer: Person
+) -> str:
+    """Store a commit; returns its SHA."""
+    env = {
+        "GIT_AUTHOR_NAME": author.name,
+        "GIT_AUTHOR_EMAIL": author.email,
+        "GIT_AUTHOR_DATE": author.date.isoformat(),
+        "GIT_COMMITTER_NAME": committer.name,
+        "GIT_COMMITTER_EMAIL": committer.email,
+        "GIT_COMMITTER_DATE": committer.date.isoformat(),
+    }
+    flags = [part for parent in parents for part in ("-p", parent)]
+    return run(path, "commit-tree", tree, *flags, stdin=message.encode(), env=env).decode().strip()

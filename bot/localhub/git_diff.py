@@ -1,0 +1,110 @@
+"""Differences between commits of a bare repository, and merging them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.localhub import git
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_STATUS = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "C": "copied", "T": "changed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDiff:
+    """One file of a difference, as GitHub's `diff-entry` counts it; `patch` is None for a binary file."""
+
+    path: str
+    previous_path: str | None
+    status: str
+    sha: str
+    additions: int
+    deletions: int
+    patch: str | None
+
+
+def merge_base(path: Path, base: str, head: str) -> str | None:
+    """Where two commits parted, or None when their histories are unrelated."""
+    try:
+        return git.text(path, "merge-base", base, head)
+    except git.GitError:
+        return None
+
+
+def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
+    """How many commits `head` has that `base` lacks, and the other way round."""
+    behind, ahead = git.text(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
+    return int(ahead), int(behind)
+
+
+def unified(path: Path, base: str, head: str) -> str:
+    """The difference as `git diff` writes it, binary parts included."""
+    return git.run(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
+
+
+def mailbox(path: Path, base: str, head: str) -> str:
+    """The commits between as `git format-patch` writes them."""
+    return git.run(path, "format-patch", "--stdout", f"{base}..{head}").decode(errors="replace")
+
+
+def files(path: Path, base: str, head: str) -> list[FileDiff]:
+    """The changed files, by path."""
+    raw = git.run(path, *_diff("--raw", "-z", "--abbrev=40"), base, head).decode(errors="surrogateescape").split("\0")
+    counts = _counts(path, base, head)
+    found = []
+    at = 0
+    while at < len(raw) and raw[at]:
+        _, _, old_sha, new_sha, letter = raw[at].split(" ")
+        moved = letter[0] in "RC"
+        previous = raw[at + 1] if moved else None
+        name = raw[at + 2] if moved else raw[at + 1]
+        at += 3 if moved else 2
+        added, removed, binary = counts[name]
+        found.append(
+            FileDiff(
+                path=name,
+                previous_path=previous,
+                status=_STATUS[letter[0]],
+                sha=old_sha if letter[0] == "D" else new_sha,
+                additions=added,
+                deletions=removed,
+                patch=None if binary or not added + removed else _patch(path, base, head, name, previous),
+            )
+        )
+    return found
+
+
+def _diff(*flags: str) -> list[str]:
+    return ["diff-tree", "-r", "--find-renames", "--no-ext-diff", "--no-textconv", "--no-color", *flags]
+
+
+def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]]:
+    parts = git.run(path, *_diff("--numstat", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    found: dict[str, tuple[int, int, bool]] = {}
+    at = 0
+    while at < len(parts) and parts[at]:
+        added, removed, name = parts[at].split("\t", 2)
+        if not name:  # a rename: old and new name follow as records of their own
+            name = parts[at + 2]
+            at += 2
+        at += 1
+        binary = added == "-"
+        found[name] = (0, 0, True) if binary else (int(added), int(removed), False)
+    return found
+
+
+def _patch(path: Path, base: str, head: str, name: str, previous: str | None) -> str:
+    """The hunks alone: GitHub leaves out the header lines and the last newline."""
+    names = [f":(literal){part}" for part in (previous, name) if part]
+    whole = git.run(path, *_diff("-p"), base, head, "--", *names).decode(errors="replace")
+    start = whole.find("\n@@")
+    return whole[start + 1 :].removesuffix("\n") if start >= 0 else ""
+
+
+def merge_tree(path: Path, base: str, head: str) -> str | None:
+    """The tree of a clean merge, or None when there are conflicts."""
+    try:
+        return git.text(path, "merge-tree", "--write-tree", base, head).splitlines()[0]
+    except git.GitError:
+        return None

@@ -1,0 +1,13 @@
+"""The REST resources, one a module; this is the whole table of routes, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from bot.localhub.rest import apps, checks, commits, contents, git_data, issues, pulls, reactions, repos, users
+from bot.localhub.routing import Route
+
+MODULES = (users, apps, reactions, issues, pulls, checks, commits, git_data, contents, repos)
+
+
+def all_routes() -> list[Route]:
+    """Every route; a template with a greedy placeholder comes after those that it would swallow."""
+    return [route for module in MODULES for route in module.routes.all]

@@ -1,0 +1,173 @@
+"""Check runs: made by Apps only, one suite for each App and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from bot.localhub import views, views_checks, webhooks
+from bot.localhub.errors import HubError, invalid, not_accessible, not_found, unprocessable
+from bot.localhub.model import App, CheckRun
+from bot.localhub.rest.commits import commit_named
+from bot.localhub.routing import Answer, Call, Routes, listed, wrapped
+from bot.localhub.site import Json, iso
+
+routes = Routes()
+READ, WRITE = "checks:read", "checks:write"
+BASE = "/repos/{owner}/{repo}"
+CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required")
+MAX_TEXT = 65_535
+
+
+def _app(call: Call) -> App:
+    if call.viewer.app is None or call.viewer.installation is None:
+        raise HubError(403, "You must authenticate via a GitHub App.")
+    return call.viewer.app
+
+
+def _run_of(call: Call) -> CheckRun:
+    found = call.site.store.check_runs.get(call.number("check_run_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+@routes.on("POST", BASE + "/check-runs", allow=WRITE)
+def create_run(call: Call) -> Answer:
+    """Start a check run on a commit."""
+    app, store = _app(call), call.site.store
+    sha = commit_named(call, call.text("head_sha", "CheckRun")).sha
+    suite = next(
+        (r.suite_id for r in store.check_runs if (r.repo_id, r.app_id, r.head_sha) == (call.repo.id, app.id, sha)),
+        None,
+    )
+    fresh = CheckRun(
+        id=store.new_id(),
+        suite_id=suite or store.new_id(),
+        repo_id=call.repo.id,
+        app_id=app.id,
+        name=call.text("name", "CheckRun"),
+        head_sha=sha,
+        status="queued",
+        conclusion=None,
+        started_at=call.site.now(),
+        completed_at=None,
+        details_url=None,
+        external_id="",
+        title=None,
+        summary=None,
+        text=None,
+    )
+    run = store.check_runs.put(_changed(call, fresh))
+    _announce(call, app, run, "created")
+    if run.status == "completed":
+        _announce(call, app, run, "completed")
+    shown = views_checks.check_run(call.site, call.repo, run)
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+@routes.on("PATCH", BASE + "/check-runs/{check_run_id}", allow=WRITE)
+def update_run(call: Call) -> Answer:
+    """Change a check run of one's own."""
+    app, old = _app(call), _run_of(call)
+    if old.app_id != app.id:
+        raise not_accessible()
+    run = call.site.store.check_runs.put(_changed(call, old))
+    if run.status == "completed" and old.status != "completed":
+        _announce(call, app, run, "completed")
+    return Answer(body=views_checks.check_run(call.site, call.repo, run))
+
+
+def _changed(call: Call, run: CheckRun) -> CheckRun:
+    body, now = call.body, call.site.now()
+    output = body.get("output") or {}
+    if output and not isinstance(output.get("summary", run.summary), str):
+        raise invalid("CheckRun", "output.summary", "missing_field")
+    for name in ("summary", "text"):
+        if len(output.get(name) or "") > MAX_TEXT:
+            raise unprocessable(f"Invalid request.\n\nOnly {MAX_TEXT} characters are allowed; output.{name} has more.")
+    conclusion = body.get("conclusion", run.conclusion)
+    if conclusion is not None and conclusion not in CONCLUSIONS:
+        raise invalid("CheckRun", "conclusion", "invalid")
+    status = "completed" if body.get("conclusion") else str(body.get("status", run.status))
+    if status == "completed" and conclusion is None:
+        raise invalid("CheckRun", "conclusion", "missing_field")
+    done = status == "completed"
+    return replace(
+        run,
+        name=call.text("name", "CheckRun", run.name),
+        status=status,
+        conclusion=conclusion if done else None,
+        started_at=_time(body.get("started_at")) or run.started_at,
+        completed_at=(_time(body.get("completed_at")) or run.completed_at or now) if done else None,
+        details_url=body.get("details_url", run.details_url),
+        external_id=str(body.get("external_id", run.external_id)),
+        title=output.get("title", run.title),
+        summary=output.get("summary", run.summary),
+        text=output.get("text", run.text),
+        annotations=(*run.annotations, *output.get("annotations", ())),
+    )
+
+
+def _time(value: str | None) -> datetime | None:
+    try:
+        return None if value is None else datetime.fromisoformat(value)
+    except ValueError as error:
+        raise unprocessable(f"{value!r} is not an ISO 8601 time") from error
+
+
+def _announce(call: Call, app: App, run: CheckRun, action: str) -> None:
+    shown = views_checks.check_run(call.site, call.repo, run)
+    suite: Json = {
+        "id": run.suite_id,
+        "head_sha": run.head_sha,
+        "status": run.status,
+        "conclusion": run.conclusion,
+        "app": views.integration(call.site, app),
+        "created_at": iso(run.started_at),
+        "updated_at": iso(call.site.now()),
+        "pull_requests": shown["pull_requests"],
+        "before": None,
+        "after": run.head_sha,
+        "head_branch": None,
+    }
+    payload = {"action": action, "check_run": shown | {"check_suite": suite}}
+    webhooks.emit(call.site, "check_run", call.repo, call.user, payload)
+
+
+@routes.on("GET", BASE + "/check-runs/{check_run_id}", allow=READ)
+def one_run(call: Call) -> Answer:
+    """One check run."""
+    return Answer(body=views_checks.check_run(call.site, call.repo, _run_of(call)))
+
+
+@routes.on("GET", BASE + "/check-runs/{check_run_id}/annotations", allow=READ)
+def run_annotations(call: Call) -> Answer:
+    """What a check run says about lines."""
+    run = _run_of(call)
+
+    def show(given: Mapping[str, Any]) -> Json:
+        blob = f"{call.site.html(call.repo.owner, call.repo.name, 'blob', run.head_sha)}/{given['path']}"
+        optional = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
+        return optional | dict(given) | {"blob_href": blob}
+
+    return listed(call, list(run.annotations), show)
+
+
+@routes.on("GET", BASE + "/commits/{ref}/check-runs", allow=READ)
+def runs_for(call: Call) -> Answer:
+    """A commit's check runs; `filter=all` keeps older ones of the same name."""
+    sha = commit_named(call, call.params["ref"]).sha
+    found = [r for r in call.site.store.check_runs if (r.repo_id, r.head_sha) == (call.repo.id, sha)]
+    if call.query.get("filter", "latest") == "latest":
+        found = list({(run.app_id, run.name): run for run in found}.values())
+    for name, value in (
+        ("check_name", lambda r: r.name),
+        ("status", lambda r: r.status),
+        ("app_id", lambda r: str(r.app_id)),
+    ):
+        if name in call.query:
+            found = [run for run in found if value(run) == call.query[name]]
+    return wrapped(call, "check_runs", found, lambda run: views_checks.check_run(call.site, call.repo, run))

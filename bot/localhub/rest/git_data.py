@@ -1,0 +1,192 @@
+"""The git database: references, commits, trees, blobs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import datetime
+
+from bot.localhub import actions, branches, git, views_git
+from bot.localhub.errors import HubError, not_found, unprocessable
+from bot.localhub.model import User
+from bot.localhub.routing import Answer, Call, Routes, listed
+from bot.localhub.site import Json
+
+routes = Routes()
+READ, WRITE = "contents:read", "contents:write"
+BASE = "/repos/{owner}/{repo}/git"
+
+
+def _full_name(call: Call) -> str:
+    return f"refs/{call.params['ref']}"
+
+
+@routes.on("GET", BASE + "/matching-refs/{ref}", allow=READ)
+def matching_refs(call: Call) -> Answer:
+    """References whose name starts so."""
+    repo = call.repo
+    return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: views_git.ref(call.site, repo, ref))
+
+
+@routes.on("GET", BASE + "/ref/{ref}", allow=READ)
+def one_ref(call: Call) -> Answer:
+    """One reference."""
+    found = git.ref(call.repo.path, _full_name(call))
+    if found is None:
+        raise not_found()
+    return Answer(body=views_git.ref(call.site, call.repo, found))
+
+
+@routes.on("POST", BASE + "/refs", allow=WRITE)
+def create_ref(call: Call) -> Answer:
+    """Make a reference."""
+    name, sha, path = call.text("ref", "Reference"), call.text("sha", "Reference"), call.repo.path
+    if not name.startswith(("refs/heads/", "refs/tags/")) or not git.is_ref_name(path, name):
+        raise unprocessable(
+            "Reference name is not valid"
+            if name.startswith("refs/")
+            else "Reference must start with 'refs/' and have at least two slashes."
+        )
+    if git.kind_of(path, sha) not in {"commit", "tag"}:
+        raise unprocessable("Object does not exist")
+    if git.ref(path, name) is not None:
+        raise unprocessable("Reference already exists")
+    _move(call, name, sha, git.NULL_SHA)
+    made = git.ref(path, name)
+    assert made is not None  # noqa: S101 - it was just made, under the hub's lock
+    shown = views_git.ref(call.site, call.repo, made)
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+@routes.on("PATCH", BASE + "/refs/{ref}", allow=WRITE)
+def update_ref(call: Call) -> Answer:
+    """Move a reference, forward only unless `force`."""
+    name, sha, path = _full_name(call), call.text("sha", "Reference"), call.repo.path
+    old = git.ref(path, name)
+    if old is None:
+        raise unprocessable("Reference does not exist")
+    if git.kind_of(path, sha) != "commit":
+        raise unprocessable("Object does not exist")
+    if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
+        raise unprocessable("Update is not a fast forward")
+    _move(call, name, sha, old.sha)
+    return Answer(body=views_git.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
+
+
+@routes.on("DELETE", BASE + "/refs/{ref}", allow=WRITE)
+def delete_ref(call: Call) -> Answer:
+    """Delete a reference."""
+    name = _full_name(call)
+    if git.ref(call.repo.path, name) is None:
+        raise unprocessable("Reference does not exist")
+    git.delete_ref(call.repo.path, name)
+    branches.sync(call.site, call.repo, call.user)
+    return Answer(status=204)
+
+
+def _move(call: Call, name: str, new: str, old: str) -> None:
+    try:
+        git.update_ref(call.repo.path, name, new, old)
+    except git.GitError as error:  # a push came in between, or the name collides with a folder of names
+        raise unprocessable("Reference update failed") from error
+    branches.sync(call.site, call.repo, call.user)
+
+
+@routes.on("GET", BASE + "/commits/{commit_sha}", allow=READ)
+def one_commit(call: Call) -> Answer:
+    """One commit object."""
+    sha = call.params["commit_sha"]
+    if git.kind_of(call.repo.path, sha) != "commit":
+        raise not_found()
+    return Answer(body=views_git.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
+
+
+@routes.on("POST", BASE + "/commits", allow=WRITE)
+def create_commit(call: Call) -> Answer:
+    """Make a commit; without an author of its own it is the viewer's, and signed for Apps."""
+    path, tree = call.repo.path, call.text("tree", "Commit")
+    message, parents = call.text("message", "Commit"), call.body.get("parents") or []
+    if git.kind_of(path, tree) != "tree":
+        raise unprocessable("Tree SHA does not exist")
+    if any(git.kind_of(path, str(parent)) != "commit" for parent in parents):
+        raise unprocessable("Parent SHA does not exist or is not a commit object")
+    given = call.body.get("author") or call.body.get("committer")
+    if given is None:
+        sha = actions.write_commit(call.site, call.repo, tree=tree, parents=parents, message=message, author=call.user)
+    else:
+        author = _person(call, call.body.get("author"), call.user)
+        committer = author if call.body.get("committer") is None else _person(call, call.body["committer"], call.user)
+        sha = git.write_commit(path, tree=tree, parents=parents, message=message, author=author, committer=committer)
+    shown = views_git.git_commit(call.site, call.repo, git.commit(path, sha))
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+def _person(call: Call, given: Mapping[str, str] | None, default: User) -> git.Person:
+    given = given or {}
+    try:
+        date = datetime.fromisoformat(given["date"]) if given.get("date") else call.site.now()
+    except ValueError as error:
+        raise unprocessable("date is not an ISO 8601 time") from error
+    return git.Person(name=given.get("name", default.login), email=given.get("email", default.email), date=date)
+
+
+@routes.on("GET", BASE + "/trees/{tree_sha}", allow=READ)
+def one_tree(call: Call) -> Answer:
+    """A tree, by its SHA or that of a commit or a branch's name."""
+    sha = git.resolve(call.repo.path, call.params["tree_sha"], "tree")
+    if sha is None:
+        raise not_found()
+    entries = git.tree(call.repo.path, sha, recursive="recursive" in call.query)
+    return Answer(body=views_git.tree(call.site, call.repo, sha, entries))
+
+
+@routes.on("POST", BASE + "/trees", allow=WRITE)
+def create_tree(call: Call) -> Answer:
+    """Make a tree, on top of `base_tree` if given."""
+    path, base = call.repo.path, call.body.get("base_tree")
+    if base is not None and git.resolve(path, str(base), "tree") is None:
+        raise unprocessable("base_tree is not a valid tree oid")
+    changes = [_tree_change(call, entry) for entry in call.body.get("tree") or []]
+    if not changes:
+        raise unprocessable("Invalid tree info")
+    sha = git.write_tree(path, None if base is None else str(base), changes)
+    shown = views_git.tree(call.site, call.repo, sha, git.tree(path, sha))
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
+    name, mode = entry.get("path"), str(entry.get("mode", "100644"))
+    if not isinstance(name, str) or not name or mode not in {"100644", "100755", "040000", "160000", "120000"}:
+        raise unprocessable("tree.path and tree.mode must be given, and a mode that git knows")
+    if "content" in entry:
+        return mode, git.write_blob(call.repo.path, str(entry["content"]).encode()), name
+    sha = entry.get("sha")
+    if sha is not None and mode != "160000" and git.kind_of(call.repo.path, str(sha)) is None:
+        raise unprocessable(f"tree.sha {sha} is not a valid {entry.get('type', 'blob')}")
+    return mode, sha, name
+
+
+@routes.on("GET", BASE + "/blobs/{file_sha}", allow=READ)
+def one_blob(call: Call) -> Answer:
+    """One blob, in base64."""
+    sha = call.params["file_sha"]
+    if git.kind_of(call.repo.path, sha) != "blob":
+        raise not_found()
+    return Answer(body=views_git.blob(call.site, call.repo, sha, git.blob(call.repo.path, sha)))
+
+
+@routes.on("POST", BASE + "/blobs", allow=WRITE)
+def create_blob(call: Call) -> Answer:
+    """Store a blob from text or base64."""
+    text = call.text("content", "Blob")
+    if call.body.get("encoding", "utf-8") == "base64":
+        try:
+            content = base64.b64decode(text)
+        except binascii.Error as error:
+            raise HubError(422, "content is not valid Base64") from error
+    else:
+        content = text.encode()
+    sha = git.write_blob(call.repo.path, content)
+    url = views_git.api(call.site, call.repo, "git", "blobs", sha)
+    return Answer(status=201, body={"sha": sha, "url": url}, headers={"Location": url})

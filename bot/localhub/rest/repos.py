@@ -1,0 +1,128 @@
+"""Repositories, branches, collaborators and labels."""
+
+from __future__ import annotations
+
+from bot.localhub import actions, git, views, views_git
+from bot.localhub.auth import can_read, role_of
+from bot.localhub.errors import HubError, invalid, not_found
+from bot.localhub.model import User
+from bot.localhub.routing import Answer, Call, Routes, listed
+from bot.localhub.site import Json
+
+routes = Routes()
+
+
+@routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
+def one_repo(call: Call) -> Answer:
+    """One repository."""
+    return Answer(body=views.full_repository(call.site, call.repo, call.viewer.user))
+
+
+@routes.on("GET", "/repositories/{repository_id}")
+def repo_by_id(call: Call) -> Answer:
+    """The same by number; GitHub answers this address, though its API description leaves it out."""
+    repo = call.site.store.repos.get(call.number("repository_id"))
+    if repo is None or not can_read(call.site, call.viewer, repo):
+        raise not_found()
+    return Answer(body=views.full_repository(call.site, repo, call.viewer.user))
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")
+def list_branches(call: Call) -> Answer:
+    """Branches by name."""
+    repo = call.repo
+
+    def show(ref: git.Ref) -> Json:
+        commit = {"sha": ref.sha, "url": views_git.api(call.site, repo, "commits", ref.sha)}
+        return {"name": ref.name.removeprefix("refs/heads/"), "commit": commit, "protected": False}
+
+    return listed(call, git.refs(repo.path), show)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/branches/{branch}", allow="contents:read")
+def one_branch(call: Call) -> Answer:
+    """One branch with its commit."""
+    repo, name = call.repo, call.params["branch"]
+    ref = git.ref(repo.path, f"refs/heads/{name}")
+    if ref is None:
+        raise HubError(404, "Branch not found")
+    url = views_git.api(call.site, repo, "branches", name)
+    return Answer(
+        body={
+            "name": name,
+            "commit": views_git.commit(call.site, repo, git.commit(repo.path, ref.sha)),
+            "_links": {"self": url, "html": call.site.html(repo.owner, repo.name, "tree", name)},
+            "protected": False,
+            "protection": {
+                "enabled": False,
+                "required_status_checks": {"enforcement_level": "off", "contexts": [], "checks": []},
+            },
+            "protection_url": f"{url}/protection",
+        }
+    )
+
+
+def _collaborator(call: Call) -> User:
+    user = call.site.store.user(call.params["username"])
+    if user is None:
+        raise not_found()
+    return user
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators", allow="metadata:read", role="write")
+def list_collaborators(call: Call) -> Answer:
+    """The owner and everybody with a role of their own."""
+    repo, site = call.repo, call.site
+    people = [u for u in site.store.users if u.login == repo.owner or (repo.id, u.id) in site.store.roles]
+
+    def show(user: User) -> Json:
+        role = role_of(site, repo, user)
+        return views.simple_user(site, user) | {"permissions": views.role_flags(role), "role_name": role}
+
+    return listed(call, people, show)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}", allow="metadata:read", role="write")
+def is_collaborator(call: Call) -> Answer:
+    """204 for a collaborator, else 404."""
+    user = _collaborator(call)
+    if user.login != call.repo.owner and (call.repo.id, user.id) not in call.site.store.roles:
+        raise not_found()
+    return Answer(status=204)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}/permission", allow="metadata:read", role="write")
+def permission(call: Call) -> Answer:
+    """What somebody may do here; `role_name` tells maintain and triage apart."""
+    user = _collaborator(call)
+    role = role_of(call.site, call.repo, user)
+    person = views.simple_user(call.site, user) | {"permissions": views.role_flags(role), "role_name": role}
+    return Answer(body={"permission": views.legacy_permission(role), "role_name": role, "user": person})
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:read")
+def list_labels(call: Call) -> Answer:
+    """The repository's labels."""
+    repo = call.repo
+    found = [label for (repo_id, _), label in call.site.store.labels.items() if repo_id == repo.id]
+    return listed(call, found, lambda label: views.label(call.site, repo, label))
+
+
+@routes.on("POST", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:write")
+def create_label(call: Call) -> Answer:
+    """Add a label to the repository."""
+    name = call.text("name", "Label")
+    if (call.repo.id, name.lower()) in call.site.store.labels:
+        raise invalid("Label", "name", "already_exists")
+    color = call.text("color", "Label", actions.DEFAULT_COLOR)
+    label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
+    return Answer(status=201, body=views.label(call.site, call.repo, label))
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
+def one_label(call: Call) -> Answer:
+    """One label."""
+    label = call.site.store.labels.get((call.repo.id, call.params["name"].lower()))
+    if label is None:
+        raise not_found()
+    return Answer(body=views.label(call.site, call.repo, label))

@@ -1,0 +1,187 @@
+"""The HTTP face of the API: from an aiohttp request to a `Call`, from an `Answer` back; faults, ETags, rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from bot.localhub import graphql
+from bot.localhub.auth import NOBODY, viewer_of
+from bot.localhub.errors import HubError, not_found
+from bot.localhub.faults import Fault, Faults
+from bot.localhub.rate import RateCounter
+from bot.localhub.rest import all_routes
+from bot.localhub.routing import Answer, Call, Route
+from bot.localhub.site import Site
+
+GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha"})
+"""Placeholders whose values may have slashes."""
+
+MAX_REQUEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer, for whoever checks them."""
+
+    method: str
+    template: str
+    path: str
+    query: Mapping[str, str]
+    request_body: bytes
+    status: int
+    media_type: str
+    body: bytes
+
+
+@dataclass(slots=True)
+class Server:
+    """Answers REST and GraphQL. Handlers run one at a time in threads of the hub's own, under the site's lock."""
+
+    site: Site
+    faults: Faults
+    served: Callable[[Exchange], None] | None = None
+    rates: RateCounter = field(default_factory=RateCounter)
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="localhub"))
+
+    def add_to(self, app: web.Application) -> None:
+        """Add all addresses of the API."""
+        for route in all_routes():
+            app.router.add_route(route.method, f"/api/v3{_pattern(route.template)}", self._handler(route))
+            if route.template.endswith("/contents/{path}"):
+                root = route.template.removesuffix("/{path}")
+                for spelling in (root, f"{root}/"):
+                    app.router.add_route(route.method, f"/api/v3{spelling}", self._handler(route))
+        query = Route(method="POST", template="/graphql", handler=graphql.answer)
+        app.router.add_post("/api/graphql", self._handler(query))
+        app.router.add_route("*", "/api/{rest:.*}", self._handler(Route(method="*", template="", handler=_nothing)))
+
+    def _handler(self, route: Route) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._serve(request, route)
+
+        return handle
+
+    async def _serve(self, request: web.Request, route: Route) -> web.StreamResponse:
+        raw = await request.read()
+        fault = self.faults.take(request.method, request.path)
+        if fault is not None and fault.trouble == "drop":
+            return hang_up(request)
+        loop = asyncio.get_running_loop()
+        answer, headers = await loop.run_in_executor(self.threads, self._answer, request, route, raw, fault)
+        if fault is not None and fault.trouble == "drop_answer":
+            return hang_up(request)
+        content = answer.content()
+        if self.served is not None and fault is None:
+            self.served(_exchange(request, route, raw, answer, content))
+        tag = f'W/"{hashlib.sha256(content).hexdigest()}"'
+        headers |= {**answer.headers, "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper(), "ETag": tag}
+        if request.method == "GET" and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
+            return web.Response(status=304, headers=headers)
+        if answer.status == 204:  # noqa: PLR2004 - No Content
+            return web.Response(status=204, headers=headers)
+        headers["Content-Type"] = f"{answer.media_type}; charset=utf-8"
+        return web.Response(status=answer.status, body=content, headers=headers)
+
+    def _answer(
+        self, request: web.Request, route: Route, raw: bytes, fault: Fault | None
+    ) -> tuple[Answer, dict[str, str]]:
+        with self.site.lock:
+            viewer, key = NOBODY, NOBODY.key
+            try:
+                if fault is not None and fault.trouble != "drop_answer":
+                    raise _trouble(fault, self.site)
+                viewer = viewer_of(self.site, request.headers)
+                key = viewer.key
+                answer = route.answer(self._call(request, route, raw, viewer))
+            except HubError as error:
+                answer = Answer(status=error.status, body=error.body(), headers=error.headers)
+            resource = "graphql" if route.template == "/graphql" else "core"
+            return answer, self.rates.headers(key, self.site.now(), resource) | {
+                "X-GitHub-Media-Type": "github.v3; format=json"
+            }
+
+    def _call(self, request: web.Request, route: Route, raw: bytes, viewer: Any) -> Call:  # noqa: ANN401 - a Viewer
+        params = dict(request.match_info)
+        target = None
+        if "owner" in params and "repo" in params:
+            target = self.site.store.repo(f"{params['owner']}/{params['repo']}")
+            if target is None:
+                raise not_found()
+        return Call(
+            site=self.site,
+            viewer=viewer,
+            template=route.template,
+            path=request.path.removeprefix("/api/v3"),
+            params={"path": "", **params},
+            query=dict(request.query),
+            body=_parsed(raw),
+            accept=request.headers.get("Accept", ""),
+            authorization=request.headers.get("Authorization", ""),
+            target=target,
+        )
+
+
+def _parsed(raw: bytes) -> Mapping[str, Any]:
+    if not raw.strip():
+        return {}
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise HubError(400, "Problems parsing JSON") from error
+    if isinstance(body, list):  # labels may come as a bare list
+        return {"labels": body}
+    if not isinstance(body, dict):
+        raise HubError(400, "Body should be a JSON object")
+    return body
+
+
+def _pattern(template: str) -> str:
+    for name in GREEDY:
+        template = template.replace(f"{{{name}}}", f"{{{name}:.+}}")
+    return template
+
+
+def _nothing(_call: Call) -> Answer:
+    raise not_found()
+
+
+def _trouble(fault: Fault, site: Site) -> HubError:
+    match fault.trouble:
+        case "rate_limited":
+            reset = str(int(site.now().timestamp()) + fault.retry_after)
+            headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset, "Retry-After": str(fault.retry_after)}
+            return HubError(403, "API rate limit exceeded for installation.", headers=headers)
+        case "secondary_rate_limited":
+            message = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+            return HubError(403, message, headers={"Retry-After": str(fault.retry_after)})
+        case _:
+            return HubError(int(fault.trouble), "Server Error")
+
+
+def hang_up(request: web.Request) -> web.Response:
+    """Close the connection without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+def _exchange(request: web.Request, route: Route, raw: bytes, answer: Answer, content: bytes) -> Exchange:
+    return Exchange(
+        method=request.method,
+        template=route.template,
+        path=request.path,
+        query=dict(request.query),
+        request_body=raw,
+        status=answer.status,
+        media_type=answer.media_type,
+        body=content,
+    )

@@ -1,0 +1,125 @@
+"""Everything the local hub remembers besides git: tables of frozen values in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from bot.localhub.model import (
+    App,
+    CheckRun,
+    Comment,
+    Delivery,
+    Installation,
+    InstallationToken,
+    Issue,
+    Label,
+    Reaction,
+    Repo,
+    ReviewComment,
+    Role,
+    Status,
+    User,
+)
+
+
+class HasId(Protocol):
+    """Anything with a number of its own."""
+
+    @property
+    def id(self) -> int:
+        """Unique within its table."""
+
+
+V = TypeVar("V", bound=HasId)
+
+
+class Table(Generic[V]):
+    """Values by id, in the order in which they were first put."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, V] = {}
+
+    def put(self, value: V) -> V:
+        """Add the value, or replace the one with its id; returns it."""
+        self._rows[value.id] = value
+        return value
+
+    def get(self, key: int) -> V | None:
+        """The value with this id, or None."""
+        return self._rows.get(key)
+
+    def __getitem__(self, key: int) -> V:
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(tuple(self._rows.values()))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def remove(self, key: int) -> None:
+        """Forget the value with this id."""
+        del self._rows[key]
+
+
+@dataclass(slots=True)
+class Store:
+    """The tables, and the few facts that are not values with an id.
+
+    Attributes:
+        roles: what a collaborator was given, by repository id and user id.
+        labels: by repository id and lower-case name.
+        heads: branches as last announced to the world, by repository id; git itself is the truth.
+        signed: commits that the hub made and vouches for.
+    """
+
+    users: Table[User] = field(default_factory=Table)
+    apps: Table[App] = field(default_factory=Table)
+    installations: Table[Installation] = field(default_factory=Table)
+    repos: Table[Repo] = field(default_factory=Table)
+    issues: Table[Issue] = field(default_factory=Table)
+    comments: Table[Comment] = field(default_factory=Table)
+    review_comments: Table[ReviewComment] = field(default_factory=Table)
+    reactions: Table[Reaction] = field(default_factory=Table)
+    statuses: Table[Status] = field(default_factory=Table)
+    check_runs: Table[CheckRun] = field(default_factory=Table)
+    deliveries: Table[Delivery] = field(default_factory=Table)
+    tokens: dict[str, InstallationToken] = field(default_factory=dict)
+    roles: dict[tuple[int, int], Role] = field(default_factory=dict)
+    labels: dict[tuple[int, str], Label] = field(default_factory=dict)
+    heads: dict[int, dict[str, str]] = field(default_factory=dict)
+    signed: set[str] = field(default_factory=set)
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+
+    def new_id(self) -> int:
+        """A number never given before; all tables share one row, so mixed-up ids are noticed."""
+        return next(self._ids)
+
+    def user(self, login: str) -> User | None:
+        """The account with this login, in any case."""
+        wanted = login.lower()
+        return next((user for user in self.users if user.login.lower() == wanted), None)
+
+    def repo(self, full_name: str) -> Repo | None:
+        """The repository `owner/name`, in any case."""
+        wanted = full_name.lower()
+        return next((repo for repo in self.repos if repo.full_name.lower() == wanted), None)
+
+    def issue(self, repo: Repo, number: int) -> Issue | None:
+        """The issue or pull request with this number."""
+        return next((issue for issue in self.issues_of(repo) if issue.number == number), None)
+
+    def issues_of(self, repo: Repo) -> list[Issue]:
+        """All issues and pull requests, oldest first."""
+        return [issue for issue in self.issues if issue.repo_id == repo.id]
+
+    def comments_of(self, issue: Issue) -> list[Comment]:
+        """A thread's comments, oldest first."""
+        return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]
+
+    def installation_for(self, app: App, repo: Repo) -> Installation | None:
+        """The App's installation that covers the repository."""
+        return next((i for i in self.installations if i.app_id == app.id and repo.id in i.repo_ids), None)

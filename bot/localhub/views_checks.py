@@ -1,0 +1,93 @@
+"""Check runs, commit statuses and webhook deliveries as GitHub's JSON."""
+
+from __future__ import annotations
+
+import json
+
+from bot.localhub import views, views_threads
+from bot.localhub.model import CheckRun, Delivery, Repo, Status
+from bot.localhub.site import Json, Site, iso, iso_or_none, node_id
+
+
+def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
+    """`check-run`."""
+    url = site.api("repos", repo.owner, repo.name, "check-runs", value.id)
+    pulls = [
+        views_threads.pull_minimal(site, repo, issue)
+        for issue in site.store.issues_of(repo)
+        if issue.pull is not None and issue.state == "open" and issue.pull.head_sha == value.head_sha
+    ]
+    page = site.html(repo.owner, repo.name, "runs", value.id)
+    return {
+        "id": value.id,
+        "node_id": node_id("CheckRun", value.id),
+        "name": value.name,
+        "head_sha": value.head_sha,
+        "external_id": value.external_id,
+        "url": url,
+        "html_url": page,
+        "details_url": value.details_url or page,
+        "status": value.status,
+        "conclusion": value.conclusion,
+        "started_at": iso(value.started_at),
+        "completed_at": iso_or_none(value.completed_at),
+        "output": {
+            "title": value.title,
+            "summary": value.summary,
+            "text": value.text,
+            "annotations_count": len(value.annotations),
+            "annotations_url": f"{url}/annotations",
+        },
+        "check_suite": {"id": value.suite_id},
+        "app": views.app_by_id(site, value.app_id),
+        "pull_requests": pulls,
+    }
+
+
+def status(site: Site, repo: Repo, value: Status) -> Json:
+    """`status`."""
+    creator = views.user_by_id(site, value.creator_id)
+    return simple_status(site, repo, value) | {"creator": creator}
+
+
+def simple_status(site: Site, repo: Repo, value: Status) -> Json:
+    """`simple-commit-status`."""
+    return {
+        "id": value.id,
+        "node_id": node_id("Status", value.id),
+        "url": site.api("repos", repo.owner, repo.name, "statuses", value.sha),
+        "avatar_url": f"{site.html('avatars', value.creator_id)}.svg",
+        "state": value.state,
+        "context": value.context,
+        "description": value.description,
+        "target_url": value.target_url,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+    }
+
+
+def delivery_item(value: Delivery) -> Json:
+    """`hook-delivery-item`."""
+    return {
+        "id": value.id,
+        "guid": value.guid,
+        "delivered_at": iso(value.delivered_at),
+        "redelivery": value.redelivery,
+        "duration": round(value.duration, 3),
+        "status": value.status,
+        "status_code": value.status_code,
+        "event": value.event,
+        "action": value.action,
+        "installation_id": value.installation_id,
+        "repository_id": value.repository_id,
+        "throttled_at": None,
+    }
+
+
+def delivery(value: Delivery) -> Json:
+    """`hook-delivery`, with what was sent and answered."""
+    return delivery_item(value) | {
+        "url": value.url,
+        "request": {"headers": dict(value.request_headers), "payload": json.loads(value.body)},
+        "response": {"headers": dict(value.response_headers), "payload": value.response_body},
+    }
