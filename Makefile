@@ -14,7 +14,7 @@ demo: .venv/.ready-run ## Watch the bot fix a real bug in a real repository
 
 test: .venv/.ready-dev ## Lint, type-check and run every test
 	@scripts/check
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses auto $(ARGS)
 
 check: .venv/.ready-dev ## Lint and type-check only
 	@scripts/check

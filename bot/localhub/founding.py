@@ -30,14 +30,14 @@ APP_EVENTS = ("check_run", "issue_comment", "issues", "pull_request", "pull_requ
 
 
 def user(site: Site, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
-    """The account with this login, made if need be; only people get a token."""
+    """The account with this login, made if need be; all but organisations get a token."""
     return site.store.user(login) or site.store.users.put(
         User(
             id=site.store.new_id(),
             login=login,
             type=kind,
             name=name or login,
-            token=f"ghp_{secrets.token_hex(18)}" if kind == "User" else "",
+            token="" if kind == "Organization" else f"ghp_{secrets.token_hex(18)}",
             created_at=site.now(),
         )
     )
@@ -137,7 +137,7 @@ def app(site: Site, wanted: NewApp) -> App:
         id=site.store.new_id(),
         slug=wanted.slug,
         owner=wanted.owner,
-        bot=user(site, f"{wanted.slug}[bot]", kind="Bot"),
+        bot=replace(user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
         hook_id=site.store.new_id(),
         private_key_pem=private,
         public_key_pem=public,
@@ -148,6 +148,7 @@ def app(site: Site, wanted: NewApp) -> App:
         created_at=site.now(),
     )
     site.store.apps.put(made)
+    site.store.users.put(made.bot)
     webhooks.ping(site, made)
     return made
 

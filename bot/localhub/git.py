@@ -222,7 +222,7 @@ def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[Entry]:
 def kind_of(path: Path, sha: str) -> str | None:
     """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
     try:
-        return text(path, "cat-file", "-t", sha)
+        return text(path, "cat-file", "-t", "--end-of-options", sha)
     except GitError:
         return None
 

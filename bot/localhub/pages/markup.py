@@ -14,6 +14,7 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.util import ClassNotFound
 
+from bot.localhub.pages.references import references_plugin
 from bot.localhub.pages.sanitise import sanitise
 
 LARGEST_COLOURED = 200_000
@@ -23,12 +24,15 @@ LARGEST_COLOURED = 200_000
 @cache
 def _parser() -> MarkdownIt:
     options = {"html": True, "breaks": True, "linkify": True, "highlight": _fence}
-    return MarkdownIt("gfm-like", options).use(tasklists_plugin)
+    return MarkdownIt("gfm-like", options).use(tasklists_plugin).use(references_plugin)
 
 
-def markdown(text: str) -> Markup:
-    """Render as GitHub renders a comment. HTML in it is cut down to what is harmless."""
-    return Markup(sanitise(_parser().render(text)))  # noqa: S704 - sanitised on this line
+def markdown(text: str, root: str = "") -> Markup:
+    """Render as GitHub renders a comment; HTML in it is cut down to what is harmless.
+
+    With `root`, the page of a repository, references such as `#12` become links.
+    """
+    return Markup(sanitise(_parser().render(text, {"root": root})))  # noqa: S704 - sanitised on this line
 
 
 def highlight(text: str, path: str) -> Markup:

@@ -144,13 +144,14 @@ def one_tree(call: Call) -> Answer:
 @routes.on("POST", BASE + "/trees", allow=WRITE)
 def create_tree(call: Call) -> Answer:
     """Make a tree, on top of `base_tree` if given."""
-    path, base = call.repo.path, call.body.get("base_tree")
-    if base is not None and git.resolve(path, str(base), "tree") is None:
+    path, given = call.repo.path, call.body.get("base_tree")
+    base = None if given is None else git.resolve(path, str(given), "tree")
+    if given is not None and base is None:
         raise unprocessable("base_tree is not a valid tree oid")
     changes = [_tree_change(call, entry) for entry in call.body.get("tree") or []]
     if not changes:
         raise unprocessable("Invalid tree info")
-    sha = git.write_tree(path, None if base is None else str(base), changes)
+    sha = git.write_tree(path, base, changes)
     shown = views_git.tree(call.site, call.repo, sha, git.tree(path, sha))
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})
 

@@ -93,6 +93,12 @@ async def test_an_installation_token_expires_after_an_hour(tmp_path: Path) -> No
         assert (await bot.ask("GET", "/repos/mona/widgets")).status == 401
 
 
+async def test_an_accounts_own_token_signs_it_in_but_an_apps_account_has_none(world: World) -> None:
+    runner = world.hub.add_user("github-actions[bot]", kind="Bot")
+    assert (await world.nobody.with_token(runner.token).ask("GET", "/user")).body["login"] == "github-actions[bot]"
+    assert world.app.bot.token == ""
+
+
 async def test_an_uninstalled_app_has_no_way_in(world: World) -> None:
     world.hub.uninstall(world.installation)
     assert (await world.bot.ask("GET", R)).status == 401

@@ -113,6 +113,13 @@ def test_markdown_is_githubs_and_harmless(source: str, expected: str) -> None:
     assert not any(bad in shown for bad in ("<style", "marker", "</article", "<script"))
 
 
+def test_references_become_links() -> None:
+    shown = markdown("Closes #12, thanks @mona-l. `#1` me@example.com a#2 [#3](/x)", "/acme/widgets")
+    assert '<a href="/acme/widgets/issues/12" rel="nofollow noreferrer">#12</a>' in shown
+    assert '<a href="/mona-l" rel="nofollow noreferrer">@mona-l</a>.' in shown
+    assert shown.count("/issues/") == 1
+
+
 def test_a_difference_becomes_numbered_rows() -> None:
     found = rows("@@ -3,2 +3,3 @@ def f():\n a\n-b\n+c\n+d\n\\ No newline at end of file")
     assert [(row.kind, row.old, row.new, row.text) for row in found[1:]] == [
