@@ -74,10 +74,13 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
     With a provider's key in the environment the real model works; without one, a scripted one.
     """
     from bot.demo.director import Wishes, direct  # noqa: PLC0415 - as above
+    from bot.jobs.job import JobState  # noqa: PLC0415 - as above
 
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
-    _finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
+    ended = _finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
+    if ended in {JobState.FAILED, JobState.REFUSED}:
+        sys.exit(1)
 
 
 @cli.command()

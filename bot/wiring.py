@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets as random_text
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ from bot.intake.deliveries import Ignored
 from bot.intake.triggers import job_from
 from bot.jobs.corridor import House, Listener
 from bot.jobs.job import Job, JobState
+from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
 from bot.jobs.worker import Worker
 from bot.publishing.redact import Redactor
@@ -69,6 +71,7 @@ async def service(
     listeners: Sequence[Listener] = (),
     edit_seconds: float = EDIT_SECONDS,
     provider: Callable[[], Provider] | None = None,
+    seconds_between_writes: float = 0.25,
 ) -> AsyncIterator[Service]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
@@ -77,6 +80,7 @@ async def service(
         listeners: told of every event of every run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
+        seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
 
     Raises:
         SandboxError: agents could not run safely here.
@@ -93,22 +97,24 @@ async def service(
         provider=provider,
     )
     await shared.workspaces.sweep()
+    name = _worker_name()
     queue = SqliteQueue(settings.agent.data_dir / "queue.sqlite")
     try:
-        worker = Worker(
-            _worker_name(),
-            queue=queue,
-            house=shared,
-            github_for=partial(_installed_app, settings, redactor),
-            marker_key=_marker_key(webhook_secret),
-        )
-        door = Door(
-            secret=settings.webhook_secret,
-            trigger=settings.agent.trigger,
-            own_ids=frozenset(),
-            trusted_bot_ids=settings.agent.trusted_bot_ids,
-        )
-        yield Service(queue=queue, worker=worker, runner=make_runner(make_app(door, queue)))
+        async with present(settings.agent.data_dir / "workers", name, on_death=queue.take_back):
+            worker = Worker(
+                name,
+                queue=queue,
+                house=shared,
+                github_for=partial(_installed_app, settings, redactor, seconds_between_writes),
+                marker_key=_marker_key(webhook_secret),
+            )
+            door = Door(
+                secret=settings.webhook_secret,
+                trigger=settings.agent.trigger,
+                own_ids=frozenset(),
+                trusted_bot_ids=settings.agent.trusted_bot_ids,
+            )
+            yield Service(queue=queue, worker=worker, runner=make_runner(make_app(door, queue)))
     finally:
         await queue.close()
 
@@ -174,7 +180,7 @@ async def _see_through(
         await queue.close()
 
 
-def _installed_app(settings: Settings, redactor: Redactor, job: Job) -> GitHub:
+def _installed_app(settings: Settings, redactor: Redactor, seconds_between_writes: float, job: Job) -> GitHub:
     if job.installation is None:
         raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
     return GitHub.for_installation(
@@ -183,6 +189,7 @@ def _installed_app(settings: Settings, redactor: Redactor, job: Job) -> GitHub:
         job.installation,
         settings.api_url,
         redact=redactor.redact,
+        seconds_between_writes=seconds_between_writes,
     )
 
 
@@ -263,7 +270,8 @@ def _marker_key(secret: str) -> bytes:
 
 
 def _worker_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
+    """Readable in the log, and never used twice; process ids are, in containers above all."""
+    return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"
 
 
 def _report(settings: ActionSettings, outputs: dict[str, str], summary: str) -> None:

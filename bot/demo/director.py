@@ -18,6 +18,7 @@ from bot.config import AgentSettings, load_demo
 from bot.demo.project import Scenario, boltons, local
 from bot.demo.scene import Stage, play
 from bot.demo.screen import Screen
+from bot.jobs.job import JobState
 
 READING_DELAY = 0.012
 """Seconds between the chunks of a scripted reply, so that a person can read along."""
@@ -35,8 +36,11 @@ class Wishes:
     fast: bool
 
 
-async def direct(wishes: Wishes) -> None:
+async def direct(wishes: Wishes) -> JobState:
     """Set the stage, play, and clean up.
+
+    Returns:
+        How the job ended.
 
     Raises:
         DemoError: something is missing; the text says what to do.
@@ -58,7 +62,7 @@ async def direct(wishes: Wishes) -> None:
                 port=wishes.port,
                 provider=_slow(agent) if agent.provider == "scripted" and not wishes.fast else None,
             )
-            await play(stage, screen)
+            return await play(stage, screen)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -73,6 +73,11 @@ class ThreadFacts:
     archived: bool
 
 
+def may_command(role: Role) -> bool:
+    """Whether someone of this role may ask the bot for anything at all."""
+    return role in _MAY_WRITE
+
+
 def grant_for(job: Job, *, role: Role, facts: ThreadFacts, limits: RunLimits) -> Grant | Refusal:
     """Decide what a job may do; the one choke point, for every verb and both doors.
 
@@ -82,7 +87,7 @@ def grant_for(job: Job, *, role: Role, facts: ThreadFacts, limits: RunLimits) ->
         facts: the thread now.
         limits: the operator's bounds of a run.
     """
-    if role not in _MAY_WRITE:
+    if not may_command(role):
         return Refusal(reason="Only people with write access to this repository can ask me for work.", silent=True)
     if facts.archived:
         return Refusal(reason="This repository is archived, so nothing in it can change. Unarchive it and ask again.")

@@ -1,6 +1,6 @@
 """The one REST and GraphQL client."""
 
-from bot.github.client import GitHub
+from bot.github.client import GitHub, Reaction
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
 from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
 
@@ -14,6 +14,7 @@ __all__ = [
     "HeadMovedError",
     "PullFacts",
     "PullLink",
+    "Reaction",
     "RepoFacts",
     "ThreadFacts",
 ]

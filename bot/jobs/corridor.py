@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,8 @@ from typing import assert_never
 
 from agent_runtime import AsyncRuntime, Event, Outcome, Policy, RunLimits, Status
 from bot.gate.brief import task_for
-from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for
-from bot.github import GitHub, RepoFacts
+from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for, may_command
+from bot.github import GitHub, GitHubError, Reaction, RepoFacts
 from bot.intake.commands import Fix, Help, Unknown, help_text
 from bot.jobs.job import Job, JobState
 from bot.jobs.memory import JobMemory
@@ -24,6 +25,8 @@ from bot.publishing.redact import Redactor
 from bot.publishing.render import StatusView
 from bot.workspace import Source, Tree, Workspaces
 from bot.workspace.change import Change
+
+log = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 
@@ -88,6 +91,7 @@ class Corridor:
         self._comment = comment
         self._begun = time.monotonic()
         self._progress = Progress()
+        self._may_be_answered = False
         self._view = StatusView(
             state="working",
             verb=job.command.verb,
@@ -119,14 +123,23 @@ class Corridor:
             case other:
                 assert_never(other)
 
-    def failed(self, reason: str, remedy: str = "") -> Ending:
-        """The ending of a job that something went wrong with."""
+    def failed(self, reason: str, remedy: str = "", *, told: bool = False) -> Ending:
+        """The ending of a job that something went wrong with; not a word of it to who may not even command.
+
+        Args:
+            reason: what went wrong.
+            remedy: what to do about it.
+            told: whether an earlier attempt has answered already.
+        """
+        if not (told or self._may_be_answered):
+            return Ending(state=JobState.FAILED, reason=reason, view=None)
         return self._ending(JobState.FAILED, replace(self._now(), state="failed", reason=reason, remedy=remedy))
 
     async def _look(self) -> _Here:
         """Everything that permissions are decided by, asked of GitHub now."""
         name, number = self._job.repo.full_name, self._job.thread.number
         role = await self._github.role(name, self._job.actor.login)
+        self._may_be_answered = may_command(role)
         repo = await self._github.repo_facts(name)
         thread = await self._github.thread_facts(name, number)
         if self._job.thread.kind == "pull":
@@ -152,12 +165,19 @@ class Corridor:
 
     async def _refuse(self, refusal: Refusal) -> Ending:
         if refusal.silent:
-            await self._github.react(self._job.repo.full_name, self._job.comment_id, "confused")
+            await self._react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason, view=None)
         return self._ending(JobState.REFUSED, replace(self._now(), state="refused", reason=refusal.reason))
 
+    async def _react(self, content: Reaction) -> None:
+        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that."""
+        try:
+            await self._github.react(self._job.repo.full_name, self._job.comment_id, content)
+        except GitHubError as error:
+            log.warning("job %s: no reaction: %s", self._job.id, error)
+
     async def _fix(self, grant: Grant, here: _Here) -> Ending:
-        await self._github.react(self._job.repo.full_name, self._job.comment_id, "eyes")
+        await self._react("eyes")
         await self._comment.show(self._now())
         pull = self._job.thread.kind == "pull"
         source = Source(

@@ -6,16 +6,11 @@ from bot.jobs.queue import Queue
 
 
 class JobMemory:
-    """The facts that the queue keeps about one job.
+    """The facts that the queue keeps about one job."""
 
-    Attributes:
-        is_retry: whether an earlier attempt may have left things on GitHub.
-    """
-
-    def __init__(self, queue: Queue, job_id: str, *, is_retry: bool) -> None:
+    def __init__(self, queue: Queue, job_id: str) -> None:
         self._queue = queue
         self._job_id = job_id
-        self.is_retry = is_retry
 
     async def recall(self, key: str) -> str | None:
         """The value kept under `key`, or None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,9 @@ class Queue(Protocol):
             LeaseLostError: the job is no longer this worker's.
             TransitionError: a running job may not go to that state.
         """
+
+    async def take_back(self, workers: Collection[str]) -> None:
+        """Let the jobs of workers that are known to be dead wait again, before their leases run out."""
 
     async def remember(self, job_id: str, key: str, value: str) -> None:
         """Keep a fact about a job for good, e.g. the comment it made; an older value of the same key is replaced."""
@@ -173,6 +176,12 @@ class SqliteQueue:
     async def finish(self, job_id: str, state: JobState, reason: str = "", *, worker: str) -> None:
         """See `Queue.finish`."""
         await self._run(lambda rows: sqlite.finish(rows, job_id, worker, state, reason, self._clock()))
+        self._work.set()
+
+    async def take_back(self, workers: Collection[str]) -> None:
+        """See `Queue.take_back`."""
+        now = self._clock()
+        await self._run(lambda rows: sqlite.take_back(rows, workers, now, self._max_attempts))
         self._work.set()
 
     async def remember(self, job_id: str, key: str, value: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -155,6 +155,14 @@ def finish(rows: sqlite3.Connection, job_id: str, worker: str, state: JobState, 
         _end(rows, job_id, state, reason, now)
 
 
+def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float, max_attempts: int) -> None:
+    """Let the jobs of dead workers wait again, or give them up."""
+    with _exclusive(rows):
+        running = rows.execute("SELECT id, attempts, worker FROM jobs WHERE state = 'running'").fetchall()
+        held = [(job_id, attempts) for job_id, attempts, worker in running if worker in workers]
+        _requeue_or_give_up(rows, held, now, max_attempts)
+
+
 def remember(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
     """Keep a fact about a job, whoever runs it now: what was done stays done."""
     with _exclusive(rows):
@@ -209,7 +217,11 @@ def _take_back_expired(rows: sqlite3.Connection, now: float, max_attempts: int) 
     expired = rows.execute(
         "SELECT id, attempts FROM jobs WHERE state = 'running' AND lease_until < ?", (now,)
     ).fetchall()
-    for job_id, attempts in expired:
+    _requeue_or_give_up(rows, expired, now, max_attempts)
+
+
+def _requeue_or_give_up(rows: sqlite3.Connection, held: list[tuple[str, int]], now: float, max_attempts: int) -> None:
+    for job_id, attempts in held:
         if attempts > max_attempts:
             reason = f"its worker died {attempts} times; the last time while only reporting that"
             _end(rows, job_id, JobState.FAILED, reason, now)

@@ -74,13 +74,15 @@ class StatusComment:
         noted = await self._memory.recall("comment")
         if noted is not None:
             return int(noted.partition(" ")[0])
-        if not self._memory.is_retry:
+        if await self._memory.recall("commenting") is None:
             return None
         found = await self._find()
         return found.id if found else None
 
     async def _create(self, body: str) -> None:
         number, repo = self._job.thread.number, self._job.repo.full_name
+        # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
+        await self._memory.remember("commenting", "begun")
         try:
             made = await self._github.create_comment(repo, number, body)
         except GitHubError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Never, TypeVar
 
 from agent_runtime import AgentError
-from bot.errors import BotError, LeaseLostError
+from bot.errors import BotError, LeaseLostError, QueueError
 from bot.github import GitHub, GitHubError
 from bot.jobs.corridor import Corridor, Ending, House
 from bot.jobs.job import Job, JobState
@@ -82,35 +82,42 @@ class Worker:
         except GitHubError:
             # Its ending could not be told. When the lease has run out it is taken up again, and told then.
             log.exception("job %s: GitHub cannot be reached; trying again when the lease has run out", job.id)
+        except QueueError:
+            raise
+        except Exception as error:  # one job must not take the worker, and so all the others, with it
+            log.exception("job %s: given up", job.id)
+            reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
+            await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
         return True
 
     async def _see_through(self, claimed: Claimed) -> tuple[JobState, str]:
         """Walk the job, and tell its ending."""
         job = claimed.job
-        memory = JobMemory(self._queue, job.id, is_retry=claimed.attempt > 1)
+        memory = JobMemory(self._queue, job.id)
         async with self._github_for(job) as github:
             mark = marker(job.id, job.repo.id, job.thread.number, key=self._marker_key)
             comment = StatusComment(github, memory, job, marker=mark)
             told_before = await memory.recall("ending")
             if told_before is not None:
                 state, _, body = told_before.partition("\n")
-                await comment.put(body)
+                await _tell(comment, body, job)
                 return JobState(state), "told by a later attempt"
             corridor = Corridor(self._house, job, github=github, memory=memory, comment=comment, marker=mark)
-            ending = await self._ending(corridor, claimed)
+            ending = await self._ending(corridor, claimed, told=await memory.recall("commenting") is not None)
             if ending.view is not None:
                 body = render_status(ending.view)
                 # Kept before it is sent: should this worker die now, the next one tells it without working again.
                 await memory.remember("ending", f"{ending.state}\n{body}")
-                await comment.put(body)
+                await _tell(comment, body, job)
             return ending.state, ending.reason
 
-    async def _ending(self, corridor: Corridor, claimed: Claimed) -> Ending:
+    async def _ending(self, corridor: Corridor, claimed: Claimed, *, told: bool) -> Ending:
         """Walk the corridor; whatever goes wrong there becomes an ending."""
         if claimed.exhausted:
             return corridor.failed(
-                f"The bot's worker died {claimed.attempt - 1} times at this job, so it was given up.",
+                f"This job was begun {claimed.attempt - 1} times and never came to its end, so it was given up.",
                 f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again.",
+                told=told,
             )
         try:
             return await corridor.walk()
@@ -151,3 +158,13 @@ class Worker:
         while True:
             await asyncio.sleep(self._lease_seconds / 3)
             await self._queue.renew(job_id, self._name, self._lease_seconds)
+
+
+async def _tell(comment: StatusComment, body: str, job: Job) -> None:
+    """Tell the ending; where GitHub will not take it (archived, conversation or comment gone), the log has it."""
+    try:
+        await comment.put(body)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: its ending could not be told: %s", job.id, error)

@@ -214,7 +214,7 @@ def _footer(view: StatusView) -> str:
         parts.append(f"{view.steps} step{'' if view.steps == 1 else 's'}")
     if view.usage is not None and view.usage.total_tokens:
         parts.append(_tokens(view.usage))
-    if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is not None:
+    if view.usage is not None and view.usage.cost_usd:
         parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
     if view.model:
         parts.append(code(view.model))

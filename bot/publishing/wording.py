@@ -9,6 +9,8 @@ from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.text import clean, one_line
 
 TITLE_LIMIT = 72
+# The patterns below take time that grows with the square of a line's length.
+_SENTENCE_LIMIT = 500
 
 _BRANCH = re.compile(r"codepilot/(?:issue|pull)-[1-9][0-9]{0,9}-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
@@ -60,7 +62,7 @@ def branch_name(job: Job) -> str:
 def commit_title(summary: str, *, fallback: str) -> str:
     """The summary's first sentence as a commit title: imperative, without Markdown, mentions or references."""
     first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
-    flat = _REFERENCE.sub("", _CLOSING.sub("", _MARKUP.sub("", first))).replace("@", "")
+    flat = _REFERENCE.sub("", _CLOSING.sub("", _MARKUP.sub("", first[:_SENTENCE_LIMIT]))).replace("@", "")
     sentence = _SENTENCE_END.split(" ".join(flat.split()), maxsplit=1)[0].strip(" .,;:-")
     word, _, rest = _OPENING.sub("", sentence).partition(" ")
     title = f"{_IMPERATIVE.get(word.casefold(), word[:1].upper() + word[1:])} {rest}".strip()

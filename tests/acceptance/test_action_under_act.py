@@ -1,0 +1,76 @@
+"""The second door on a runner: the composite action, run by `act` without Docker, against a real hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.localhub import LocalHub
+from tests.act import run_action
+from tests.source_files import ROOT
+
+_SCRIPT = """\
+- expect: off by one
+  reply: |
+    The sum has one too many. I take it out and prove it.
+    ```codepilot
+    write_file("calc.py")
+    execute("main", "python3 -c 'import calc; assert calc.add(1, 1) == 2'", check=True)
+    ```
+    ```python filename=calc.py
+    def add(a, b):
+        return a + b
+    ```
+    ```completion
+    `add` adds again.
+    ```
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Path) -> None:
+    payloads: dict[str, Mapping[str, Any]] = {}
+    async with LocalHub(tmp_path / "hub") as hub:
+        hub.add_user("mona")
+        runner = hub.add_user("github-actions[bot]", kind="Bot")
+        repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
+        hub.add_collaborator(repo, runner.login, "write")
+        hub.install(hub.add_app("any"), repo, by="mona")
+        hub.observe(sent=payloads.__setitem__)
+        issue = hub.open_issue(repo, author="mona", title="Adding is off by one", body="`add(1, 1)` gives 3.")
+        hub.comment(repo, issue.number, author="mona", body="/codepilot fix")
+        # What a caller passes is data: a shell that evaluated this path would leave the file `hijacked`.
+        script = tmp_path / "$(touch hijacked)`touch hijacked`;touch hijacked" / "script.yaml"
+        script.parent.mkdir()
+        script.write_text(_SCRIPT, encoding="utf-8")
+        run = await asyncio.to_thread(
+            run_action,
+            tmp_path / "runner",
+            event="issue_comment",
+            payload=payloads["issue_comment"],
+            inputs={"provider": "scripted", "model": str(script)},
+            token=runner.token,
+            repository=repo.full_name,
+            api_url=hub.api_url,
+            server_url=hub.url,
+        )
+        assert run.succeeded, run.log[-6000:]
+        (pull,) = [thread for thread in hub.issues(repo) if thread.pull is not None]
+        (_command, status) = hub.comments(repo, issue.number)
+        made = {sha for name, sha in hub.branches(repo).items() if name.startswith("codepilot/")}
+        assert run.outputs["status"] == "done"
+        assert run.outputs["pull-request-url"].endswith(f"/octo/calc/pull/{pull.number}")
+        assert run.outputs["comment-url"].endswith(f"#issuecomment-{status.id}")
+        assert {run.outputs["commit-sha"]} == made
+        assert "`add` adds again." in status.body
+        assert runner.token not in run.log
+    assert not _hijacked(tmp_path)
+
+
+def _hijacked(directory: Path) -> list[Path]:
+    return [*directory.rglob("hijacked"), *ROOT.glob("hijacked")]

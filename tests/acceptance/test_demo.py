@@ -1,0 +1,92 @@
+"""`codepilot demo` as a newcomer runs it: a process, a terminal's text, an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.origin import Origin
+from tests.stage import FILES, FIX
+
+CODEPILOT = Path(sys.executable).parent / "codepilot"
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
+
+
+def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo with a temporary directory of its own, without a real model's key."""
+    kept = {name: value for name, value in os.environ.items() if name not in KEYS and not name.startswith("CODEPILOT_")}
+    temporary = directory / "tmp"
+    temporary.mkdir()
+    return subprocess.run(
+        [CODEPILOT, "demo", "--fast", *arguments],
+        env={**kept, "TMPDIR": str(temporary), "COLUMNS": "120", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_a_pull_request_that_makes_the_tests_pass(tmp_path: Path) -> None:
+    done = demo(tmp_path)
+    if "pip could not fetch" in done.stderr:
+        pytest.skip(f"the package index cannot be reached: {done.stderr.strip().splitlines()[0]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert "A scripted model is at work" in said
+    assert "2 failed, 11 passed" in said
+    assert "13 passed" in said
+    assert re.search(r"pull request\s+http://127\.0\.0\.1:\d+/mona/boltons/pull/2", said)
+    assert re.search(r"issue\s+http://127\.0\.0\.1:\d+/mona/boltons/issues/1", said)
+    assert done.stderr == ""
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_demo_works_on_a_repository_of_ones_own(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "calc")
+    head = origin.commit(FILES)
+    script = tmp_path / "script.yaml"
+    script.write_text(yaml.safe_dump([{"reply": FIX, "expect": "off by one"}]), encoding="utf-8")
+    arguments = ("--repo", str(origin.path), "--issue", "Adding is off by one\nSee `add`.", "--script", str(script))
+    done = demo(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "-    return a + b + 1" in done.stdout
+    assert re.search(r"pull request\s+http://127\.0\.0\.1:\d+/mona/calc/pull/2", done.stdout)
+    assert (origin.head(), origin.git("status", "--porcelain")) == (head, "")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_demo_whose_model_fails_does_not_pass_for_a_success(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "calc")
+    origin.commit(FILES)
+    script = tmp_path / "script.yaml"
+    script.write_text(yaml.safe_dump([{"reply": "No."}]), encoding="utf-8")
+    done = demo(tmp_path, "--repo", str(origin.path), "--issue", "Adding is off by one", "--script", str(script))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Failed" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--repo", "."), "belong together"),
+        (("--repo", "{tmp}", "--issue", "x", "--script", "{tmp}/none.yaml"), "none.yaml"),
+        (("--repo", "{tmp}", "--issue", "x"), "no model"),
+    ],
+)
+def test_a_demo_that_cannot_be_says_what_is_missing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = demo(tmp_path, *(each.format(tmp=tmp_path) for each in arguments))
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

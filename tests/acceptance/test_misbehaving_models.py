@@ -1,0 +1,223 @@
+"""The corridor with models that misbehave in every way the reply grammar knows of: told, and mended or given up."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from agent_runtime import RunLimits, runtime
+from agent_runtime.interpreter import InterpreterLimits
+from agent_runtime.providers.protocol import StopReason
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.stage import BUG, COMPLETION, FIX, MENDED, WEBHOOK_SECRET, acting, staged
+from tests.waiting import eventually
+
+TOKEN = "ghs_" + "Zx9" * 12
+WRITE = 'write_file("calc.py")'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdeed:
+    """A reply that cannot be acted on, or goes wrong when it is.
+
+    Attributes:
+        name: of the test.
+        reply: the reply.
+        told: what the model must read next.
+        stop: why the reply ended.
+    """
+
+    name: str
+    reply: str
+    told: str
+    stop: StopReason = "stop"
+
+
+MISDEEDS = (
+    Misdeed(name="empty", reply="", told="Format error 1 of 3 in a row: empty. Nothing was run."),
+    Misdeed(name="blank", reply=" \n\n", told="in a row: empty."),
+    Misdeed(name="words only", reply="I would change `add`.", told="in a row: empty."),
+    Misdeed(name="two control blocks", reply=acting("print(1)") + acting("print(2)"), told="multiple_control"),
+    Misdeed(
+        name="completion first",
+        reply=f"```completion\nDone.\n```\n{acting(WRITE, BUG)}",
+        told="completion_first",
+    ),
+    Misdeed(
+        name="truncated",
+        reply=f"```codepilot\n{WRITE}\n```\n```python\ndef add(a",
+        stop="length",
+        told="in a row: truncated.",
+    ),
+    Misdeed(name="payload missing", reply=acting(WRITE, completion="Done."), told="payload_count"),
+    Misdeed(name="payload too many", reply=acting(WRITE, BUG, BUG), told="payload_count"),
+    Misdeed(
+        name="filename mismatch", reply=acting(WRITE, BUG, fence="python filename=other.py"), told="filename_mismatch"
+    ),
+    Misdeed(
+        name="ambiguous",
+        reply=f"```codepilot\n{WRITE}\n```\n```python\nx = 1\n```completion\nDone.\n```\n",
+        told="in a row: ambiguous.",
+    ),
+    Misdeed(name="syntax error", reply=acting("for in calc:", completion="Done."), told="control_syntax"),
+    Misdeed(name="unknown tool", reply=acting('delete_file("calc.py")', completion="Done."), told="delete_file"),
+    Misdeed(
+        name="uncaught exception",
+        reply=acting('raise ValueError("so it is")', completion="Done."),
+        told="ValueError: so it is",
+    ),
+    Misdeed(
+        name="completion above a failing check",
+        reply=acting('execute("main", "sh check.sh", check=True)', completion="Done."),
+        told="1 failed",
+    ),
+    Misdeed(
+        name="memory bomb", reply=acting("x = [0] * (2 * 10**8)\nprint(len(x))", completion="Done."), told="memory"
+    ),
+    Misdeed(
+        name="print flood",
+        reply=acting('for i in range(100000):\n    print("x" * 100)', completion="Done."),
+        told="printed more than",
+    ),
+    Misdeed(
+        name="tool-call flood",
+        reply=acting('for i in range(100000):\n    read_file("calc.py")', completion="Done."),
+        told="200 tool calls",
+    ),
+    Misdeed(name="deep recursion", reply=acting("def f():\n    return f()\nf()", completion="Done."), told="ecursion"),
+)
+
+
+@pytest.mark.parametrize("misdeed", MISDEEDS, ids=lambda misdeed: misdeed.name)
+async def test_a_model_that_is_told_its_mistake_still_fixes_the_bug(
+    hub: LocalHub, tmp_path: Path, misdeed: Misdeed
+) -> None:
+    wrong = ScriptedReply(text=misdeed.reply, stop=misdeed.stop)
+    right = ScriptedReply(text=FIX, expect=(misdeed.told,))
+    async with staged(hub, tmp_path, [wrong, right]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end.status
+        assert COMPLETION in end.status
+        assert "2 steps" in end.status
+        [sha] = stage.bot_branches().values()
+        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.nothing_left()
+
+
+async def test_an_endless_loop_is_stopped_while_the_door_stays_open(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
+    endless = ScriptedReply(text=acting("while True:\n    pass", completion="Done."))
+    async with staged(hub, tmp_path, [endless, ScriptedReply(text=FIX, expect=("time limit exceeded",))]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await eventually(lambda: [event for event in stage.events if type(event).__name__ == "Replied"])
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as client,
+            client.get(f"{stage.address}/healthz") as answer,
+        ):
+            assert answer.status == 200
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE, end.status
+        assert len(stage.pulls()) == 1
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [["I would change `add`."] * 3, [""] * 3, [acting(WRITE, BUG, BUG)] * 3],
+    ids=["words", "empty", "payloads"],
+)
+async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
+    hub: LocalHub, tmp_path: Path, replies: list[str]
+) -> None:
+    async with staged(hub, tmp_path, replies) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        [status] = stage.bot_comments(issue.number)
+        assert "Failed" in status
+        assert "**What to do:** Ask again" in status
+        assert "3 steps" in status
+        assert stage.nothing_published()
+        assert stage.nothing_left()
+
+
+async def test_a_run_out_of_steps_keeps_its_patch_and_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    script = [acting(WRITE, MENDED), acting('read_file("calc.py")')]
+    async with staged(hub, tmp_path, script, limits=RunLimits(max_steps=2)) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert "not finished within 2 steps" in end.status
+        assert "narrower goal" in end.status
+        assert "Not published" in end.status
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        assert "+    return a + b" in (stage.data / "patches" / f"{end.job_id}.patch").read_text(encoding="utf-8")
+
+
+async def test_a_run_out_of_time_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
+    script = [acting('execute("main", "sleep 600", timeout=600)')]
+    async with staged(hub, tmp_path, script, limits=RunLimits(max_seconds=1.0)) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert "took longer than 1 seconds" in end.status
+        assert stage.nothing_published()
+        assert stage.nothing_left()
+
+
+async def test_a_secret_in_the_completion_is_redacted_wherever_it_goes(hub: LocalHub, tmp_path: Path) -> None:
+    said = f"Fixed with {WEBHOOK_SECRET} and {TOKEN}."
+    async with staged(hub, tmp_path, [acting(WRITE, MENDED, completion=said)]) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        [pull] = stage.pulls()
+        [sha] = stage.bot_branches().values()
+        for text in (end.status, pull.body or "", pull.title, stage.git("log", "-1", "--format=%B", sha)):
+            assert WEBHOOK_SECRET not in text
+            assert TOKEN not in text
+        assert "[redacted]" in end.status
+
+
+@pytest.mark.parametrize("where", ["content", "name"])
+async def test_a_secret_in_the_change_withholds_it(hub: LocalHub, tmp_path: Path, where: str) -> None:
+    name, text = ("new.txt", WEBHOOK_SECRET) if where == "content" else (f"{WEBHOOK_SECRET}.txt", "x")
+    async with staged(hub, tmp_path, [acting(f'write_file("{name}")', f"{text}\n", completion="Done.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert "A secret of the bot" in end.status
+        assert WEBHOOK_SECRET not in end.status
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+
+
+async def test_a_secret_in_a_command_shows_nowhere_in_the_comment(hub: LocalHub, tmp_path: Path) -> None:
+    control = f'{WRITE}\nexecute("main", "echo {WEBHOOK_SECRET} {TOKEN}; sh check.sh", check=True)'
+    async with staged(hub, tmp_path, [acting(control, MENDED, completion="Done.")]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert "Checks the agent ran" in end.status
+        for piece in (WEBHOOK_SECRET, WEBHOOK_SECRET[:12], TOKEN, TOKEN[:20]):
+            assert piece not in end.status
+
+
+async def test_mentions_references_and_commands_in_the_completion_are_defused(hub: LocalHub, tmp_path: Path) -> None:
+    said = "Thanks @octo-team and @mona, fixes #9.\n\n/codepilot fix again\n\nSee evil/repo#3."
+    async with staged(hub, tmp_path, [acting(WRITE, MENDED, completion=said)]) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        [pull] = stage.pulls()
+        for text in (end.status, pull.body or ""):
+            assert re.search(r"(?<!`)@octo-team", text) is None
+            assert re.search(r"fixes #9", text, re.IGNORECASE) is None
+            assert re.search(r"(?<!`)evil/repo#3", text) is None
+            assert re.search(r"^/codepilot", text, re.MULTILINE) is None
+            assert "@mona" in text
+        assert sum((await stage.queue.counts()).values()) == 1

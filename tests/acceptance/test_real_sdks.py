@@ -1,0 +1,79 @@
+"""The corridor with the providers' own SDKs, against a model service on a real socket that also stumbles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import StreamReset
+from agent_runtime.providers.options import ModelOptions
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, provider_on
+from tests.model_server import Breaks, Fails, ModelServer, Reply, Wire
+from tests.stage import COMPLETION, FIX, MENDED, acting, staged
+
+STUMBLES: dict[str, list[Reply]] = {
+    "none": [],
+    "529": [Fails(529, "overloaded_error", "Overloaded")],
+    "429": [Fails(429, "rate_limit_error", "Slow down", retry_after="2")],
+    "drop": [Breaks("drop", text="Half a thought that is never fini")],
+    "early end": [Breaks("early", text="Half a thought that is never fini")],
+    "malformed": [Breaks("malformed", text="Half a thought that is never fini")],
+}
+
+
+@pytest.mark.parametrize(
+    ("wire", "stumble"),
+    [*((wire, "none") for wire in WIRES), *(("anthropic", each) for each in list(STUMBLES)[1:]), ("responses", "drop")],
+)
+async def test_a_bug_is_fixed_over_the_wire_whatever_it_stumbles_over(
+    hub: LocalHub, tmp_path: Path, wire: Wire, stumble: str
+) -> None:
+    naps = Naps()
+    replies: list[Reply] = [acting('read_file("calc.py")'), *STUMBLES[stumble], FIX]
+    async with ModelServer(replies) as server:
+        options = ModelOptions(retry=naps.retry())
+        async with staged(hub, tmp_path, provider=lambda: provider_on(server, wire, options)) as stage:
+            end = await stage.ask(stage.issue().number, "/codepilot fix")
+            assert end.state is JobState.DONE, end.status
+            assert COMPLETION in end.status
+            assert "2 steps" in end.status
+            assert "Half a thought" not in end.status
+            [sha] = stage.bot_branches().values()
+            assert stage.file(sha, "calc.py") == MENDED.strip()
+            resets = [event for event in stage.events if isinstance(event, StreamReset)]
+            assert [event.attempt for event in resets] == ([] if stumble == "none" else [2])
+        assert len(server.requests) == len(replies)
+        assert len(naps.seconds) == len(STUMBLES[stumble])
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "chat"])
+async def test_a_service_that_stays_down_is_named_and_nothing_is_published(
+    hub: LocalHub, tmp_path: Path, wire: Wire
+) -> None:
+    down = [Fails(529, "overloaded_error", "Overloaded")] * 3
+    async with ModelServer([acting('write_file("calc.py")', MENDED), *down]) as server:
+        options = ModelOptions(retry=Naps().retry())
+        async with staged(hub, tmp_path, provider=lambda: provider_on(server, wire, options)) as stage:
+            issue = stage.issue()
+            end = await stage.ask(issue.number, "/codepilot fix")
+            assert end.state is JobState.FAILED
+            assert ("Anthropic" if wire == "anthropic" else "gpt-6.2-sol") in end.status
+            assert "3 attempts" in end.status
+            assert "**What to do:**" in end.status
+            assert "120 tokens" in end.status
+            assert len(stage.bot_comments(issue.number)) == 1
+            assert stage.nothing_published()
+            assert stage.nothing_left()
+
+
+async def test_a_refused_key_is_told_without_the_key(hub: LocalHub, tmp_path: Path) -> None:
+    async with ModelServer([Fails(401, "authentication_error", f"invalid key {KEY}")]) as server:
+        async with staged(hub, tmp_path, provider=lambda: provider_on(server, "anthropic")) as stage:
+            end = await stage.ask(stage.issue().number, "/codepilot fix")
+            assert end.state is JobState.FAILED
+            assert "ANTHROPIC_API_KEY" in end.status
+            assert KEY not in end.status
+        assert len(server.requests) == 1

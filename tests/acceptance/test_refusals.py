@@ -1,0 +1,285 @@
+"""What the bot will not do, and what it says then: once, to whom it concerns, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.faults import Trouble
+from tests.builders import a_comment_event, signature
+from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
+from tests.waiting import eventually
+
+
+async def test_who_may_not_write_gets_one_reaction_and_nothing_else(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        hub.add_collaborator(stage.repo, "passer-by", "triage")
+        issue = stage.issue()
+        for author in ("passer-by", hub.add_user("stranger").login):
+            command = stage.say(issue.number, "/codepilot fix", author=author)
+            end = await stage.end_of(command)
+            assert end.state is JobState.REFUSED
+            assert stage.reactions(command) == ["confused"]
+        assert stage.bot_comments(issue.number) == []
+        assert stage.providers == []
+        assert stage.nothing_published()
+        assert list((stage.data / "workspaces" / "mirrors").iterdir()) == []
+
+
+@pytest.mark.parametrize("gone", ["comment", "archived"])
+async def test_who_may_not_write_gets_no_comment_even_when_the_reaction_fails(
+    hub: LocalHub, tmp_path: Path, gone: str
+) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        stranger = hub.add_user("stranger").login
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix", author=stranger)
+        await stage.job_of(command)
+        if gone == "comment":
+            hub._site.store.comments.remove(command.id)
+        else:
+            hub.archive(stage.repo)
+        stage.open_for_work.set()
+        assert (await stage.end_of(command)).state is JobState.REFUSED
+        assert stage.bot_comments(issue.number) == []
+
+
+async def test_an_unknown_verb_is_answered_with_the_nearest_one_and_the_help(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fxi the sum")
+        assert end.state is JobState.DONE
+        assert "`fxi`" in end.status
+        assert "Did you mean `fix`?" in end.status
+        assert "`/codepilot fix [what to do]`" in end.status
+        assert stage.providers == []
+
+
+async def test_help_lists_every_verb(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot help")
+        assert end.state is JobState.DONE
+        assert "`/codepilot fix [what to do]`" in end.status
+        assert "`/codepilot help`" in end.status
+        assert len(stage.bot_comments(issue.number)) == 1
+
+
+@pytest.mark.parametrize("why", ["closed", "locked"])
+async def test_a_closed_or_locked_issue_is_left_alone_with_the_reason(hub: LocalHub, tmp_path: Path, why: str) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        if why == "closed":
+            hub.close(stage.repo, issue.number, by="mona")
+        else:
+            hub.lock(stage.repo, issue.number)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.REFUSED
+        assert f"This issue is {why}." in end.status
+        assert len(stage.bot_comments(issue.number)) == 1
+        assert stage.providers == []
+
+
+async def test_a_fork_is_not_worked_on(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        hub.add_user("forker")
+        fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+        hub.commit(fork, {"check.sh": "curl evil.example\n"}, message="Mine", author="forker", branch="topic")
+        pull = hub.open_pull(stage.repo, author="forker", head="forker:topic", title="Mine")
+        end = await stage.ask(pull.number, "/codepilot fix")
+        assert end.state is JobState.REFUSED
+        assert "comes from a fork" in end.status
+        assert stage.providers == []
+
+
+async def test_a_repository_archived_meanwhile_ends_the_job_although_nothing_can_be_said(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.job_of(command)
+        hub.archive(stage.repo)
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state is JobState.REFUSED
+        assert "archived" in end.reason
+        assert stage.providers == []
+
+
+async def test_a_change_to_a_workflow_is_withheld_and_kept(hub: LocalHub, tmp_path: Path) -> None:
+    control = 'write_file("calc.py")\nwrite_file(".github/workflows/ci.yml")'
+    script = [acting(control, MENDED, "on: push\n", completion="Mended, and CI added.")]
+    async with staged(hub, tmp_path, script) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert "Not published" in end.status
+        assert "`.github/workflows/ci.yml`" in end.status
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        patch = (stage.data / "patches" / f"{end.job_id}.patch").read_text(encoding="utf-8")
+        assert "+on: push" in patch
+        assert "+    return a + b" in patch
+
+
+async def test_an_empty_repository_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files={}) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.REFUSED
+        assert "no commit yet" in end.status
+
+
+async def test_a_branch_deleted_between_command_and_run_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        pull = stage.pull()
+        command = stage.say(pull.number, "/codepilot fix")
+        await stage.job_of(command)
+        stage.git("update-ref", "-d", "refs/heads/topic")
+        hub.sync(stage.repo, author="mona")
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state in {JobState.FAILED, JobState.REFUSED}
+        assert "topic" in end.status or "branch of this pull request is gone" in end.status or "closed" in end.status
+        assert len(stage.bot_comments(pull.number)) == 1
+        assert stage.bot_branches() == {}
+        assert "topic" not in hub.branches(stage.repo)
+        assert stage.providers == []
+
+
+@pytest.mark.parametrize("trouble", ["503", "drop"])
+async def test_a_clone_that_fails_is_told_with_a_remedy(hub: LocalHub, tmp_path: Path, trouble: Trouble) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        hub.faults.add("GET", "*/info/refs", trouble, times=20)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        hub.faults.clear()
+        assert end.state is JobState.FAILED
+        assert "could not be fetched" in end.status
+        assert "give the command again" in end.status
+        assert len(stage.bot_comments(issue.number)) == 1
+        assert stage.nothing_left()
+        assert stage.providers == []
+
+
+async def test_a_branch_that_moved_while_the_agent_worked_is_left_alone(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        pull = stage.pull()
+        command = stage.say(pull.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await eventually(lambda: stage.events)
+        pushed = hub.commit(stage.repo, {"README.md": "# Mine\n"}, message="Mine", author="mona", branch="topic")
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert stage.git("rev-parse", "topic") == pushed
+        assert "moved while the bot was working" in end.status
+        assert "Done" in end.status
+        assert stage.bot_branches() == {}
+        assert "+    return a + b" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")
+
+
+async def test_the_default_branch_may_move_while_the_agent_works_on_an_issue(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        issue = stage.issue()
+        base = stage.git("rev-parse", "main")
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await eventually(lambda: stage.events)
+        hub.commit(stage.repo, {"README.md": "# Mine\n"}, message="Mine", author="mona")
+        await stage.let_go(job_id)
+        assert (await stage.end_of(command)).state is JobState.DONE
+        [sha] = stage.bot_branches().values()
+        assert stage.git("rev-parse", f"{sha}^") == base
+
+
+@pytest.mark.parametrize("trouble", ["503", "drop", "drop_answer", "secondary_rate_limited"])
+async def test_an_api_that_stumbles_over_the_first_comment_costs_no_second_one(
+    hub: LocalHub, tmp_path: Path, trouble: Trouble
+) -> None:
+    async with staged(hub, tmp_path, ["```completion\nNothing to do.\n```\n"]) as stage:
+        issue = stage.issue()
+        hub.faults.add("POST", f"*/issues/{issue.number}/comments", trouble)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert len(stage.bot_comments(issue.number)) == 1
+
+
+@pytest.mark.parametrize("pattern", ["*/api/graphql", "*/git/refs", "*/pulls"])
+@pytest.mark.parametrize("trouble", ["503", "drop_answer"])
+async def test_an_api_that_stumbles_while_publishing_costs_nothing_twice(
+    hub: LocalHub, tmp_path: Path, pattern: str, trouble: Trouble
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        issue = stage.issue()
+        hub.faults.add("POST", pattern, trouble)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert "Not published" not in end.status
+        assert len(stage.pulls()) == 1
+        [sha] = stage.bot_branches().values()
+        assert stage.git("rev-list", "--count", f"main..{sha}") == "1"
+        assert len(hub.faults) == 0
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_job_that_is_given_up_is_told_of_only_where_an_answer_had_begun(
+    hub: LocalHub, tmp_path: Path, *, told: bool
+) -> None:
+    async with staged(hub, tmp_path, [FIX], held=True) as stage:
+        stranger = hub.add_user("stranger").login
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix", author="mona" if told else stranger)
+        job_id = await stage.job_of(command)
+        for attempt in (1, 2, 3):
+            claimed = await stage.queue.claim(f"killed-{attempt}", lease_seconds=-1.0)
+            assert claimed is not None
+            assert claimed.attempt == attempt
+        if told:
+            await stage.queue.remember(job_id, "commenting", "begun")
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state is JobState.FAILED
+        assert "begun 3 times" in end.reason
+        assert [("begun 3 times" in said) for said in stage.bot_comments(issue.number)] == ([True] if told else [])
+        assert stage.providers == []
+
+
+async def test_an_app_uninstalled_meanwhile_ends_the_job(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], held=True) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.job_of(command)
+        hub.uninstall(hub.install(stage.app, stage.repo))
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state is JobState.FAILED
+        assert end.reason
+        assert stage.providers == []
+
+
+async def test_a_delivery_that_nobody_can_act_for_stops_no_other_job(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        body = json.dumps(a_comment_event("/codepilot fix", installation=None)).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "X-GitHub-Event": "issue_comment",
+            "X-GitHub-Delivery": "00000000-0000-0000-0000-000000000002",
+            "X-Hub-Signature-256": signature(body, WEBHOOK_SECRET),
+        }
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(f"{stage.address}/webhook", data=body, headers=headers) as answer,
+        ):
+            said = await answer.json()
+        assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
+        if "job" in said:
+            stored = await stage.queue.get(said["job"])
+            assert stored is not None
+            assert stored.state is JobState.FAILED
+            assert "installation" in stored.reason

@@ -1,0 +1,245 @@
+"""The real `codepilot serve`, set up by environment variables only, killed and stopped at bad moments."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bot.jobs.job import JobState
+from bot.jobs.queue import SqliteQueue
+from bot.localhub import LocalHub
+from tests.sandboxes import processes_with
+from tests.stage import COMPLETION, FIX, MENDED, WEBHOOK_SECRET, Stage, acting, build, watch
+from tests.waiting import eventually
+
+CODEPILOT = Path(sys.executable).parent / "codepilot"
+SETTINGS = ("CODEPILOT_WEBHOOK_SECRET", "CODEPILOT_APP_ID", "CODEPILOT_PRIVATE_KEY_FILE", "ANTHROPIC_API_KEY")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One life of the service."""
+
+    process: asyncio.subprocess.Process
+    log: Path
+    address: str
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A stage whose bot is a process of its own."""
+
+    stage: Stage
+    variables: Mapping[str, str]
+    marker: str
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Served]:
+        """The service up and told to the hub; killed at the end if it still lives."""
+        log = self.stage.directory / f"serve-{len(list(self.stage.directory.glob('serve-*')))}.log"
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(CODEPILOT, "serve", env=self.variables, stderr=stderr)
+        try:
+
+            def listening() -> str:
+                assert process.returncode is None, log.read_text()
+                found = re.search(r"listening on (http://\S+)/webhook", log.read_text())
+                return found[1] if found else ""
+
+            address = await eventually(listening, within=20)
+            self.stage.hub.set_webhook(self.stage.app, f"{address}/webhook", WEBHOOK_SECRET)
+            yield Served(process=process, log=log, address=address)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def waiting(self, job_id: str) -> Path:
+        """Wait until the agent waits for the file `go`; gives where to make it."""
+        await eventually(lambda: len(processes_with(self.marker)) > 0, within=20)
+        return self.stage.files_of(job_id) / "go"
+
+
+@asynccontextmanager
+async def site(
+    hub: LocalHub, directory: Path, *, script: Sequence[Mapping[str, str]] | None = None
+) -> AsyncIterator[Site]:
+    """A hub with an App, and the environment of a service for it; its agent waits for `go` unless told otherwise."""
+    app, repo = build(hub)
+    key, replies, marker = directory / "app.pem", directory / "script.yaml", f"marker-of-{os.getpid()}-{directory.name}"
+    key.touch(mode=0o600)
+    key.write_text(app.private_key_pem)
+    wait = acting(f'execute("main", "sh -c \'until [ -e go ]; do sleep 0.02; done; rm go\' {marker}")')
+    replies.write_text(yaml.safe_dump(script or [{"reply": wait}, {"reply": FIX, "expect": "exit_code: 0"}]))
+    (directory / "bot").mkdir(mode=0o700)
+    variables = {
+        "PATH": os.environ["PATH"],
+        "CODEPILOT_WEBHOOK_SECRET": WEBHOOK_SECRET,
+        "CODEPILOT_APP_ID": str(app.id),
+        "CODEPILOT_PRIVATE_KEY_FILE": str(key),
+        "CODEPILOT_PROVIDER": "scripted",
+        "CODEPILOT_MODEL": str(replies),
+        "CODEPILOT_DATA_DIR": str(directory / "bot"),
+        "CODEPILOT_API_URL": hub.api_url,
+        "CODEPILOT_SERVER_URL": hub.url,
+        "CODEPILOT_PORT": "0",
+    }
+    queue = SqliteQueue(directory / "bot" / "queue.sqlite")
+    try:
+        stage = Stage(hub=hub, directory=directory, app=app, repo=repo, queue=queue, address="")
+        watch(stage)
+        yield Site(stage=stage, variables=variables, marker=marker)
+    finally:
+        await queue.close()
+
+
+def end_at(moment: str, service: Served, how: signal.Signals, call: str) -> None:
+    """The request was done, its answer is not sent yet: the worst moment to end."""
+    path = call.replace("/api/v3", "", 1).replace("/api/", "/", 1)
+    if path.startswith(moment) and service.process.returncode is None:
+        service.process.send_signal(how)
+
+
+def done_once(stage: Stage, number: int) -> None:
+    """One status comment, one commit, one pull request, the default branch untouched."""
+    [status] = stage.bot_comments(number)
+    assert COMPLETION in status
+    assert sum(f"/issues/{number}/comments" in call and call.startswith("POST") for call in stage.calls) == 1
+    [(branch, sha)] = stage.bot_branches().items()
+    assert stage.git("rev-list", "--count", f"main..{branch}") == "1"
+    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert len(stage.pulls()) == 1
+    assert stage.nothing_left()
+
+
+@pytest.mark.slow
+async def test_a_service_killed_while_the_agent_works_finishes_the_job_once(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        stage = here.stage
+        issue = stage.issue()
+        async with here.serving() as first:
+            command = stage.say(issue.number, "/codepilot fix")
+            job_id = await stage.job_of(command)
+            await here.waiting(job_id)
+            await first.kill()
+        await eventually(lambda: not processes_with(here.marker))
+        assert len(stage.bot_comments(issue.number)) == 1
+        async with here.serving() as second:
+            (await here.waiting(job_id)).touch()
+            end = await stage.end_of(command)
+            assert end.state is JobState.DONE, second.log.read_text()
+            done_once(stage, issue.number)
+            stored = await stage.queue.get(job_id)
+            assert stored is not None
+            assert stored.attempts == 2
+            for secret in (WEBHOOK_SECRET, "PRIVATE KEY", "ghs_"):
+                assert secret not in second.log.read_text()
+        await eventually(lambda: not processes_with(here.marker))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "moments"),
+    [
+        (signal.SIGKILL, ("POST /repos/mona/calc/issues/1/comments", "POST /repos/mona/calc/git/refs")),
+        (signal.SIGKILL, ("POST /graphql", "POST /repos/mona/calc/pulls")),
+        (signal.SIGKILL, ("PATCH /repos/mona/calc/issues/comments/",)),
+        (signal.SIGTERM, ("POST /repos/mona/calc/issues/1/comments", "POST /graphql")),
+    ],
+    ids=["killed: comment, branch", "killed: commit, pull request", "killed: last edit", "stopped: comment, commit"],
+)
+async def test_a_service_that_ends_before_it_reads_an_answer_publishes_nothing_twice(
+    hub: LocalHub, tmp_path: Path, how: signal.Signals, moments: tuple[str, ...]
+) -> None:
+    async with site(hub, tmp_path, script=[{"reply": FIX}]) as here:
+        stage = here.stage
+        issue = stage.issue()
+        command = None
+        for moment in moments:
+            async with here.serving() as service:
+                stage.on_call = partial(end_at, moment, service, how)
+                command = command or stage.say(issue.number, "/codepilot fix")
+                await asyncio.wait_for(service.process.wait(), 20)
+                assert service.process.returncode == (-how if how is signal.SIGKILL else 0), service.log.read_text()
+                stage.on_call = None
+        assert command is not None
+        async with here.serving() as last:
+            end = await stage.end_of(command)
+            assert end.state is JobState.DONE, last.log.read_text()
+            assert "Not published" not in end.status
+            done_once(stage, issue.number)
+
+
+@pytest.mark.slow
+async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        stage = here.stage
+        issue = stage.issue()
+        async with here.serving() as first:
+            command = stage.say(issue.number, "/codepilot fix")
+            job_id = await stage.job_of(command)
+            await here.waiting(job_id)
+            first.process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(first.process.wait(), 15) == 0, first.log.read_text()
+            assert "Traceback" not in first.log.read_text()
+        stored = await stage.queue.get(job_id)
+        assert stored is not None
+        assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+        assert stage.nothing_left()
+        assert processes_with(here.marker) == []
+        async with here.serving() as second:
+            (await here.waiting(job_id)).touch()
+            assert (await stage.end_of(command)).state is JobState.DONE, second.log.read_text()
+            done_once(stage, issue.number)
+
+
+def test_missing_settings_are_all_named_at_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [CODEPILOT, "serve"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    for name in SETTINGS:
+        assert f"{name} is not set" in done.stderr
+    assert "Example: CODEPILOT_APP_ID=123456" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "app.pem"
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
+    key.chmod(0o644)
+    variables = {
+        "PATH": os.environ["PATH"],
+        "CODEPILOT_WEBHOOK_SECRET": WEBHOOK_SECRET,
+        "CODEPILOT_APP_ID": "1",
+        "CODEPILOT_PRIVATE_KEY_FILE": str(key),
+        "ANTHROPIC_API_KEY": "sk-ant-made-up",
+    }
+    done = subprocess.run(
+        [CODEPILOT, "serve"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "CODEPILOT_PRIVATE_KEY_FILE" in done.stderr
+    assert "AAAA" not in done.stderr

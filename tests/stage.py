@@ -1,0 +1,335 @@
+"""The whole bot on a stage: a hub, an App, a repository with a bug, and the bot's service with a model of the test's.
+
+async with staged(hub, tmp_path, [FIX]) as stage:
+    issue = stage.issue()
+    end = await stage.ask(issue.number, "/codepilot fix")
+    assert end.state is JobState.DONE and "Fixed" in end.status
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+from pydantic import SecretStr
+
+from agent_runtime import Event, Provider, RunLimits, ScriptedProvider
+from agent_runtime.providers.script import ScriptedReply
+from bot.config import AgentSettings, Settings
+from bot.jobs.job import TRANSITIONS, JobState
+from bot.jobs.queue import SqliteQueue
+from bot.localhub import LocalHub
+from bot.localhub.model import App, Comment, Issue, Repo
+from bot.localhub.server import Exchange
+from bot.wiring import Service, service
+from tests.origin import git
+from tests.waiting import eventually
+
+WEBHOOK_SECRET = "acceptance-webhook-secret-4f1c"
+BUG = "def add(a, b):\n    return a + b + 1\n"
+MENDED = "def add(a, b):\n    return a + b\n"
+FILES = {
+    "calc.py": BUG,
+    "check.sh": "if grep -qx '    return a + b' calc.py; then echo 1 passed; else echo 1 failed; exit 1; fi\n",
+    "README.md": "# Calc\n",
+}
+COMPLETION = "Fixed `add`: it counted one too many."
+
+Script = Sequence[str | ScriptedReply]
+
+
+def acting(control: str, *payloads: str, completion: str = "", fence: str = "text") -> str:
+    """A reply with a control block, its contents, and perhaps a completion."""
+    blocks = [f"Working.\n```codepilot\n{control}\n```\n", *(f"```{fence}\n{text}```\n" for text in payloads)]
+    return "".join([*blocks, f"```completion\n{completion}\n```\n" if completion else ""])
+
+
+FIX = acting(
+    'write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION, fence="python"
+)
+# The test makes the file `go` in the workspace to let the agent move on.
+WAIT_FOR_GO = 'execute("main", "until [ -e go ]; do sleep 0.02; done; rm go")'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How a job ended.
+
+    Attributes:
+        job_id: the job.
+        state: its last state.
+        reason: why, as the queue keeps it.
+        status: the status comment's text; empty when there is none.
+    """
+
+    job_id: str
+    state: JobState
+    reason: str
+    status: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """What a test works with.
+
+    Attributes:
+        queue: the bot's queue, or in tests of the process a second view of its file.
+        address: where the bot listens.
+        providers: the models that were made, one a run.
+        events: what the runs told their listeners.
+        calls: `METHOD path` of every API request, oldest first; without those that met a fault.
+        on_call: told of each of these after it was done, before its answer is sent.
+        open_for_work: set it to let the worker of a stage that is `held` begin.
+    """
+
+    hub: LocalHub
+    directory: Path
+    app: App
+    repo: Repo
+    queue: SqliteQueue
+    address: str
+    providers: list[ScriptedProvider] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    on_call: Callable[[str], None] | None = None
+    open_for_work: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def issue(self, title: str = "Adding is off by one", body: str = "`add(1, 1)` gives 3.") -> Issue:
+        """Open an issue."""
+        return self.hub.open_issue(self.repo, author="mona", title=title, body=body)
+
+    def pull(self, branch: str = "topic") -> Issue:
+        """Open a pull request from a branch of the repository that adds a file, the bug left in."""
+        self.hub.commit(self.repo, {"topic.txt": "A topic.\n"}, message="Add a topic", author="mona", branch=branch)
+        return self.hub.open_pull(self.repo, author="mona", head=branch, title="Add a topic", body="As discussed.")
+
+    def say(self, number: int, body: str, *, author: str = "mona") -> Comment:
+        """Comment."""
+        return self.hub.comment(self.repo, number, author=author, body=body)
+
+    async def answer(self, comment: Comment) -> dict[str, str]:
+        """What the bot's door answered to the first delivery of a comment."""
+
+        def answered() -> dict[str, str] | None:
+            for delivery in self.hub.deliveries:
+                if delivery.event == "issue_comment" and delivery.status_code:
+                    payload = json.loads(delivery.body)
+                    if payload["comment"]["id"] == comment.id and payload["action"] == "created":
+                        return {"guid": delivery.guid, **json.loads(delivery.response_body)}
+            return None
+
+        return await eventually(answered)
+
+    async def job_of(self, comment: Comment) -> str:
+        """The job that a comment became."""
+        answer = await self.answer(comment)
+        assert "job" in answer, answer
+        return answer["job"]
+
+    async def end_of(self, comment: Comment, *, within: float = 30.0) -> End:
+        """Wait until a comment's job has ended."""
+        job_id = await self.job_of(comment)
+
+        async def ended() -> End | None:
+            stored = await self.queue.get(job_id)
+            if stored is None or TRANSITIONS[stored.state]:
+                return None
+            told = (await self.queue.recall(job_id)).get("comment", "").partition(" ")[0]
+            bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, comment.number)}
+            return End(job_id=job_id, state=stored.state, reason=stored.reason, status=bodies.get(told, ""))
+
+        return await eventually(ended, within=within)
+
+    async def ask(self, number: int, body: str, *, author: str = "mona") -> End:
+        """Comment, and wait until the job has ended."""
+        return await self.end_of(self.say(number, body, author=author))
+
+    def bot_comments(self, number: int) -> list[str]:
+        """What the bot said in a thread, oldest first."""
+        comments = self.hub.comments(self.repo, number)
+        return [each.body for each in comments if each.author_id == self.app.bot.id]
+
+    def reactions(self, comment: Comment) -> list[str]:
+        """How people and bots reacted to a comment."""
+        return [each.content for each in self.hub.reactions(comment)]
+
+    def bot_branches(self) -> dict[str, str]:
+        """The branches the bot made, and where they stand."""
+        return {name: sha for name, sha in self.hub.branches(self.repo).items() if name.startswith("codepilot/")}
+
+    def pulls(self) -> list[Issue]:
+        """All pull requests."""
+        return [each for each in self.hub.issues(self.repo) if each.pull is not None]
+
+    def git(self, *arguments: str) -> str:
+        """Ask the hub's own copy of the repository."""
+        return git(self.repo.path, *arguments)
+
+    def file(self, ref: str, path: str) -> str:
+        """A file's text at a branch or commit, its last newline left out."""
+        return self.git("show", f"{ref}:{path}")
+
+    def files_of(self, job_id: str) -> Path:
+        """Where a running job's files are."""
+        return self.data / "workspaces" / "jobs" / job_id / "files"
+
+    async def let_go(self, job_id: str) -> None:
+        """Wait until the agent waits for the file `go` (see `WAIT_FOR_GO`), and make it."""
+        await eventually(lambda: any(type(each).__name__ == "ToolCalled" for each in self.events) or None)
+        (self.files_of(job_id) / "go").touch()
+
+    @property
+    def data(self) -> Path:
+        """The bot's data directory."""
+        return self.directory / "bot"
+
+    def nothing_published(self) -> bool:
+        """Whether no branch, commit or pull request of the bot's is on the hub."""
+        authors = self.git("log", "--all", "--format=%an").splitlines()
+        return not self.bot_branches() and not any("codepilot" in name for name in authors)
+
+    def nothing_left(self) -> bool:
+        """Whether no job's directory and no keep ref is left on the bot's disk."""
+        jobs = [each for each in (self.data / "workspaces" / "jobs").iterdir() if each.is_dir()]
+        mirrors = (self.data / "workspaces" / "mirrors").glob("*.git")
+        return not jobs and not any(git(each, "for-each-ref", "refs/keep") for each in mirrors)
+
+
+def agent_settings(data: Path, *, limits: RunLimits | None = None) -> AgentSettings:
+    """Settings of an agent whose model the test gives."""
+    return AgentSettings(
+        provider="scripted",
+        model="given by the test",
+        api_key=None,
+        base_url=None,
+        sandbox="auto",
+        toolchains=(),
+        trigger="/codepilot",
+        limits=limits or RunLimits(),
+        trusted_bot_ids=frozenset(),
+        data_dir=data,
+    )
+
+
+def build(hub: LocalHub, files: dict[str, str] | None = None) -> tuple[App, Repo]:
+    """The App and the repository; `files` empty makes an empty repository."""
+    hub.add_user("mona")
+    repo = hub.add_repo("mona/calc", owner="mona", files=FILES if files is None else files)
+    app = hub.add_app("codepilot", webhook_secret=WEBHOOK_SECRET, events=["issue_comment"])
+    hub.install(app, repo)
+    return app, repo
+
+
+@asynccontextmanager
+async def staged(
+    hub: LocalHub,
+    directory: Path,
+    *scripts: Script,
+    files: dict[str, str] | None = None,
+    limits: RunLimits | None = None,
+    edit_seconds: float = 10.0,
+    provider: Callable[[], Provider] | None = None,
+    held: bool = False,
+) -> AsyncIterator[Stage]:
+    """The bot at work, one script a run; a run beyond the last one fails loudly.
+
+    Args:
+        hub: where it works.
+        directory: where everything is kept.
+        scripts: the replies of each run's model.
+        files: the repository's, in place of `FILES`.
+        limits: bounds of a run.
+        edit_seconds: between two edits of a status comment.
+        provider: makes the model of a run, in place of the scripts.
+        held: whether the worker waits for `Stage.open_for_work`, while the door is open.
+    """
+    app, repo = build(hub, files)
+    settings = Settings(
+        agent=agent_settings(directory / "bot", limits=limits),
+        webhook_secret=SecretStr(WEBHOOK_SECRET),
+        app_id=app.id,
+        private_key=SecretStr(app.private_key_pem),
+        api_url=hub.api_url,
+        server_url=hub.url,
+        host="127.0.0.1",
+        port=0,
+    )
+    made: list[ScriptedProvider] = []
+    events: list[Event] = []
+    gate = asyncio.Event()
+    if not held:
+        gate.set()
+    async with (
+        service(
+            settings,
+            listeners=[events.append],
+            edit_seconds=edit_seconds,
+            provider=provider or _playing(scripts, made),
+            seconds_between_writes=0.0,
+        ) as bot,
+        _at_work(bot, gate) as address,
+    ):
+        hub.set_webhook(app, f"{address}/webhook", WEBHOOK_SECRET)
+        stage = Stage(
+            hub=hub,
+            directory=directory,
+            app=app,
+            repo=repo,
+            queue=bot.queue,
+            address=address,
+            providers=made,
+            events=events,
+            open_for_work=gate,
+        )
+        watch(stage)
+        yield stage
+
+
+def watch(stage: Stage) -> None:
+    """Note every API request in `stage.calls`, beside whoever watches already."""
+    server = stage.hub._server
+    judge = server.served
+
+    def served(exchange: Exchange) -> None:
+        stage.calls.append(f"{exchange.method} {exchange.path}")
+        if stage.on_call is not None:
+            stage.on_call(stage.calls[-1])
+        if judge is not None:
+            judge(exchange)
+
+    server.served = served
+
+
+def _playing(scripts: Iterable[Script], made: list[ScriptedProvider]) -> Callable[[], ScriptedProvider]:
+    waiting = list(scripts)
+
+    def play() -> ScriptedProvider:
+        made.append(ScriptedProvider(waiting.pop(0) if waiting else ()))
+        return made[-1]
+
+    return play
+
+
+@asynccontextmanager
+async def _at_work(bot: Service, gate: asyncio.Event) -> AsyncIterator[str]:
+    await bot.runner.setup()
+    await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
+
+    async def work() -> None:
+        await gate.wait()
+        await bot.worker.run()
+
+    worker = asyncio.create_task(work())
+    try:
+        yield f"http://127.0.0.1:{bot.runner.addresses[0][1]}"
+        # A worker that died would otherwise show only as a job that never ends.
+        assert not worker.done(), worker
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        await bot.runner.cleanup()
