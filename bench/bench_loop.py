@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent_runtime import AsyncRuntime, Policy, RunLimits, ScriptedProvider, pick_sandbox
+from agent_runtime import AsyncRuntime, Policy, RunLimits, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.events import Event, StepStarted
 from bench.measure import Figure, percentile
 
@@ -39,7 +39,7 @@ async def _run(work_dir: Path) -> list[float]:
     async with AsyncRuntime(
         provider=ScriptedProvider([_READ] * STEPS, chunk_chars=1000),
         work_dir=work_dir,
-        sandbox=pick_sandbox("auto"),
+        sandbox=pick_sandbox("auto", SandboxSettings()),
         policy=Policy(limits=RunLimits(max_steps=STEPS)),
         listeners=[listen],
     ) as runtime:

@@ -58,6 +58,7 @@ class Settings:
         private_key: the GitHub App's private key, in PEM.
         api_url: GitHub's REST address.
         server_url: GitHub's address for people and git.
+        jobs: how many jobs one process works on side by side.
         host: address to listen on.
         port: port to listen on.
     """
@@ -68,6 +69,7 @@ class Settings:
     private_key: SecretStr
     api_url: str
     server_url: str
+    jobs: int
     host: str
     port: int
 

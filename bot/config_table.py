@@ -165,6 +165,13 @@ SERVICE: dict[str, Setting] = {
         parse=values.url,
         default="https://github.com",
     ),
+    "jobs": Setting(
+        name="CODEPILOT_JOBS",
+        meaning="Jobs of different threads that one process works on side by side.",
+        example="4",
+        parse=values.whole(1, 64),
+        default="2",
+    ),
     "host": Setting(
         name="CODEPILOT_HOST",
         meaning="The address to listen on; put a proxy that speaks TLS before it.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from bot.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.intake.deliveries import Delivery, Ignored, from_webhook
 from bot.intake.triggers import job_from
+from bot.jobs.job import Job
 from bot.jobs.queue import Queue
 
 log = logging.getLogger(__name__)
@@ -53,17 +54,22 @@ class Door:
             raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so no delivery could be proven genuine",))
 
 
-def make_app(door: Door, queue: Queue) -> web.Application:
+def make_app(door: Door, queue: Queue, *, accepted: Callable[[Job], None] = lambda _job: None) -> web.Application:
     """The web application: `POST /webhook` takes deliveries, `GET /healthz` says whether the queue works.
 
     Answers to a delivery are JSON objects with `status` and, by status code: 202 `accepted` with the job's id; 200
     `duplicate` with the job's id, or `ignored` with the reason; 400, 401, 408, 411, 413, 415 `refused` with the reason,
     also 503 when too many large deliveries arrive at once; 503 `failed` when the job could not be stored. Whatever is
     not 2xx shows on GitHub's delivery page, and can be sent again from there.
+
+    Args:
+        door: what the door needs to know.
+        queue: where jobs go.
+        accepted: told of every job that was stored.
     """
     # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
     app = web.Application(client_max_size=0)
-    webhook = _Webhook(door, queue)
+    webhook = _Webhook(door, queue, accepted)
     app.router.add_post("/webhook", webhook.receive)
     app.router.add_get("/healthz", webhook.health)
     return app
@@ -89,9 +95,10 @@ class _Refused(Exception):  # noqa: N818 - an answer that travels as an exceptio
 class _Webhook:
     """The handlers, with what they share."""
 
-    def __init__(self, door: Door, queue: Queue) -> None:
+    def __init__(self, door: Door, queue: Queue, accepted: Callable[[Job], None]) -> None:
         self._door = door
         self._queue = queue
+        self._accepted = accepted
         self._large_bytes = 0
 
     async def health(self, _request: web.Request) -> web.Response:
@@ -176,6 +183,7 @@ class _Webhook:
             log.info("delivery %s: a duplicate of job %s", delivery.id, found.id, extra=extra)
             return web.json_response({"status": "duplicate", "job": found.id})
         log.info("delivery %s: accepted as job %s", delivery.id, found.id, extra=extra)
+        self._accepted(found)
         return web.json_response({"status": "accepted", "job": found.id}, status=202)
 
 

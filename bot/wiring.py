@@ -8,7 +8,7 @@ import os
 import secrets as random_text
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,11 @@ from bot.github import GitHub
 from bot.intake.deliveries import Ignored
 from bot.intake.triggers import job_from
 from bot.jobs.corridor import House, Listener
+from bot.jobs.greeter import Greeter
 from bot.jobs.job import Job, JobState
 from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
+from bot.jobs.work import WorkStore
 from bot.jobs.worker import Worker
 from bot.publishing.redact import Redactor
 from bot.webhook import Door, make_app, make_runner
@@ -97,26 +99,32 @@ async def service(
         provider=provider,
     )
     await shared.workspaces.sweep()
+    github_for = partial(_installed_app, settings, redactor, seconds_between_writes)
     name = _worker_name()
-    queue = SqliteQueue(settings.agent.data_dir / "queue.sqlite")
-    try:
-        async with present(settings.agent.data_dir / "workers", name, on_death=queue.take_back):
-            worker = Worker(
-                name,
-                queue=queue,
-                house=shared,
-                github_for=partial(_installed_app, settings, redactor, seconds_between_writes),
-                marker_key=_marker_key(webhook_secret),
-            )
-            door = Door(
-                secret=settings.webhook_secret,
-                trigger=settings.agent.trigger,
-                own_ids=frozenset(),
-                trusted_bot_ids=settings.agent.trusted_bot_ids,
-            )
-            yield Service(queue=queue, worker=worker, runner=make_runner(make_app(door, queue)))
-    finally:
-        await queue.close()
+    async with AsyncExitStack() as stack:
+        queue, greeter = SqliteQueue(settings.agent.data_dir / "queue.sqlite"), Greeter(github_for)
+        stack.push_async_callback(queue.close)
+        stack.push_async_callback(greeter.close)
+        await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
+        worker = Worker(
+            name,
+            queue=queue,
+            house=shared,
+            github_for=github_for,
+            marker_key=_marker_key(webhook_secret),
+            jobs_at_once=settings.jobs,
+        )
+        app = make_app(_door(settings), queue, accepted=greeter.greet)
+        yield Service(queue=queue, worker=worker, runner=make_runner(app))
+
+
+def _door(settings: Settings) -> Door:
+    return Door(
+        secret=settings.webhook_secret,
+        trigger=settings.agent.trigger,
+        own_ids=frozenset(),
+        trusted_bot_ids=settings.agent.trusted_bot_ids,
+    )
 
 
 async def act(settings: ActionSettings, *, listeners: Sequence[Listener] = ()) -> JobState | Ignored:
@@ -217,7 +225,7 @@ def house(
         server_url=server_url.rstrip("/"),
         model=agent.model if agent.provider != "scripted" else "scripted",
         sandbox=f"{sandbox.level}, no network",
-        patches=agent.data_dir / "patches",
+        work=WorkStore(agent.data_dir / "patches"),
         edit_seconds=edit_seconds,
         listeners=tuple(listeners),
     )

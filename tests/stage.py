@@ -256,6 +256,7 @@ async def staged(
         private_key=SecretStr(app.private_key_pem),
         api_url=hub.api_url,
         server_url=hub.url,
+        jobs=2,
         host="127.0.0.1",
         port=0,
     )

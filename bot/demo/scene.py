@@ -80,11 +80,18 @@ async def play(stage: Stage, screen: Screen) -> JobState:
             private_key=SecretStr(app.private_key_pem),
             api_url=hub.api_url,
             server_url=hub.url,
+            jobs=2,
             host="127.0.0.1",
             port=0,
         )
         async with (
-            service(settings, listeners=[screen.on_event], edit_seconds=2.0, provider=stage.provider) as bot,
+            service(
+                settings,
+                listeners=[screen.on_event],
+                edit_seconds=2.0,
+                provider=stage.provider,
+                seconds_between_writes=0.0,
+            ) as bot,
             _listening(bot) as address,
         ):
             hub.set_webhook(app, f"{address}/webhook", secret)

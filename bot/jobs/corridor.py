@@ -18,6 +18,7 @@ from bot.jobs.job import Job, JobState
 from bot.jobs.memory import JobMemory
 from bot.jobs.progress import Progress
 from bot.jobs.status import StatusComment
+from bot.jobs.work import Work, WorkStore
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import plan
 from bot.publishing.publish import Delivered, Target, publish
@@ -43,7 +44,7 @@ class House:
         server_url: GitHub's address for people and git.
         model: which model works, for the comment.
         sandbox: the level the agent's commands run at, for the comment.
-        patches: where work that was not published is kept.
+        work: keeps what runs come to until it is published, and for good when it is not.
         edit_seconds: between two edits of a status comment.
         listeners: told of every event of every run, e.g. the demo's terminal.
     """
@@ -55,7 +56,7 @@ class House:
     server_url: str
     model: str
     sandbox: str
-    patches: Path
+    work: WorkStore
     edit_seconds: float
     listeners: tuple[Listener, ...] = ()
 
@@ -179,6 +180,10 @@ class Corridor:
     async def _fix(self, grant: Grant, here: _Here) -> Ending:
         await self._react("eyes")
         await self._comment.show(self._now())
+        before = await self._house.work.find(self._job.id, self._memory)
+        if before is not None:
+            # The agent has done its part; where the work belongs was decided when it did.
+            grant = replace(grant, bound_to_sha=before[0].base_sha)
         pull = self._job.thread.kind == "pull"
         source = Source(
             url=here.repo.clone_url,
@@ -190,9 +195,25 @@ class Corridor:
             self._comment.kept_fresh(self._now, seconds=self._house.edit_seconds),
             self._house.workspaces.open(self._job.id, here.repo.id, source) as tree,
         ):
-            outcome = await self._run(grant, here, tree)
-            change = await tree.change()
+            if before is None:
+                outcome, change = await self._work(grant, here, tree)
+            else:
+                outcome, change = await self._work_again(*before, tree)
             return await self._publish(grant, here, tree, outcome, change)
+
+    async def _work(self, grant: Grant, here: _Here, tree: Tree) -> tuple[Outcome, Change]:
+        """Have the agent do it, and keep what comes of it."""
+        outcome = await self._run(grant, here, tree)
+        change = await tree.change()
+        work = Work(outcome=outcome, progress=self._progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+        await self._house.work.keep(self._job.id, self._memory, work, change)
+        return outcome, change
+
+    async def _work_again(self, work: Work, patch: bytes, tree: Tree) -> tuple[Outcome, Change]:
+        """Take up what an earlier attempt kept."""
+        log.info("job %s: its work is done already; publishing it", self._job.id)
+        self._progress = work.progress
+        return work.outcome, await tree.restore(patch, expect=work.tree_sha)
 
     async def _run(self, grant: Grant, here: _Here, tree: Tree) -> Outcome:
         def listen(event: Event) -> None:
@@ -219,15 +240,9 @@ class Corridor:
         delivered = await publish(
             self._github, self._memory, publication, target=target, pusher=tree, redactor=self._house.redactor
         )
-        if change and delivered.commit_sha is None:
-            self._keep_patch(change)
+        if delivered.commit_sha is not None or not change:
+            self._house.work.forget(self._job.id)
         return self._told(outcome, change, delivered)
-
-    def _keep_patch(self, change: Change) -> None:
-        """Work that is not published is not lost either."""
-        self._house.patches.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._house.patches / f"{self._job.id}.patch"
-        path.write_text(change.patch, encoding="utf-8", errors="surrogateescape")
 
     def _told(self, outcome: Outcome, change: Change, delivered: Delivered) -> Ending:
         finished = outcome.status is Status.FINISHED

@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from bot.errors import BotError
 from bot.gate.permissions import may_command
-from bot.github import GitHub, GitHubError
+from bot.github import GitHub
 from bot.jobs.job import Job
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,9 @@ class Greeter:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _greet(self, job: Job) -> None:
-        async with self._slots, self._github_for(job) as github:
-            try:
+        try:
+            async with self._slots, self._github_for(job) as github:
                 if may_command(await github.role(job.repo.full_name, job.actor.login)):
                     await github.react(job.repo.full_name, job.comment_id, "eyes")
-            except GitHubError as error:
-                log.warning("job %s: no greeting: %s", job.id, error)
+        except BotError as error:
+            log.warning("job %s: no greeting: %s", job.id, error)

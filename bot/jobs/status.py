@@ -31,7 +31,8 @@ class StatusComment:
 
     async def show(self, view: StatusView) -> None:
         """Make the comment say `view`; see `put`."""
-        await self.put(render_status(view))
+        # Making a hostile text harmless may take a second.
+        await self.put(await asyncio.to_thread(render_status, view))
 
     async def put(self, body: str) -> None:
         """Make the comment's text `body`; nothing is sent when it is that already.

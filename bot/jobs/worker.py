@@ -1,4 +1,4 @@
-"""The worker: takes jobs from the queue one after the other, and sees to it that each ends in a word to its asker."""
+"""The worker: takes jobs from the queue, and sees to it that each ends in a word to its asker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLL_SECONDS = 2.0
 
 
 class Worker:
-    """Walks jobs through the corridor, one at a time."""
+    """Walks jobs through the corridor."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Worker:
         house: House,
         github_for: Callable[[Job], GitHub],
         marker_key: bytes,
+        jobs_at_once: int = 1,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         """Prepare; nothing is claimed before `run`.
@@ -48,6 +49,7 @@ class Worker:
             house: what all jobs share.
             github_for: the client that may act for a job.
             marker_key: signs the mark in status comments.
+            jobs_at_once: how many jobs, of different threads, it walks side by side.
             lease_seconds: how long a claimed job stays this worker's without a sign of life.
         """
         self._name = name
@@ -55,10 +57,24 @@ class Worker:
         self._house = house
         self._github_for = github_for
         self._marker_key = marker_key
+        self._jobs_at_once = jobs_at_once
         self._lease_seconds = lease_seconds
 
-    async def run(self) -> Never:
-        """Work until cancelled; a job in hand is then given back to the queue."""
+    async def run(self) -> None:
+        """Work until cancelled; jobs in hand are then given back to the queue.
+
+        Raises:
+            QueueError: the queue cannot be used any more.
+        """
+        hands = [asyncio.create_task(self._keep_working()) for _ in range(self._jobs_at_once)]
+        try:
+            await asyncio.gather(*hands)
+        finally:
+            for hand in hands:
+                hand.cancel()
+            await asyncio.gather(*hands, return_exceptions=True)
+
+    async def _keep_working(self) -> Never:
         while True:
             if not await self.step():
                 await self._queue.wait_for_work(POLL_SECONDS)
@@ -105,7 +121,7 @@ class Worker:
             corridor = Corridor(self._house, job, github=github, memory=memory, comment=comment, marker=mark)
             ending = await self._ending(corridor, claimed, told=await memory.recall("commenting") is not None)
             if ending.view is not None:
-                body = render_status(ending.view)
+                body = await asyncio.to_thread(render_status, ending.view)
                 # Kept before it is sent: should this worker die now, the next one tells it without working again.
                 await memory.remember("ending", f"{ending.state}\n{body}")
                 await _tell(comment, body, job)

@@ -74,6 +74,26 @@ class Tree:
             tree = (await git.run("write-tree")).decode().strip()
             return await self._describe(tree)
 
+    async def restore(self, patch: bytes, *, expect: str) -> Change:
+        """The change that a patch of `change` describes, made again without touching the files.
+
+        Args:
+            patch: the patch, against `base_sha`.
+            expect: the tree that must come of it.
+
+        Raises:
+            ChangeError: something else came of it.
+        """
+        async with self._one_at_a_time:
+            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            await git.run("read-tree", self.base_sha)
+            if patch:
+                await git.run("apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+            tree = (await git.run("write-tree")).decode().strip()
+            if tree != expect:
+                raise ChangeError("The patch that was kept of this job's work is damaged.", "Give the command again.")
+            return await self._describe(tree)
+
     async def commit(
         self, change: Change, *, message: str, author: Identity | None = None, at: int | None = None
     ) -> str:

@@ -132,11 +132,24 @@ async def test_two_jobs_of_one_thread_run_one_after_the_other(hub: LocalHub, tmp
         await eventually(lambda: stage.events)
         states = [(await stage.queue.get(each)) for each in jobs]
         assert [each.state for each in states if each] == [JobState.RUNNING, JobState.QUEUED]
+        # Whoever has to wait is told at once that the command was heard.
+        await eventually(lambda: stage.reactions(second) == ["eyes"])
         await stage.let_go(jobs[0])
         assert (await stage.end_of(first)).state is JobState.DONE
         assert (await stage.end_of(second)).state is JobState.DONE
         assert len(stage.bot_comments(issue.number)) == 2
         assert len(stage.pulls()) == 1
+
+
+async def test_jobs_of_two_threads_run_side_by_side(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX], [acting(WAIT_FOR_GO), FIX]) as stage:
+        commands = [stage.say(stage.issue().number, "/codepilot fix") for _ in range(2)]
+        jobs = [await stage.job_of(each) for each in commands]
+        await eventually(lambda: all(stage.files_of(each).is_dir() for each in jobs))
+        for job in jobs:
+            await stage.let_go(job)
+        assert [(await stage.end_of(each)).state for each in commands] == [JobState.DONE, JobState.DONE]
+        assert len(stage.pulls()) == 2
 
 
 async def test_a_command_delivered_again_is_one_job(hub: LocalHub, tmp_path: Path) -> None:

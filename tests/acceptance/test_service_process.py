@@ -70,6 +70,10 @@ class Site:
                 process.kill()
             await process.wait()
 
+    def rewrite(self, reply: str) -> None:
+        """Have the model of the next service say something else."""
+        Path(self.variables["CODEPILOT_MODEL"]).write_text(yaml.safe_dump([{"reply": reply}]))
+
     async def waiting(self, job_id: str) -> Path:
         """Wait until the agent waits for the file `go`; gives where to make it."""
         await eventually(lambda: len(processes_with(self.marker)) > 0, within=20)
@@ -184,6 +188,30 @@ async def test_a_service_that_ends_before_it_reads_an_answer_publishes_nothing_t
             assert end.state is JobState.DONE, last.log.read_text()
             assert "Not published" not in end.status
             done_once(stage, issue.number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["POST /repos/mona/calc/git/refs", "POST /graphql", "POST /repos/mona/calc/pulls"])
+async def test_work_that_is_done_is_published_without_asking_the_model_again(
+    hub: LocalHub, tmp_path: Path, moment: str
+) -> None:
+    async with site(hub, tmp_path, script=[{"reply": FIX}]) as here:
+        stage = here.stage
+        issue = stage.issue()
+        async with here.serving() as service:
+            stage.on_call = partial(end_at, moment, service, signal.SIGKILL)
+            command = stage.say(issue.number, "/codepilot fix")
+            await asyncio.wait_for(service.process.wait(), 20)
+            stage.on_call = None
+        # Asked a second time, a model would say something else.
+        here.rewrite("```completion\nI did nothing.\n```\n")
+        async with here.serving() as last:
+            end = await stage.end_of(command)
+            assert end.state is JobState.DONE, last.log.read_text()
+            assert "its work is done already" in last.log.read_text()
+            assert "sh check.sh" in end.status
+            done_once(stage, issue.number)
+        assert list((tmp_path / "bot" / "patches").iterdir()) == []
 
 
 @pytest.mark.slow

@@ -82,11 +82,12 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
         "CODEPILOT_TRUSTED_BOT_IDS": "1, 2",
         "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
         "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
+        "CODEPILOT_JOBS": "9",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
-    assert (settings.host, settings.port) == ("::1", 0)
+    assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
     agent = settings.agent
     assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
     assert agent.api_key is not None

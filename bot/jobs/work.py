@@ -1,0 +1,76 @@
+"""What a run of the agent came to, kept before any of it is published: a worker that dies then costs no second run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent_runtime import Outcome
+from bot.jobs.memory import JobMemory
+from bot.jobs.progress import Progress
+from bot.workspace.change import Change
+
+_FACT = "work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A finished run.
+
+    Attributes:
+        outcome: how it ended.
+        progress: what the agent did.
+        base_sha: the commit it worked on.
+        tree_sha: the git tree it left; the patch must give the same again.
+    """
+
+    outcome: Outcome
+    progress: Progress
+    base_sha: str
+    tree_sha: str
+
+
+_WORK = TypeAdapter(Work)
+
+
+class WorkStore:
+    """Keeps the work of jobs: what can be told in the queue, the patch in a file of its own.
+
+    Args:
+        folder: where patches are; made with mode 0700.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
+        """Keep both; they are on disk when this returns."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = self._folder / f"{job_id}.partial"
+        with partial.open("wb") as file:
+            file.write(change.patch.encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path(job_id))
+        await memory.remember(_FACT, _WORK.dump_json(work).decode())
+
+    async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, bytes] | None:
+        """The work of an earlier attempt and its patch, or None where they are not to be had here."""
+        fact = await memory.recall(_FACT)
+        path = self._path(job_id)
+        if fact is None or not path.is_file():
+            return None
+        try:
+            return _WORK.validate_json(fact), path.read_bytes()
+        except ValidationError:
+            return None
+
+    def forget(self, job_id: str) -> None:
+        """Drop the patch: what it holds is published, or there was nothing in it."""
+        self._path(job_id).unlink(missing_ok=True)
+
+    def _path(self, job_id: str) -> Path:
+        return self._folder / f"{job_id}.patch"
