@@ -66,7 +66,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
-    """A tool has run. Recorded: the host's own account of what was done.
+    """A tool has run. Recorded: the host's own account of what was done, with the middle of long texts left out.
 
     Attributes:
         value: what the control block got; when the call raised, what is known of the failure, or None.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from agent_runtime import prompts
-from agent_runtime.context.transcript import messages
+from agent_runtime.context.transcript import Transcript
 from agent_runtime.errors import FormatError, ModelUnreachableError
 from agent_runtime.events import CompletionWithdrawn, Event, Observed, Replied, StepStarted, Streamed, StreamReset
 from agent_runtime.interpreter import Interpreter
@@ -24,6 +25,22 @@ from agent_runtime.step import Calls, execute
 from agent_runtime.tools.payloads import Payloads
 
 
+class Files(Protocol):
+    """What the tools that keep track of files are told of a step, and what they tell of it."""
+
+    def changed_by_others(self) -> str:
+        """What someone else did to files that the agent knows since its last step; empty for nothing."""
+        ...
+
+    def begin_step(self, payloads: Payloads, control: str) -> None:
+        """Take over a reply's payloads and look at its control block, before that runs."""
+        ...
+
+    def end_step(self, *, ok: bool) -> str:
+        """What the model should know beside the step's results; empty for nothing."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """Everything one run needs.
@@ -32,7 +49,7 @@ class Loop:
         provider: the model.
         interpreter: runs control blocks.
         calls: answers their tool calls.
-        begin_step: hands a step's payloads to the tools that write.
+        files: is told of each step.
         session: the log that messages are derived from; holds at least the run's `Started`.
         record: appends an event to the session and tells watchers.
         emit: tells watchers only.
@@ -45,7 +62,7 @@ class Loop:
     provider: Provider
     interpreter: Interpreter
     calls: Calls
-    begin_step: Callable[[Payloads], None]
+    files: Files
     session: Session
     record: Callable[[Event], None]
     emit: Callable[[Event], None]
@@ -53,6 +70,7 @@ class Loop:
     status: Callable[[int], str]
     limits: RunLimits
     chat: bool
+    transcript: Transcript = field(default_factory=Transcript, init=False)
 
     async def run(self) -> Outcome:
         """Take steps until the task is finished or a limit is reached.
@@ -64,6 +82,8 @@ class Loop:
         limits, usage, errors_in_a_row, writers = self.limits, Usage(), 0, frozenset[str]()
         for step in range(1, limits.max_steps + 1):
             self.emit(StepStarted(step=step, max_steps=limits.max_steps))
+            if changes := self.files.changed_by_others():
+                self.record(Observed(step=step, text=changes, ok=True))
             parser, end = await self._ask(step, writers)
             usage += end.usage
             try:
@@ -87,7 +107,8 @@ class Loop:
 
     async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, ReplyEnd]:
         """Send the conversation and take in the reply, telling watchers of its text as it arrives."""
-        request = Request(system=self.system, messages=messages(self.session.events), status=self.status(step))
+        history = self.transcript.messages(self.session.events)
+        request = Request(system=self.system, messages=history, status=self.status(step))
         parser, text, end = ReplyParser(known_writers=writers), list[str](), None
         async with aclosing(self.provider.reply(request)) as chunks:
             async for chunk in chunks:
@@ -133,8 +154,12 @@ class Loop:
                 return Status.ANSWERED, reply.prose.strip()
             raise FormatError("empty", prompts.NO_ACTION)
         payloads = Payloads(reply.payloads)
-        self.begin_step(payloads)
-        shown, ok = await execute(reply.control, interpreter=self.interpreter, calls=self.calls, payloads=payloads)
+        self.files.begin_step(payloads, reply.control)
+        try:
+            shown, ok = await execute(reply.control, interpreter=self.interpreter, calls=self.calls, payloads=payloads)
+        except FormatError as error:  # nothing ran, but the contents came
+            raise FormatError(error.code, f"{error}\n{self.files.end_step(ok=False)}".rstrip()) from error
+        shown = "\n\n".join(part for part in (shown, self.files.end_step(ok=ok)) if part)
         finished = ok and reply.completion is not None
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 WRITE = "write_file"
-_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits")
+_PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload")
 _TAKEN = {"w": 1, "a": 1, "edit": 1, "insert": 1, "patch": 1, "replace": 2}
 _STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -131,22 +131,22 @@ def _slots(tree: ast.Module, known_writers: frozenset[str]) -> tuple[Slot, ...] 
     if any(name in known_writers or name == WRITE for name in _bound_names(tree)):
         return None
     slots: list[Slot] = []
-    for node in _straightened(tree.body):
+    for node in straightened(tree.body):
         uses = [use for use in _uses(node) if use[0].id == WRITE or use[0].id in known_writers]
         if not uses:
             continue
-        calls = _writes(node)
+        calls = direct_writes(node)
         if not isinstance(node, _STRAIGHT) or any(maybe for _, maybe in uses) or len(calls) != len(uses):
             return None
         for call in calls:
-            count = _count(call)
+            count = payload_count(call)
             if count is None:
                 return None
-            slots += [Slot(path=_literal_text(_arguments(call).get("path")), line=call.lineno)] * count
+            slots += [Slot(path=_literal_text(arguments_of(call).get("path")), line=call.lineno)] * count
     return tuple(slots)
 
 
-def _writes(node: ast.AST) -> list[ast.Call]:
+def direct_writes(node: ast.AST) -> list[ast.Call]:
     """The direct writes in one statement, in the order in which they are made: a call is made where its text ends."""
     calls = [
         part
@@ -156,7 +156,7 @@ def _writes(node: ast.AST) -> list[ast.Call]:
     return sorted(calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
 
 
-def _straightened(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+def straightened(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
     """The statements in order, `with` opened up."""
     pending = list(body)[::-1]
     while pending:
@@ -189,16 +189,17 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.asname or node.name
 
 
-def _arguments(call: ast.Call) -> dict[str, ast.expr]:
+def arguments_of(call: ast.Call) -> dict[str, ast.expr]:
+    """The arguments of a `write_file` call by name, as they are written."""
     named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     return dict(zip(_PARAMETERS, call.args, strict=False)) | named
 
 
-def _count(call: ast.Call) -> int | None:
+def payload_count(call: ast.Call) -> int | None:
     """The payloads one call takes, or None when its arguments do not tell."""
     if any(isinstance(arg, ast.Starred) for arg in call.args) or any(keyword.arg is None for keyword in call.keywords):
         return None
-    arguments = _arguments(call)
+    arguments = arguments_of(call)
     mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
     retry = arguments.get("payload")
     retried = retry is not None and not (isinstance(retry, ast.Constant) and retry.value is None)

@@ -29,6 +29,7 @@ from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.step import Calls
 from agent_runtime.task import Task
+from agent_runtime.terminals.spool import Logs
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
@@ -74,7 +75,7 @@ class AsyncRuntime:
             role: what it is, as one sentence.
             instructions: further words for the system prompt.
             chat: whether a reply that neither acts nor finishes is an answer (True) or an error (False).
-            logs: where the full output of commands is kept.
+            logs: where the full output of commands is kept; a private directory, removed by `close`, by default.
         """
         self.policy = policy or Policy()
         self.session: Session = session or InMemorySession()
@@ -83,10 +84,12 @@ class AsyncRuntime:
         self._provider, self._sandbox, self._chat = provider, sandbox, chat
         self._persona = {"name": name, "role": role, "instructions": instructions}
         self._work_dir = work_dir
-        self._workspace = Workspace(work_dir, seen_as=sandbox.seen_as(work_dir))
+        self._logs = Logs(logs)
+        self._workspace = Workspace(work_dir, seen_as=sandbox.seen_as(work_dir), readable=self._logs.seen_in(sandbox))
         self._files = FileTools(self._workspace)
-        self._shell = ShellTools(sandbox, work_dir, logs)
-        for family in (self._files, SearchTools(self._workspace, sandbox), self._shell):
+        self._search = SearchTools(self._workspace, sandbox)
+        self._shell = ShellTools(sandbox, work_dir, self._logs)
+        for family in (self._files, self._search, self._shell):
             self.registry.add_family(family)
         self._running: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
@@ -125,12 +128,11 @@ class AsyncRuntime:
             try:
                 outcome = await self._running
             except asyncio.CancelledError:
-                # Cancelled from outside, as opposed to by `abort`: the run goes down with the caller.
-                if not self._running.cancelled() or _being_cancelled():
-                    self._running.cancel()
-                    raise
                 await self._shell.interrupt("the run was stopped")
                 outcome = self._cut_short(Status.STOPPED, "The run was stopped.")
+                if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
+                    self._record(Ended(outcome=outcome))
+                    raise
             finally:
                 self._running = None
             outcome = replace(outcome, seconds=time.monotonic() - begun)
@@ -145,8 +147,12 @@ class AsyncRuntime:
     async def close(self) -> None:
         """Stop what runs, end every terminal, give back connections; idempotent."""
         self.abort()
+        if self._running is not None:
+            await asyncio.wait([self._running])
         await self._shell.close()
+        self._search.close()
         self._workspace.close()
+        self._logs.close()
         await self._provider.close()
 
     async def _run(self, task: Task, facts: Sequence[str]) -> Outcome:
@@ -156,12 +162,14 @@ class AsyncRuntime:
         deadline = asyncio.timeout(limits.max_seconds)
         try:
             async with deadline:
-                orientation = orient(self._workspace, task, [*facts, *await self._facts()])
+                told = [*facts, *await self._facts()]
+                orientation = await asyncio.to_thread(orient, self._workspace, task, told)
                 self._record(Started(task=task, opening=opening(task, orientation, nonce=secrets.token_hex(6))))
                 return await self._loop(interpreter).run()
         except TimeoutError:
             if not deadline.expired():
                 raise
+            await self._shell.interrupt("the run's time was up")
             return self._cut_short(Status.BUDGET, f"The run took longer than {limits.max_seconds:.0f} seconds.")
         except (ModelError, SandboxError) as error:
             return self._cut_short(Status.FAILED, str(error))
@@ -179,7 +187,7 @@ class AsyncRuntime:
             provider=self._provider,
             interpreter=interpreter,
             calls=Calls(registry=self.registry, policy=self.policy, emit=self._tell_call),
-            begin_step=self._files.begin_step,
+            files=self._files,
             session=self.session,
             record=self._record,
             emit=self.hooks.emit,
@@ -205,10 +213,10 @@ class AsyncRuntime:
         self.hooks.emit(event)
 
     def _cut_short(self, status: Status, reason: str) -> Outcome:
-        """An outcome for a run that ended between steps: what it used is in the log."""
+        """An outcome for a run that ended between steps: what it used is in the log, after the last run's end."""
         steps, usage = 0, Usage()
         for event in reversed(self.session.events):
-            if isinstance(event, Started):
+            if isinstance(event, Started | Ended):
                 break
             if isinstance(event, Replied):
                 steps, usage = max(steps, event.step), usage + event.usage

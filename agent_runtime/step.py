@@ -15,6 +15,9 @@ from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.registry import Registry
 
+_FAILURE_CHARS = 30_000
+_RECORDED_CHARS = 10_000
+
 
 class Shown:
     """What a step shows the model, in order, bounded: past the bound it keeps counting but not collecting."""
@@ -81,9 +84,10 @@ class Calls:
         bound = found.bind(args, kwargs)
         self._number += 1
         label = found.described(bound)
-        self._emit(ToolCalled(number=self._number, tool=tool, args=bound, label=label))
+        recorded = {name: shortened(value) for name, value in bound.items()}
+        self._emit(ToolCalled(number=self._number, tool=tool, args=recorded, label=label))
         begun = time.monotonic()
-        returned = partial(self._returned, tool, bound, label, begun)
+        returned = partial(self._returned, tool, recorded, label, begun)
         try:
             self._check_allowed(tool)
             result = await found.call(bound)
@@ -107,13 +111,34 @@ class Calls:
                 number=self._number,
                 tool=tool,
                 args=args,
-                value=value,
-                text=text,
+                value=shortened(value),
+                text=clipped(text, _RECORDED_CHARS),
                 ok=ok,
                 seconds=time.monotonic() - begun,
                 label=label,
             )
         )
+
+
+def shortened(value: Plain) -> Plain:
+    """Plain data whose long texts are clipped: a log of calls that keeps every file that was read grows without end."""
+    if isinstance(value, str):
+        return clipped(value, _RECORDED_CHARS)
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shortened(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(shortened(item) for item in value)
+    return value
+
+
+def clipped(text: str, limit: int) -> str:
+    """The head and the tail of a text, and how much is left out between them."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
 
 
 async def execute(control: str, *, interpreter: Interpreter, calls: Calls, payloads: Payloads) -> tuple[str, bool]:
@@ -138,5 +163,5 @@ async def execute(control: str, *, interpreter: Interpreter, calls: Calls, paylo
     except FormatError:
         raise
     except Interrupt as stop:
-        failure = str(stop)
+        failure = clipped(str(stop), _FAILURE_CHARS)
     return "\n\n".join(part for part in (shown.text(), failure) if part), not failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import time
@@ -39,19 +40,35 @@ def measure() -> list[Figure]:
 def _edits(name: str, edit: Edit) -> list[Figure]:
     numbers = random.Random(0)  # noqa: S311 - which line is edited is no secret
     times: list[float] = []
+    bare: list[float] = []
     with tempfile.TemporaryDirectory() as directory, Workspace(Path(directory)) as workspace:
-        Path(directory, "a.py").write_text("".join(_FUNCTION.format(i=i) for i in range(FUNCTIONS)))
+        path = Path(directory, "a.py")
+        path.write_text("".join(_FUNCTION.format(i=i) for i in range(FUNCTIONS)))
         tools = FileTools(workspace)
         for turn in range(EDITS):
             begun = time.perf_counter()
             edit(tools, numbers.randrange(FUNCTIONS), turn)
             tools.end_step(ok=True)
             times.append((time.perf_counter() - begun) * 1000)
+            if turn % 10 == 0:
+                bare.append(_bare_write(Path(directory), path.read_bytes()))
     what = f"{name} in a Python file of {6 * FUNCTIONS:,} lines, written and synced"
+    beside = f"{sum(bare) / len(bare):.2g} ms for the bare write, sync and rename of the same bytes"
     return [
-        Figure(what=f"{what} (mean of {EDITS:,})", value=sum(times) / EDITS, unit="ms", bound=5),
+        Figure(what=f"{what} (mean of {EDITS:,})", value=sum(times) / EDITS, unit="ms", bound=5, beside=beside),
         Figure(what=f"{what} (99 in 100)", value=percentile(times, 0.99), unit="ms"),
     ]
+
+
+def _bare_write(directory: Path, data: bytes) -> float:
+    """Milliseconds that the disk takes for what every edit does in the end."""
+    begun = time.perf_counter()
+    with (directory / "bare.tmp").open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    (directory / "bare.tmp").rename(directory / "bare")
+    return (time.perf_counter() - begun) * 1000
 
 
 def _line_edit(tools: FileTools, i: int, turn: int) -> None:

@@ -8,12 +8,32 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench import bench_delivery, bench_import, bench_job_setup, bench_loop
+from bench import (
+    bench_delivery,
+    bench_edits,
+    bench_import,
+    bench_job_setup,
+    bench_loop,
+    bench_reply,
+    bench_search,
+    bench_terminals,
+)
 from bench.measure import table
 
 if __name__ == "__main__":
     figures = [
-        figure for part in (bench_import, bench_loop, bench_delivery, bench_job_setup) for figure in part.measure()
+        figure
+        for part in (
+            bench_import,
+            bench_loop,
+            bench_delivery,
+            bench_job_setup,
+            bench_edits,
+            bench_reply,
+            bench_search,
+            bench_terminals,
+        )
+        for figure in part.measure()
     ]
     print(f"CPython {platform.python_version()} on {platform.system()} {platform.machine()}\n")
     print(table(figures))

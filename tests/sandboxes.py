@@ -38,3 +38,9 @@ def processes_with(argument: str) -> list[int]:
         if argument.encode() in words:
             found.append(int(entry.name))
     return found
+
+
+def parent_of(pid: int) -> int:
+    """The id of a process's parent."""
+    # After the name in parentheses, which may hold anything: state, parent (proc(5)).
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])

@@ -10,6 +10,9 @@ from agent_runtime.task import Task
 
 _TRACEBACK = re.compile(r'File "(?P<path>[^"\n]{1,300})", line (?P<line>\d{1,7})')
 _PATH = re.compile(r"(?<![\w/.-])(?P<path>(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7})(?::(?P<line>\d{1,7}))?")
+_SOURCE_CHARS = 200
+_BLANK_LINES = "\r\n"
+_SEARCHED_CHARS = 200_000
 _IDENTIFIER = re.compile(r"`(?P<name>[A-Za-z_][\w.]{2,80})(?:\(\))?`")
 
 
@@ -51,6 +54,7 @@ class Orientation:
 
 def mentions(text: str, limit: int = 40) -> list[Mention]:
     """Paths, with lines where given, that `text` names: tracebacks first (innermost first), then the rest."""
+    text = text[:_SEARCHED_CHARS]
     found = [Mention(m["path"], int(m["line"])) for m in _TRACEBACK.finditer(text)][::-1]
     found += [Mention(m["path"], int(m["line"]) if m["line"] else None) for m in _PATH.finditer(text)]
     return list(dict.fromkeys(found))[:limit]
@@ -58,7 +62,7 @@ def mentions(text: str, limit: int = 40) -> list[Mention]:
 
 def identifiers(text: str, limit: int = 10) -> list[str]:
     """Names in backticks that look like code, the last part of dotted ones."""
-    names = (m["name"].rstrip(".").rpartition(".")[2] for m in _IDENTIFIER.finditer(text))
+    names = (m["name"].rstrip(".").rpartition(".")[2] for m in _IDENTIFIER.finditer(text[:_SEARCHED_CHARS]))
     return [name for name in dict.fromkeys(names) if name.isidentifier()][:limit]
 
 
@@ -66,27 +70,36 @@ def opening(task: Task, orientation: Orientation, *, nonce: str) -> str:
     """Render the first message.
 
     Args:
-        task: the goal and the quotes; each quote is fenced by `nonce`, which its author could not know.
+        task: the goal and the quotes.
         orientation: facts about the workspace.
-        nonce: random, new for each run.
+        nonce: frames everything that the person who asks did not write: quotes, names and lines of files. Their
+            authors cannot know it, since it is random, new for each run.
     """
     parts = [f"# Task\n{task.goal.strip()}"]
-    parts += [
-        f"[quote {nonce} from {_one_line(quote.source)}]\n{quote.text.strip()}\n[end of quote {nonce}]"
-        for quote in task.quotes
-    ]
+    parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
     if orientation.facts:
         parts.append("# Workspace\n" + "\n".join(orientation.facts))
     if orientation.tree:
-        parts.append(f"```text\n{orientation.tree}\n```")
+        parts.append(_quoted(nonce, "the workspace: its files", orientation.tree))
     if orientation.excerpts:
         named = "\n\n".join(f"{excerpt.path}\n{excerpt.text}" for excerpt in orientation.excerpts)
-        parts.append(f"# Named in the task\n{named}")
+        parts.append(_quoted(nonce, "the workspace: what the task names", named))
     return "\n\n".join(parts)
 
 
+def _quoted(nonce: str, source: str, text: str) -> str:
+    """Frame material that others wrote; names and lines of files count as such, too."""
+    return f"[quote {nonce} from {source}]\n{text.strip(_BLANK_LINES)}\n[end of quote {nonce}]"
+
+
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """A source as it stands in a frame's first line, which it can neither leave nor close."""
+    return " ".join(printable(text).split()).replace("[", "(").replace("]", ")")[:_SOURCE_CHARS]
+
+
+def printable(name: str) -> str:
+    """A name in which every character can be seen and none ends the line."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def clip_tree(lines: Sequence[str], max_chars: int) -> str:

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from agent_runtime.context.briefing import Excerpt, Mention, Orientation, clip_tree, identifiers, mentions
+from agent_runtime.context.briefing import (
+    Excerpt,
+    Mention,
+    Orientation,
+    clip_tree,
+    identifiers,
+    mentions,
+    printable,
+)
 from agent_runtime.errors import ToolError
 from agent_runtime.task import Task
 from agent_runtime.workspace.files import Workspace
@@ -21,8 +29,15 @@ EXCERPT_CHARS = 4_000
 _LINES_AROUND = 12
 _HEAD_LINES = 40
 _SCAN_FILES = 400
+_SCAN_DIRECTORIES = 400
+_SCAN_CHARS = 10_000_000
 _READ_BYTES = 400_000
 _CHILDREN = 25
+_LOOK_INTO = 100
+_MOST_NAMES = 1_000
+_MOST_PARTS = 30
+_MOST_PATTERNS = 500
+_MOST_STARS = 3
 
 # First match wins: a file that says how the project is tested, a text in it, and the command.
 _TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
@@ -61,13 +76,14 @@ def orient(workspace: Workspace, task: Task, facts: Sequence[str]) -> Orientatio
 def _tree(workspace: Workspace) -> Iterator[str]:
     """Two levels, directories first; what `.gitignore` names and hidden directories are left out."""
     ignored = _ignored(workspace)
-    for name in _listed(workspace, "", ignored):
-        if not name.endswith("/"):
-            yield name
+    for number, name in enumerate(_listed(workspace, "", ignored)):
+        if not name.endswith("/") or number >= _LOOK_INTO:
+            yield printable(name)
             continue
         children = _listed(workspace, name, ignored)
         more = f"  ... ({len(children)} in all)" if len(children) > _CHILDREN else ""
-        yield f"{name}: {'  '.join(children[:_CHILDREN])}{more}" if children else name
+        shown = "  ".join(printable(child) for child in children[:_CHILDREN])
+        yield f"{printable(name)}: {shown}{more}" if children else printable(name)
 
 
 def _listed(workspace: Workspace, directory: str, ignored: GitIgnoreSpec) -> list[str]:
@@ -75,14 +91,24 @@ def _listed(workspace: Workspace, directory: str, ignored: GitIgnoreSpec) -> lis
         names = workspace.names(directory or ".")
     except ToolError:  # not readable, or gone in this moment
         return []
-    kept = [n for n in names if not (n.startswith(".") and n.endswith("/")) and not ignored.match_file(directory + n)]
+    kept = [
+        n
+        for n in names[:_MOST_NAMES]
+        if not (n.startswith(".") and n.endswith("/")) and not ignored.match_file(directory + n)
+    ]
     return sorted(kept, key=lambda name: (not name.endswith("/"), name))
 
 
 def _ignored(workspace: Workspace) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    return GitIgnoreSpec.from_lines(_read(workspace, ".gitignore").splitlines())
+    lines = _read(workspace, ".gitignore").splitlines()[:_MOST_PATTERNS]
+    return GitIgnoreSpec.from_lines(line for line in lines if _is_harmless(line))
+
+
+def _is_harmless(pattern: str) -> bool:
+    """Patterns become regular expressions that backtrack over every star; a stranger's may have a dozen."""
+    return len(re.findall(r"\*+", pattern)) <= _MOST_STARS
 
 
 def _test_command(workspace: Workspace) -> str:
@@ -114,8 +140,8 @@ def _excerpts(workspace: Workspace, text: str) -> tuple[Excerpt, ...]:
 
 def _find(workspace: Workspace, mention: Mention) -> Mention | None:
     """The file that a text names, trying ever shorter ends of a path from another machine."""
-    parts = PurePosixPath(mention.path).parts
-    if "site-packages" in parts:
+    parts = PurePosixPath(mention.path.replace("\\", "/")).parts
+    if "site-packages" in parts or len(parts) > _MOST_PARTS:
         return None
     for start in range(len(parts)):
         candidate = "/".join(part for part in parts[start:] if part != "/")
@@ -138,8 +164,12 @@ def _use(workspace: Workspace, place: Mention, names: list[str]) -> Mention:
 def _definitions(workspace: Workspace, names: list[str]) -> Iterator[Mention]:
     """Where Python sources define one of `names`; looks at a bounded number of files."""
     defined = re.compile(rf"^\s*(?:async )?(?:def|class) (?:{'|'.join(map(re.escape, names))})\b", re.MULTILINE)
+    left = _SCAN_CHARS
     for path in _sources(workspace):
         source = _read(workspace, path)
+        left -= len(source)
+        if left < 0:
+            return
         if match := defined.search(source):
             start = match.end() - len(match[0].lstrip())
             yield Mention(path, source.count("\n", 0, start) + 1)
@@ -149,7 +179,9 @@ def _sources(workspace: Workspace) -> Iterator[str]:
     """Python files, outermost first, a bounded number of them."""
     ignored = _ignored(workspace)
     queue, left = deque([""]), _SCAN_FILES
-    while queue:
+    for _ in range(_SCAN_DIRECTORIES):
+        if not queue:
+            return
         directory = queue.popleft()
         for name in _listed(workspace, directory, ignored):
             if name.endswith("/"):
@@ -162,7 +194,10 @@ def _sources(workspace: Workspace) -> Iterator[str]:
 
 
 def _excerpt(workspace: Workspace, place: Mention) -> Excerpt | None:
-    lines = _read(workspace, place.path).split("\n")
+    text = _read(workspace, place.path)
+    lines = text.split("\n")
+    if not text:
+        return None
     if place.line is None:
         first, last = 1, min(_HEAD_LINES, len(lines))
     else:
@@ -170,7 +205,7 @@ def _excerpt(workspace: Workspace, place: Mention) -> Excerpt | None:
     if first > last:
         return None
     numbered = "\n".join(f"{n:>5} | {lines[n - 1]}" for n in range(first, last + 1))
-    return Excerpt(path=f"{place.path} (lines {first}-{last} of {len(lines)})", text=numbered)
+    return Excerpt(path=f"{printable(place.path)} (lines {first}-{last} of {len(lines)})", text=numbered)
 
 
 def _read(workspace: Workspace, path: str) -> str:

@@ -7,7 +7,28 @@ import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-_UNDEFINED = re.compile(r"Name `(?P<name>\w+)` used when not defined")
+_ALWAYS = frozenset(
+    {
+        "call-non-callable",
+        "invalid-await",
+        "missing-argument",
+        "parameter-already-assigned",
+        "too-many-positional-arguments",
+        "unknown-argument",
+        "unresolved-import",
+    }
+)
+_ABOUT_A_NAME = (
+    re.compile(r"Name `(?P<name>\w+)` used when not defined"),
+    re.compile(r"attribute `(?P<name>\w+)`", re.IGNORECASE),
+    re.compile(r'Unknown key "(?P<name>[^"]*)"'),
+)
+_ARGUMENT = re.compile(
+    r"Argument to function `(?P<function>\w+)` is incorrect: Expected `(?P<wanted>.*)`, found `(?P<given>.*)`"
+)
+_OVER_A_TOOL = re.compile(r"is not assignable to `def (?P<name>\w+)\(")
+_MESSAGE_CHARS = 300
+_MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,17 +40,55 @@ class Finding:
     rule: str
     message: str
 
-    def is_about(self, names: AbstractSet[str]) -> bool:
-        """Whether it only says that one of `names` is not defined."""
-        match = _UNDEFINED.search(self.message)
-        return self.rule == "unresolved-reference" and match is not None and match["name"] in names
+    def counts(self, *, tools: AbstractSet[str], bound: AbstractSet[str]) -> bool:
+        """Whether the code must fail, whatever values it meets; all else is for the run itself to show.
+
+        The checker is stricter than Python: it minds a `None` that cannot come, a list of mixed items, an annotation
+        that is only roughly right, a `*args` whose length it does not know. Refusing a program for such a thing
+        costs the model a turn for nothing.
+
+        Args:
+            tools: the names of the tools.
+            bound: names, attributes and keys that control code binds, in this block or an earlier one.
+        """
+        if self.rule in _ALWAYS:
+            return True
+        if self.rule in {"unresolved-reference", "unresolved-attribute", "invalid-key"}:
+            return self._is_about_something_unknown(bound)
+        if self.rule == "invalid-argument-type":
+            return self._is_a_wrong_argument(tools)
+        taken = _OVER_A_TOOL.search(self.message)
+        return self.rule == "invalid-assignment" and taken is not None and taken["name"] in tools
+
+    def _is_about_something_unknown(self, bound: AbstractSet[str]) -> bool:
+        if "`None`" in self.message or "in union" in self.message:
+            return False
+        found = next((match for pattern in _ABOUT_A_NAME if (match := pattern.search(self.message))), None)
+        return found is not None and found["name"] not in bound
+
+    def _is_a_wrong_argument(self, tools: AbstractSet[str]) -> bool:
+        """Whether a tool is given a value of a type that it never takes; of a variable's type nothing is certain."""
+        match = _ARGUMENT.match(self.message)
+        if match is None or match["function"] not in tools:
+            return False
+        certain = match["given"].startswith("Literal[") or match["given"] == "None"
+        return certain and " | Literal[" not in match["given"]
+
+    def told(self, source_line: str) -> str:
+        """The finding as the model reads it, with the line it wrote."""
+        return f"line {self.line}: {self.message[:_MESSAGE_CHARS]}\n    {source_line.strip()[:200]}"
 
 
-def parse_findings(report: str) -> list[Finding]:
-    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
+def parse_findings(report: str, *, above: int) -> list[Finding]:
+    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`).
+
+    Args:
+        report: what the checker says.
+        above: how many lines stood above the control block.
+    """
     return [
         Finding(
-            line=item["location"]["row"],
+            line=item["location"]["row"] - above,
             column=item["location"]["column"],
             rule=item["name"],
             message=item["message"],
@@ -40,11 +99,8 @@ def parse_findings(report: str) -> list[Finding]:
 
 def render(findings: list[Finding], source: str) -> str:
     """Tell the model: the line it wrote under each finding, at most ten of them."""
-    lines = source.split("\n")
-    told = []
-    for finding in findings[:10]:
-        text = lines[finding.line - 1].strip() if 0 < finding.line <= len(lines) else ""
-        told.append(f"line {finding.line}: {finding.message}\n    {text[:200]}")
+    lines = ["", *source.split("\n")]
+    told = [finding.told(lines[finding.line] if finding.line < len(lines) else "") for finding in findings[:_MOST_TOLD]]
     if len(findings) > len(told):
         told.append(f"... and {len(findings) - len(told)} more")
     return "\n".join(told)

@@ -7,6 +7,7 @@ recursion are bounded inside the worker, calls and printed bytes here, since its
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -17,23 +18,55 @@ from typing_extensions import TypeIs
 from agent_runtime.errors import ControlError, FormatError, LimitError, SandboxError, ToolError
 from agent_runtime.interpreter.diagnostics import parse_findings, render
 from agent_runtime.interpreter.plain import NotPlainError, plain
-from agent_runtime.interpreter.source import Span, assigned_names, discarded_calls
+from agent_runtime.interpreter.source import Span, bound_names, discarded_calls
+from agent_runtime.payload_plan import CodeError, parse_code
 from agent_runtime.tools.protocol import Plain
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncFunctionSnapshot, AsyncMontySession, AsyncSnapshot, MontyError
 
 # The checker's idea of the builtins lacks these, though the interpreter has them.
-EXCEPTION_STUBS = "\n".join(
-    f"class {name}(OSError): ..."
-    for name in (
-        "FileNotFoundError",
-        "FileExistsError",
-        "IsADirectoryError",
-        "NotADirectoryError",
-        "PermissionError",
-    )
+_EXCEPTIONS = {
+    "FileNotFoundError": "OSError",
+    "FileExistsError": "OSError",
+    "IsADirectoryError": "OSError",
+    "NotADirectoryError": "OSError",
+    "PermissionError": "OSError",
+    "ImportError": "Exception",
+    "ModuleNotFoundError": "ImportError",
+    "UnboundLocalError": "NameError",
+    "UnicodeDecodeError": "ValueError",
+    "UnicodeEncodeError": "ValueError",
+}
+_FUNCTIONS = ("filter", "format", "getattr", "hasattr", "map", "setattr")
+BUILTIN_STUBS = "\n".join(
+    [
+        "from typing import Any",
+        *(f"class {name}({base}): ..." for name, base in _EXCEPTIONS.items()),
+        *(f"def {name}(*args: Any) -> Any: ..." for name in _FUNCTIONS),
+    ]
 )
+# Generator expressions are lists in this interpreter, so that `next((x for x in xs if ...), None)` would fail. Taking
+# the first item off the list is what `next` does to a generator.
+_PRELUDE = """
+_builtin_next = next
+def next(iterator, *default):
+    if not isinstance(iterator, list):
+        return _builtin_next(iterator, *default)
+    if iterator:
+        return iterator.pop(0)
+    if default:
+        return default[0]
+    raise StopIteration
+"""
+_NAMES_A_CALL = 50
+_NOT_THERE = "only_checked__"  # stubs are imported by `*`, which leaves out names with a leading underscore
+_ADVICE = {
+    "cannot suspend in this synchronous context": (
+        "A tool cannot be called from a key=, map or filter function here: collect the values in a loop first."
+    ),
+    "exceptions can only be called with zero or one string argument": "Exceptions take one text here.",
+}
 _TIME_ADVICE = "time.sleep waits for nothing here; wait in the shell instead, e.g. execute('main', 'sleep 1')"
 
 
@@ -88,13 +121,13 @@ class Interpreter:
             limits: bounds of each block.
         """
         self._tools = {name: _marker(name) for name in tools}
-        self._stubs = f"{EXCEPTION_STUBS}\n{stubs}"
+        self._stubs = f"{BUILTIN_STUBS}\ndef {_NOT_THERE}() -> None: ...\n{stubs}"
         self._limits = limits or InterpreterLimits()
         self._stack = AsyncExitStack()
         self._session: AsyncMontySession | None = None
         self._blocks = 0
         self._discarded: dict[str, frozenset[Span]] = {}
-        self._unchecked_names: frozenset[str] = frozenset()
+        self._bound: frozenset[str] = frozenset()
 
     async def run(self, source: str, *, call: CallTool, show: Callable[[str], None]) -> None:
         """Run one block to its end.
@@ -105,24 +138,26 @@ class Interpreter:
             show: gets what it prints, in order with the calls.
 
         Raises:
-            FormatError: the code does not pass the type checker; none of it ran.
+            FormatError: the code does not parse or does not fit the tools; none of it ran.
             ControlError: it raised and did not catch; the text is the traceback.
             LimitError: it went over a limit; what it had defined is gone.
             SandboxError: the worker cannot be started.
         """
         from pydantic_monty import MontyCrashedError, MontyError  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        session = await self._started()
+        source = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python's own reader does
+        tree = _parsed(source)
         block = _Block(call=call, show=show, limits=self._limits)
         try:
-            await self._drive(await self._feed(session, source, block), block)
+            session = await self._started()
+            self._bound |= bound_names(tree)
+            await self._drive(await self._feed(session, source, block, discarded_calls(tree, source)), block)
         except FormatError:
             raise
         except MontyCrashedError as error:
             await self.close()
             raise LimitError(f"the interpreter stopped: {error}. Its variables are gone.") from error
         except MontyError as error:
-            self._unchecked_names |= assigned_names(source)
             raise await self._failure(error, block) from error
         except BaseException:
             # Left in mid-call (a stop, a limit, a broken sandbox): a suspended worker cannot take another block.
@@ -134,7 +169,7 @@ class Interpreter:
         stack, self._stack = self._stack, AsyncExitStack()
         self._session, self._blocks = None, 0
         self._discarded.clear()
-        self._unchecked_names = frozenset()
+        self._bound = frozenset()
         await stack.aclose()
 
     async def _started(self) -> AsyncMontySession:
@@ -161,35 +196,47 @@ class Interpreter:
                     type_check_format="json",
                 )
             )
+            await self._session.feed_run(_PRELUDE, skip_type_check=True)
+            self._blocks = 1
         return self._session
 
-    async def _feed(self, session: AsyncMontySession, source: str, block: _Block) -> AsyncSnapshot:
-        """Type-check and start a block.
+    async def _feed(
+        self, session: AsyncMontySession, source: str, block: _Block, discarded: frozenset[Span]
+    ) -> AsyncSnapshot:
+        """Start a block."""
+        await self._check(session, source)
+        self._discarded[f"<python-input-{self._blocks}>"] = discarded
+        self._blocks += 1
+        return await session.feed_start(source, print_callback=block.printed, skip_type_check=True)
 
-        The checker forgets what a failed block had defined, while the interpreter still has it; findings about
-        such names are dropped and the block is fed without the checker.
+    async def _check(self, session: AsyncMontySession, source: str) -> None:
+        """Hold a block against the type checker by itself.
+
+        The checker would take the variables of earlier blocks for declared, so that no later block could give one of
+        them a value of another type. It only remembers blocks that ran to their end: so the block is fed to it below a
+        name that is not there, and once more, unchecked, to be run. Names that control code has bound at any time
+        are not unknown.
         """
-        from pydantic_monty import MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
+        from pydantic_monty import MontyCrashedError, MontyError, MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
 
-        name = f"<python-input-{self._blocks}>"
-        self._discarded[name] = discarded_calls(source)
         try:
-            snapshot = await session.feed_start(source, print_callback=block.printed)
+            snapshot: Any = await session.feed_start(f"{_NOT_THERE}\n{source}")
             while _asks_for_stubs(snapshot):
                 snapshot = await snapshot.resume_not_handled()
+            await snapshot.resume()
         except MontyTypingError as error:
-            findings = [f for f in parse_findings(error.display()) if not f.is_about(self._unchecked_names)]
+            tools = self._tools.keys()
+            findings = [f for f in parse_findings(error.display(), above=1) if f.counts(tools=tools, bound=self._bound)]
             if findings:
-                self._blocks -= 1  # the worker numbers only the blocks that it starts
                 raise FormatError(
                     "control_syntax",
                     "The control block was not run: it does not fit the tools or the interpreter.\n"
                     + render(findings, source),
                 ) from error
-            snapshot = await session.feed_start(source, print_callback=block.printed, skip_type_check=True)
-        finally:
-            self._blocks += 1
-        return snapshot
+        except MontyCrashedError:
+            raise
+        except MontyError:  # the name that is not there; whatever else is wrong, running it will tell
+            self._blocks += 1  # the worker numbers the blocks that it starts, and it started this one
 
     async def _drive(self, snapshot: AsyncSnapshot, block: _Block) -> None:
         """Answer suspensions until the block is complete."""
@@ -200,6 +247,7 @@ class Interpreter:
         )
 
         while not isinstance(snapshot, MontyComplete):
+            block.count_suspension()
             if isinstance(snapshot, AsyncFunctionSnapshot):
                 snapshot = await self._answer(snapshot, block)
             elif isinstance(snapshot, AsyncNameLookupSnapshot):
@@ -211,6 +259,7 @@ class Interpreter:
     async def _answer(self, snapshot: AsyncFunctionSnapshot, block: _Block) -> AsyncSnapshot:
         """Answer one call: a tool's, or a refusal."""
         name = snapshot.function_name
+        block.count_call()
         if snapshot.is_os_function:
             if name == "system.sleep":
                 return await snapshot.resume({"exc_type": "RuntimeError", "message": _TIME_ADVICE})
@@ -223,7 +272,6 @@ class Interpreter:
         try:
             args = tuple(plain(value, f"{name}: argument {i}") for i, value in enumerate(snapshot.args, 1))
             kwargs = {key: plain(value, f"{name}: {key}") for key, value in snapshot.kwargs.items()}
-            block.count_call()
             value: Any = await block.call(name, args, kwargs, shown=shown)
         except NotPlainError as error:
             return await snapshot.resume({"exc_type": "TypeError", "message": str(error)})
@@ -243,7 +291,8 @@ class Interpreter:
         if isinstance(inner, MemoryError | RecursionError) or "time limit exceeded" in str(inner):
             await self.close()
             return LimitError(f"{told}\nThe block was stopped; its variables are gone.")
-        return ControlError(told)
+        advice = next((f"\n{advice}" for sign, advice in _ADVICE.items() if sign in told), "")
+        return ControlError(told + advice)
 
 
 class _Block:
@@ -255,15 +304,27 @@ class _Block:
         self._show = show
         self._limits = limits
         self._calls = 0
+        self._suspensions = 0
         self._printed = 0
 
     def printed(self, _stream: str, text: str) -> None:
         """Take what the block prints; raising here is how the worker is told to stop."""
+        room = max(0, self._limits.printed_chars - self._printed)
         self._printed += len(text)
+        self._show(text[:room])
         if self._printed > self._limits.printed_chars:
             self.over_limit = f"The block printed more than {self._limits.printed_chars:,} characters."
             raise MemoryError(self.over_limit)
-        self._show(text)
+
+    def count_suspension(self) -> None:
+        """Count one question to the host, be it a call or what a name means; the worker's clock stands still then.
+
+        Raises:
+            LimitError: it is one too many.
+        """
+        self._suspensions += 1
+        if self._suspensions > self._limits.calls * _NAMES_A_CALL:
+            raise LimitError("The block asked for unknown names over and over and was stopped; its variables are gone.")
 
     def count_call(self) -> None:
         """Count one tool call.
@@ -276,6 +337,16 @@ class _Block:
             raise LimitError(
                 f"The block made more than {self._limits.calls} tool calls and was stopped; its variables are gone."
             )
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        return parse_code(source)
+    except CodeError as error:
+        where = f" (line {error.line})" if error.line else ""
+        raise FormatError(
+            "control_syntax", f"The control block was not run: it does not parse{where}: {error}"
+        ) from error
 
 
 def _asks_for_stubs(snapshot: AsyncSnapshot) -> TypeIs[AsyncFunctionSnapshot]:

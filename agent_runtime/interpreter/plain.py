@@ -5,38 +5,80 @@ from __future__ import annotations
 from agent_runtime.tools.protocol import Plain
 
 MAX_DEPTH = 32
+MAX_ITEMS = 100_000
+MAX_CHARS = 2_000_000
+_MAX_BITS = 64
 
 
 class NotPlainError(TypeError):
-    """A value that may not cross; the text names its type and where it stands."""
+    """A value that may not cross; the text names what is wrong and where it stands."""
 
 
-def plain(value: object, where: str, depth: int = 0) -> Plain:
-    """Return `value` if it is plain data through and through.
+def plain(value: object, where: str) -> Plain:
+    """Return `value` if it is plain data through and through, and little enough of it.
 
     Types are compared exactly: a subclass of `str` is an object with methods of its own, and no object of the
-    control block's making reaches the host.
+    control block's making reaches the host. Every place counts, also where one list stands in many places: thirty
+    lines of control code can make a list of a thousand million places that takes no memory until it is copied.
 
     Raises:
-        NotPlainError: `value`, or something inside it, is anything else, or it nests deeper than `MAX_DEPTH`.
+        NotPlainError: `value`, or something inside it, is anything else; it nests deeper than `MAX_DEPTH`, has more
+            than `MAX_ITEMS` places or `MAX_CHARS` characters, or an integer of more than 64 bits.
     """
-    if depth > MAX_DEPTH:
-        raise NotPlainError(f"{where} nests deeper than {MAX_DEPTH} levels")
-    if value is None or type(value) in {bool, int, float, str}:
-        return value  # type: ignore[return-value]  # narrowed by exact type, which mypy does not follow
-    if type(value) is list:
-        return [plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
-    if type(value) is tuple:
-        return tuple(plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value))
-    if type(value) is dict:
-        return {_key(key, where): plain(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
-    raise NotPlainError(
-        f"{where} is a {type(value).__name__}; only None, bool, int, float, str, list, tuple and dict "
-        "(with str keys) can be passed to a tool"
-    )
+    return _Crossing(where).take(value, 0)
 
 
-def _key(key: object, where: str) -> str:
-    if type(key) is not str:
-        raise NotPlainError(f"{where} has a key of type {type(key).__name__}; keys must be str")
-    return key
+class _Crossing:
+    """One value on its way: what has been counted of it so far."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._items = 0
+        self._chars = 0
+
+    def take(self, value: object, depth: int) -> Plain:
+        self._count(depth)
+        match value:
+            case None | bool() | float() if type(value) in {type(None), bool, float}:
+                return value
+            case int() if type(value) is int:
+                return self._number(value)
+            case str() if type(value) is str:
+                return self._text(value)
+            case list() if type(value) is list:
+                return [self.take(item, depth + 1) for item in value]
+            case tuple() if type(value) is tuple:
+                return tuple(self.take(item, depth + 1) for item in value)
+            case dict() if type(value) is dict:
+                return {self._key(key): self.take(item, depth + 1) for key, item in value.items()}
+            case _:
+                raise NotPlainError(
+                    f"{self._inside(depth)} a {type(value).__name__}; only None, bool, int, float, str, list, tuple "
+                    "and dict (with str keys) can cross between control code and tools"
+                )
+
+    def _count(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise NotPlainError(f"{self._where} nests deeper than {MAX_DEPTH} levels")
+        self._items += 1
+        if self._items > MAX_ITEMS:
+            raise NotPlainError(f"{self._where} has more than {MAX_ITEMS:,} items; pass fewer")
+
+    def _number(self, value: int) -> int:
+        if value.bit_length() > _MAX_BITS:
+            raise NotPlainError(f"{self._where} has an integer of more than {_MAX_BITS} bits; pass it as a str")
+        return value
+
+    def _text(self, value: str) -> str:
+        self._chars += len(value)
+        if self._chars > MAX_CHARS:
+            raise NotPlainError(f"{self._where} has more than {MAX_CHARS:,} characters; pass less")
+        return value
+
+    def _key(self, key: object) -> str:
+        if type(key) is not str:
+            raise NotPlainError(f"{self._where} has a key of type {type(key).__name__}; keys must be str")
+        return self._text(key)
+
+    def _inside(self, depth: int) -> str:
+        return f"{self._where} holds" if depth else f"{self._where} is"

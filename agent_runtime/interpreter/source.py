@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 Span = tuple[int, int]
 """Start and end of an expression as UTF-8 byte offsets into the source, the end exclusive."""
 
 
-def discarded_calls(source: str) -> frozenset[Span]:
+def discarded_calls(tree: ast.Module, source: str) -> frozenset[Span]:
     """The calls whose value the code throws away: expression statements, wherever they stand."""
     starts = _line_starts(source)
     return frozenset(
         _span(node.value, starts)
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     )
 
 
-def assigned_names(source: str) -> frozenset[str]:
-    """Every name that the code may bind: variables, functions, classes, imports, caught exceptions."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-    return frozenset(names)
+def bound_names(tree: ast.Module) -> frozenset[str]:
+    """Every name that the code may bind: variables, functions, classes, imports, attributes, constant keys."""
+    return frozenset(name for node in ast.walk(tree) for name in _bound(node))
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Store()):
+            yield key
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.alias(name=name, asname=None):
+            yield name.partition(".")[0]
+        case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            yield name
+        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            yield name
+        case _:
+            pass
 
 
 def _span(node: ast.expr, starts: list[int]) -> Span:

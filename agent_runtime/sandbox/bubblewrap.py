@@ -58,13 +58,19 @@ class Bubblewrap:
     """
 
     level = "bubblewrap"
+    apart = True
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._good = False
 
-    def launch(self, argv: Sequence[str], *, workspace: Path) -> Launch:
+    def launch(self, argv: Sequence[str], *, workspace: Path, readable: Mapping[str, Path] | None = None) -> Launch:
         """How to start `argv` inside, in `/workspace`, which is `workspace` and the only thing writable besides tmpfs.
+
+        Args:
+            argv: the program and its arguments.
+            workspace: the directory of the host to work in.
+            readable: more files and directories of the host that may be read, by their absolute path inside.
 
         Raises:
             SandboxError: a program is missing, or a directory of the settings or the workspace does not exist.
@@ -74,6 +80,8 @@ class Bubblewrap:
         files = _files()
         filtered = (files / "filter").exists()
         options = [*_namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
+        for inside, place in (readable or {}).items():
+            options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
         command = [_find("bwrap", "bubblewrap"), *options]
         if filtered:

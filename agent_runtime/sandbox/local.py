@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_runtime.errors import SandboxError
@@ -15,11 +15,18 @@ class Local:
     """Protects nothing: the program can do whatever its user can. The bot refuses it; see `level`."""
 
     level = "none"
+    apart = False
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
 
-    def launch(self, argv: Sequence[str], *, workspace: Path) -> Launch:
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        workspace: Path,
+        readable: Mapping[str, Path] | None = None,  # noqa: ARG002 - everything can be read here, at its own path
+    ) -> Launch:
         """How to start `argv` in `workspace`, on the host itself; of the settings, only path and environment count.
 
         Raises:

@@ -60,8 +60,18 @@ class Sandbox(Protocol):
         """What protects the host, for reports: `bubblewrap`, `docker` or `none`."""
         ...
 
-    def launch(self, argv: Sequence[str], *, workspace: Path) -> Launch:
+    @property
+    def apart(self) -> bool:
+        """Whether each start gets processes, network and temporary files of its own, unseen by every other start."""
+        ...
+
+    def launch(self, argv: Sequence[str], *, workspace: Path, readable: Mapping[str, Path] | None = None) -> Launch:
         """How to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
+
+        Args:
+            argv: the program and its arguments.
+            workspace: the directory of the host to work in.
+            readable: more files and directories of the host that may be read, by their absolute path inside.
 
         Raises:
             SandboxError: the sandbox cannot work here; the text says what mends it.

@@ -27,7 +27,7 @@ __cp_begin() { __cp_pipe=; return "$1"; }
 __cp_end() { local IFS=' '; __cp_pipe="$*"; if [[ $- == *e* ]]; then return 0; fi; return "$1"; }
 __cp_prompt() {
   local s=$?; PS1= PS2= PS0=
-  builtin printf '\e]7770;%s;%s;%s\a' "$__cp_nonce" "${__cp_pipe:-$s}" "${PWD//[[:cntrl:]]/?}" >/dev/tty
+  builtin printf '\e]7770;%s;%s;%s;%s\a' "$__cp_nonce" "${__cp_pipe:-$s}" "$$" "${PWD//[[:cntrl:]]/?}" >/dev/tty
 }
 __cp_keep() { [[ "${PROMPT_COMMAND[*]-}" == *__cp_prompt* ]] || PROMPT_COMMAND=__cp_prompt; }
 readonly -f __cp_begin __cp_end __cp_prompt __cp_keep
@@ -49,11 +49,13 @@ class Marker:
     Attributes:
         exit_code: `$?` after the command.
         pipe: exit codes of the stages of its last pipeline, in order; empty when the command was broken off.
+        pid: the shell's process id as programs beside it see it.
         cwd: the working directory.
     """
 
     exit_code: int
     pipe: tuple[int, ...]
+    pid: int
     cwd: str
 
     @property
@@ -77,9 +79,11 @@ def mark(nonce: str) -> bytes:
 
 def parse_mark(body: bytes) -> Marker:
     """What stands between `mark` and the BEL."""
-    codes, _, cwd = body.decode("utf-8", "replace").partition(";")
+    codes, pid, cwd = (*body.decode("utf-8", "replace").split(";", 2), "", "")[:3]
     numbers = [int(code) for code in codes.split() if code.isdecimal()]
-    return Marker(exit_code=numbers[0] if numbers else 1, pipe=tuple(numbers[1:]), cwd=cwd)
+    return Marker(
+        exit_code=numbers[0] if numbers else 1, pipe=tuple(numbers[1:]), pid=int(pid) if pid.isdecimal() else 0, cwd=cwd
+    )
 
 
 def setup(nonce: str) -> bytes:

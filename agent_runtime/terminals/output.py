@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import BinaryIO
 
 from agent_runtime.terminals.capture import LIMIT, Capture
@@ -18,7 +17,7 @@ class Output:
     Attributes:
         bytes: how many came.
         quota: how many may come.
-        log: the file that has all of it, or None.
+        log: path of the file that has all of it in the agent's eyes, or None.
         log_error: why there is no log although there should be one, or None.
     """
 
@@ -31,7 +30,7 @@ class Output:
         self.quota = quota
         self._file: BinaryIO | None = None
         self.bytes = 0
-        self.log: Path | None = None
+        self.log: str | None = None
         self.log_error: str | None = None
 
     @property
@@ -52,7 +51,7 @@ class Output:
     def take(self) -> str:
         """What came since the last `take`, as it is to be shown; a full-screen program's screen as it is now."""
         self._settle(self._screen.flush())
-        text = self._unseen.render(whole=self._where())
+        text = self._unseen.render(whole=self.log)
         self._unseen = Capture()
         screen = self._screen.full_screen
         return text if screen is None else f"{text}[full-screen program; its screen:]\n{screen}"
@@ -61,7 +60,7 @@ class Output:
         """All of it, as it is to be shown."""
         self._settle(self._screen.flush())
         self._unseen = Capture()
-        return self._whole.render(whole=self._where())
+        return self._whole.render(whole=self.log)
 
     def close(self) -> None:
         """Nothing more will come: settle the last line and close the log."""
@@ -69,9 +68,6 @@ class Output:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _where(self) -> str | None:
-        return None if self.log is None else str(self.log)
 
     def _settle(self, text: str) -> None:
         if not text:

@@ -1,73 +1,56 @@
-"""A program on a terminal of its own, through pexpect; reads and writes never wait."""
+"""A terminal's master side, and the program that runs on it; reads and writes never wait."""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
 import termios
 import time
-import warnings
 
-import pexpect
-import ptyprocess  # type: ignore[import-untyped] # it ships no types
-
-from agent_runtime.errors import SandboxError
-from agent_runtime.sandbox.protocol import Launch
 from agent_runtime.terminals.screen import COLUMNS, ROWS
 
-_READ = 65_536
+READ = 65_536
 _SLICE_SECONDS = 0.005
 _SLICE_BYTES = 1 << 16
-_LAST_SECONDS, _KILLED_SECONDS = 1.0, 10.0
 LONGEST_LINE = 4_095
 """Bytes of one line of input, its end included, that a terminal in its usual mode takes."""
 
 
-class Pty:
+class Pty(abc.ABC):
     """A running program and the master side of its terminal.
 
     Attributes:
-        pid: the process that was started, outside the sandbox.
         fd: the terminal's descriptor, non-blocking.
-        exit_code: how the program ended, as a shell counts (128 + signal); None before its end.
+        exit_code: how the program ended, as a shell counts (128 + signal); None before its end, or when nobody knows.
+        leader: the program's process id in our eyes, once `meet` was called; 0 before.
+        end_fd: readable once the program ended; -1 before `meet`, and where the system has no such thing.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        """Start the program, from the calling thread.
-
-        Raises:
-            SandboxError: it could not be started at all.
-        """
-        program, *args = launch.argv
-        try:
-            with warnings.catch_warnings():
-                # Python 3.12 warns of forks in processes with threads; between fork and exec, ptyprocess only closes
-                # descriptors and sets the window size.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self._child: pexpect.spawn[bytes] = pexpect.spawn(
-                    program,
-                    args,
-                    env=launch.env,
-                    echo=False,
-                    maxread=_READ,
-                    dimensions=(ROWS, COLUMNS),
-                    preexec_fn=_default_signals,
-                )
-        except (pexpect.ExceptionPexpect, ptyprocess.PtyProcessError, OSError) as error:
-            raise SandboxError(f"`{program}` could not be started on a terminal: {error}") from error
-        # ptyprocess sleeps when it closes; we kill and reap ourselves.
-        self._process = self._child.ptyproc  # type: ignore[attr-defined] # the stubs lack it
-        self._process.delayafterclose = self._process.delayafterterminate = 0
-        self.pid: int = self._process.pid
-        self.fd: int = self._child.child_fd
+    def __init__(self, fd: int) -> None:
+        """Take over a terminal."""
+        self.fd = fd
         self.exit_code: int | None = None
-        os.set_blocking(self.fd, False)
-        modes = termios.tcgetattr(self.fd)
+        self.leader = 0
+        self.end_fd = -1
+        os.set_blocking(fd, False)
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", ROWS, COLUMNS, 0, 0))
+        modes = termios.tcgetattr(fd)
         modes[1] &= ~termios.ONLCR  # output is passed on to the byte
+        modes[3] &= ~termios.ECHO
         self._modes = modes
         self.reset_modes()
+
+    def meet(self) -> None:
+        """Note who the program is; call this while it waits at its first prompt, before it runs anything."""
+        self.leader = os.tcgetpgrp(self.fd)
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(ProcessLookupError):  # it ended; the terminal's end will say so
+                self.end_fd = os.pidfd_open(self.leader)
 
     def reset_modes(self) -> None:
         """Undo what a program that was killed may have left the terminal in."""
@@ -88,7 +71,7 @@ class Pty:
         deadline = time.monotonic() + _SLICE_SECONDS
         while size < _SLICE_BYTES and time.monotonic() < deadline:
             try:
-                data = os.read(self.fd, _READ)
+                data = os.read(self.fd, READ)
             except BlockingIOError:
                 break
             except OSError:  # EIO: every process that had the terminal open is gone
@@ -116,42 +99,29 @@ class Pty:
     def signal_foreground(self, number: signal.Signals) -> None:
         """Send a signal to the process group that has the terminal now."""
         with contextlib.suppress(OSError):  # it ended meanwhile
-            os.killpg(os.tcgetpgrp(self.fd), number)
+            group = os.tcgetpgrp(self.fd)
+            if group > 1:  # 0 means that there is none, and killpg would take it for our own
+                os.killpg(group, number)
 
-    async def kill(self) -> None:
-        """Kill the program, and with it a sandbox and all that runs in it; reap it; give the terminal back."""
-        if self._child.closed:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            if self.exit_code is None:
-                os.kill(self.pid, signal.SIGKILL)
-        await self._reap(_KILLED_SECONDS)
-        self._process.terminated = True
-        self._child.close(force=False)
-        self.fd = -1
+    @abc.abstractmethod
+    async def finish(self, *, ended: bool) -> None:
+        """Kill the program and what it started on this terminal, and note its exit code; idempotent.
 
-    async def finish(self) -> None:
-        """Let a program whose terminal is at its end come to its own, or kill it after a moment."""
-        await self._reap(_LAST_SECONDS)
-        await self.kill()
+        What they wrote can be read afterwards.
 
-    async def _reap(self, seconds: float) -> None:
-        """Wait for the program, which is ending, so that no zombie is left, and note its exit code."""
-        deadline = time.monotonic() + seconds
-        while self.exit_code is None and time.monotonic() < deadline:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
-            except ChildProcessError:  # somebody else's handler was faster
-                self.exit_code = -1
-                return
-            if pid:
-                code = os.waitstatus_to_exitcode(status)
-                self.exit_code = code if code >= 0 else 128 - code
-                return
-            await asyncio.sleep(0.001)
+        Args:
+            ended: whether the program came to its end by itself, so that its exit code is worth a moment's wait.
+        """
+
+    def close(self) -> None:
+        """Give the descriptors back; idempotent."""
+        for descriptor in (self.fd, self.end_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.fd = self.end_fd = -1
 
 
-def _default_signals() -> None:
-    # Python ignores these two, and what a shell's parent ignores, its children cannot be interrupted by.
+def default_signals() -> None:
+    """Between fork and exec: what a shell's ancestor ignores, nothing that it starts can be interrupted by."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -13,6 +13,7 @@ from agent_runtime.terminals.pty import Pty
 
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
+_DRAIN_READS = 16
 
 
 class Shell:
@@ -21,7 +22,7 @@ class Shell:
     Attributes:
         pty: its terminal.
         marker: what bash said at its last prompt.
-        ended: whether it is gone, and with it, by the sandbox's rules, all that it started.
+        ended: whether it is gone, and with it all that it started on its terminal.
     """
 
     def __init__(self, pty: Pty, *, on_change: Callable[[], None]) -> None:
@@ -49,6 +50,9 @@ class Shell:
             SandboxError: it ended or said nothing; the text has its last words.
         """
         said = await self._answer(bash.setup, _START_SECONDS)
+        if not self.ended:
+            self.pty.meet()
+            self._watch_end()
         if self.marker is None:
             raise SandboxError(f"The shell did not start in its sandbox. It said: {said.strip() or 'nothing'}")
 
@@ -90,6 +94,7 @@ class Shell:
         self._detach()
         self._loop = loop
         loop.add_reader(self.pty.fd, self._readable)
+        self._watch_end()
 
     async def lives(self) -> bool:
         """Whether it is at its prompt still; a background job may have killed it while no loop was running."""
@@ -101,9 +106,10 @@ class Shell:
 
     async def close(self) -> None:
         """Kill it and everything it started; idempotent."""
+        if self._burial is not None:
+            await self._burial
         self._detach()
-        await self.pty.kill()
-        self._end()
+        await self._finish(ended=False)
 
     async def _answer(self, line: Callable[[str], bytes], seconds: float) -> str:
         answer = Output()
@@ -114,26 +120,47 @@ class Shell:
 
     def _detach(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self.pty.fd)
+            for descriptor in (self.pty.fd, self.pty.end_fd):
+                if descriptor >= 0:
+                    self._loop.remove_reader(descriptor)
         self._loop = None
+
+    def _watch_end(self) -> None:
+        # A job in the background can hold the terminal open after the shell is gone, so its end is no sure sign.
+        if self._loop is not None and self.pty.end_fd >= 0:
+            self._loop.add_reader(self.pty.end_fd, self._bury)
 
     def _readable(self) -> None:
         data, ended = self.pty.read()
         if data:
             self._take(self._carry + data)
         if ended:
-            self._detach()
-            self._burial = asyncio.get_running_loop().create_task(self._bury())
+            self._bury()
         self._changed()
 
-    async def _bury(self) -> None:
-        await self.pty.finish()
-        self._end()
+    def _bury(self) -> None:
+        self._detach()
+        if self._burial is None:
+            self._burial = asyncio.get_running_loop().create_task(self._finish(ended=True))
 
-    def _end(self) -> None:
+    async def _finish(self, *, ended: bool) -> None:
+        if self.ended:
+            return
+        await self.pty.finish(ended=ended)
+        self._drain()
+        self.pty.close()
         self.ended = True
         self._mark = None
         self._changed()
+
+    def _drain(self) -> None:
+        """Take what was written last; whoever wrote it is gone, so it is no more than a terminal's buffer."""
+        for _ in range(_DRAIN_READS):
+            data, ended = self.pty.read()
+            if data:
+                self._take(self._carry + data)
+            if ended or not data:
+                return
 
     def _changed(self) -> None:
         self._on_change()

@@ -7,13 +7,12 @@ import signal
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
-from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals import bash
+from agent_runtime.terminals.backend import Backend
 from agent_runtime.terminals.output import Output
-from agent_runtime.terminals.pty import LONGEST_LINE, Pty
+from agent_runtime.terminals.pty import LONGEST_LINE
 from agent_runtime.terminals.shell import Shell
 from agent_runtime.terminals.spool import Spool
 
@@ -69,7 +68,7 @@ class _Command:
 
 
 class Terminal:
-    """A bash in a sandbox. It starts with the first command, and again after it died.
+    """A bash on a terminal. It starts with the first command, and again after it died.
 
     Use it from one event loop at a time, in the process's main thread: the sandbox dies with the thread that
     started it.
@@ -78,10 +77,9 @@ class Terminal:
         cwd: the shell's working directory when it last said so; empty before it started.
     """
 
-    def __init__(self, name: str, *, sandbox: Sandbox, workspace: Path, spool: Spool | None = None) -> None:
+    def __init__(self, name: str, *, backend: Backend, spool: Spool | None = None) -> None:
         self._name = name
-        self._sandbox = sandbox
-        self._workspace = workspace
+        self._backend = backend
         self._spool = spool
         self._shell: Shell | None = None
         self._command: _Command | None = None
@@ -91,8 +89,9 @@ class Terminal:
 
     @property
     def pid(self) -> int | None:
-        """The process outside the sandbox that all inside hangs on; None when no shell lives."""
-        return None if self._shell is None or self._shell.ended else self._shell.pty.pid
+        """The shell's process id as programs beside it see it; None when no shell lives."""
+        shell = self._shell
+        return None if shell is None or shell.ended or shell.marker is None else shell.marker.pid
 
     @property
     def running(self) -> str | None:
@@ -203,8 +202,7 @@ class Terminal:
             if await self._shell.lives():
                 return self._shell
         await self.close()
-        launch = self._sandbox.launch(bash.ARGV, workspace=self._workspace)
-        shell = self._shell = Shell(Pty(launch), on_change=self._update)
+        shell = self._shell = Shell(await self._backend.open(), on_change=self._update)
         shell.attach()
         try:
             await shell.start()

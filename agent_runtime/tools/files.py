@@ -1,72 +1,87 @@
-"""The tools that read and write files of the workspace."""
+"""The tools that read, write and list files of the workspace."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import ClassVar, Literal
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal
 
 from agent_runtime.errors import ToolError
 from agent_runtime.payload_plan import payloads_taken
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.changes import FileWrite, Planner, StepLimits
+from agent_runtime.tools.payloads import KeptContents, Payloads
+from agent_runtime.tools.planned import PlannedWrite, planned_writes
 from agent_runtime.tools.protocol import ToolResult
-from agent_runtime.workspace.changes import (
-    LINE_MODES,
-    WHOLE_MODES,
-    Change,
-    Changed,
-    StaleError,
-    check_arguments,
-    check_mode,
-    check_placeholders,
-    make,
-    pairs,
-)
-from agent_runtime.workspace.diffs import diff
+from agent_runtime.workspace import listing
+from agent_runtime.workspace.changes import Change, StaleError, check_mode, pairs
 from agent_runtime.workspace.edits import is_whole
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.syntax import error_in
-from agent_runtime.workspace.text import Text, decode, version_of
+from agent_runtime.workspace.staging import apply_all
 from agent_runtime.workspace.views import view
+from agent_runtime.workspace.watch import Watch
 
-_MAX_BYTES = 10_000_000
-_MAX_WHOLE_WRITES = 5
-_NAMES_SHOWN = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
-    """A text file as it is on the disk."""
-
-    data: bytes
-    text: Text
-
-    @property
-    def version(self) -> str:
-        return version_of(self.data)
+_LISTED = 200
+_LINE_ARGUMENTS = ("start_line", "end_line", "after_line", "edits")
 
 
 class FileTools:
-    """`read_file` and `write_file` on one workspace, with what they remember of it."""
+    """`read_file`, `write_file` and `list_files` on one workspace, with what they remember of it."""
 
-    value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "str"}
-    labels: ClassVar[dict[str, str]] = {"read_file": "Reading {path}", "write_file": "Writing {path}"}
+    value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "str", "list_files": "list[str]"}
+    labels: ClassVar[dict[str, str]] = {
+        "read_file": "Reading {path}",
+        "write_file": "Writing {path}",  # a patch names its files itself
+        "list_files": "Listing {pattern}",
+    }
     stub_types: ClassVar[str] = ""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._watch = Watch(workspace)
         self._seen = Seen()
+        self._planner = Planner()
+        self._kept = KeptContents()
         self._payloads = Payloads()
-        self._whole_writes = 0
-        self._edited: set[str] = set()
+        self._planned: tuple[PlannedWrite, ...] = ()
+        self._limits = StepLimits()
+        self._tried_ahead = False
 
-    def begin_step(self, payloads: Payloads) -> None:
-        """Take over a reply's payloads; the limits of a step count anew."""
+    def changed_by_others(self) -> str:
+        """What changed in the files that the agent knows since its last step; empty for nothing. Call before a step."""
+        told = self._watch.changes()
+        if not told:
+            return ""
+        head = f"[ENVIRONMENT CHANGE] {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+        return "\n".join(
+            [head, "", *told, "Someone else did this. Read these files again before you edit them by line."]
+        )
+
+    def begin_step(self, payloads: Payloads, control: str = "") -> None:
+        """Take over a reply's payloads; the limits of a step count anew.
+
+        Args:
+            payloads: the contents that the reply brings.
+            control: the control block, whose writes are all checked before the first is made where they can be told.
+        """
+        planned = planned_writes(control)
         self._payloads = payloads
-        self._whole_writes = 0
-        self._edited.clear()
+        self._planned = planned if sum(each.payloads for each in planned) == payloads.left() else ()
+        self._limits = StepLimits()
+        self._tried_ahead = False
         self._seen.begin_step()
+
+    def end_step(self, *, ok: bool) -> str:
+        """What the model should know after a step beside its results; empty for nothing.
+
+        Args:
+            ok: whether the control block ran to its end.
+        """
+        told = [] if ok else self._keep_unwritten()
+        if changes := self._watch.changes():
+            told.append("\n".join(["[files that your commands changed]", *changes]))
+        return "\n\n".join(told)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
         """Show numbered lines; without end_line about 200 and an outline of the rest.
@@ -76,10 +91,16 @@ class FileTools:
             ToolError: no such text file in the workspace, or a line number out of range.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         canonical = self._workspace.resolve(path)
-        file = self._existing(path)
+        try:
+            file = Overlay(self._workspace).text_file(path)
+        except ToolError as error:
+            if error.kind == "FileNotFoundError":
+                self._watch.note(canonical)
+            raise
         lines = file.text.lines
         last = _check_range(start_line, end_line, len(lines))
         self._seen.read(canonical, file.version, lines)
+        self._watch.remember(canonical, file.version, lines)
         shown = view(path, file.text, start_line, last if end_line is not None else None)
         span = f"lines {start_line}–{shown.last} of {len(lines)}" if lines else "empty"  # noqa: RUF001 - the dash of a range
         about = ", ".join(note for note in (span, f"version {file.version}", file.text.peculiarities) if note)
@@ -92,139 +113,160 @@ class FileTools:
 
     def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
-        path: str,
+        path: str = "",
         start_line: int | None = None,
         end_line: int | None = None,
         after_line: int | None = None,
-        mode: Literal["w", "a", "edit", "insert", "multi_edit", "replace"] = "w",
+        mode: Literal["w", "a", "edit", "insert", "multi_edit", "replace", "patch"] = "w",
         edits: list[tuple[int, int]] | None = None,
         version: str | None = None,
         force: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
+        payload: int | None = None,
     ) -> ToolResult:
         """Write the next payload(s): 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line,
         'insert' below after_line (0: top), 'multi_edit' one payload per (start, end) of edits, numbers as read;
-        'replace' two payloads: old lines (unique in the file), new lines. Per step at most 5 w/a, and one
-        edit/insert/multi_edit per file. force=True writes what was refused. Returns the new version.
+        'replace' two payloads: old lines (unique in the file), new lines; 'patch' one payload, no path:
+        '*** Begin Patch' with Add/Update/Delete File sections, all or nothing. Per step at most 5 w/a, and one
+        edit/insert/multi_edit per file. force=True writes what was refused; payload=N reuses a refused write's
+        content instead of taking one. Returns the new version.
+
+        Writes of straight-line code with literal arguments are all checked before the first is made.
 
         Raises:
             ToolError: a wrong argument, a missing payload, a limit, or a refusal; nothing is written then.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        lines = {"start_line": start_line, "end_line": end_line, "after_line": after_line, "edits": edits}
-        given: dict[str, object] = {name: value for name, value in lines.items() if value is not None}
-        check_mode(mode)
-        count = payloads_taken(mode, len(pairs(edits)) if mode == "multi_edit" else None, retried=False)
-        contents = tuple(self._payloads.take(path) for _ in range(count))
-        check_arguments(mode, frozenset(given))
-        change = Change(path=path, mode=mode, lines=given, contents=contents)
-        canonical = self._workspace.resolve(path)
-        self._check_limits(change, canonical)
-        old = self._present(change)
-        changed = self._changed(change, canonical, old, version)
-        if not force:
-            check_placeholders(change, old.text if old else None)
-        return self._write(change, canonical, old, changed, force=force)
-
-    def _check_limits(self, change: Change, canonical: str) -> None:
-        if change.mode in WHOLE_MODES and self._whole_writes >= _MAX_WHOLE_WRITES:
-            raise ToolError(
-                f"{change.path!r} not written: {_MAX_WHOLE_WRITES} whole-file writes (w, a) are made in this step "
-                "already; write the others in the next step"
-            )
-        if change.mode in LINE_MODES and canonical in self._edited:
-            raise ToolError(
-                f"{change.path!r} not written: this step has edited it by line numbers already. Put all ranges into "
-                "one call with mode='multi_edit', or use mode='replace', or go on in the next step"
-            )
-
-    def _present(self, change: Change) -> _File | None:
-        """The file to be changed; None for one that is yet to be made or whose content does not matter."""
-        if not self._workspace.exists(change.path):
-            if change.mode in WHOLE_MODES:
-                return None
-            raise ToolError(f"{self._missing(change.path)}; make it with mode='w'", kind="FileNotFoundError")
-        if change.mode != "w":
-            return self._existing(change.path)
-        if self._workspace.size(change.path) > _MAX_BYTES:
-            return None
-        data = self._workspace.read_bytes(change.path, _MAX_BYTES)
-        text = decode(data)
-        return _File(data=data, text=text) if text is not None else None
-
-    def _changed(self, change: Change, canonical: str, old: _File | None, version: str | None) -> Changed:
-        now = old.version if old else None
-        if version is not None and version != now and change.mode not in LINE_MODES:
-            state = f"it is at version {now} now" if now else "there is no such text file"
-            raise ToolError(f"{change.path!r} not written: version={version!r}, but {state}", kind="ValueError")
-        if change.mode == "w" or old is None:
-            return Changed(raw=change.contents[0])
-        base = old.text.lines if version == now else self._seen.base(canonical, version)
+        given = {"start_line": start_line, "end_line": end_line, "after_line": after_line, "edits": edits}
+        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        arguments |= {"path": path, "mode": mode, "version": version, "force": force}
+        count = _contents_taken(arguments)
+        if payload is not None:
+            contents = self._kept.get(payload, count)
+        else:
+            contents = tuple(self._payloads.take("" if mode == "patch" else path) for _ in range(count))
         try:
-            return make(change, old.text, base)
-        except StaleError:
-            self._seen.read(canonical, old.version, old.text.lines)
-            raise
+            self._try_ahead(contents)
+            return self._write(_change(arguments, contents))
         except ToolError as error:
-            raise ToolError(f"{change.path!r} not written: {error}", kind=error.kind) from error
+            number = self._kept.keep(contents) if payload is None else payload
+            told = f"{error}\n(The content is kept: payload={number} stands for it in a repeated call.)"
+            raise ToolError(told, kind=error.kind, value=error.value) from error
 
-    def _write(self, change: Change, canonical: str, old: _File | None, changed: Changed, *, force: bool) -> ToolResult:
-        same_format = old is not None and change.mode != "w"
-        new = Text(changed.raw, old.text.encoding, old.text.bom) if old and same_format else Text(changed.raw)
-        data = new.encode(changed.raw)
-        notes = list(changed.notes)
-        if fault := self._introduced(change, old, new):
-            if old is not None and change.mode != "w" and not force:
-                raise ToolError(
-                    f"{change.path!r} not written: it parses now and would not after this: {fault}. "
-                    "Mend the content, or repeat with force=True",
-                    kind="ValueError",
-                )
-            notes.append(f"Syntax error: {fault}")
-        self._workspace.write_bytes(change.path, data)
-        self._remember(change, canonical, data, new)
+    async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
+        """List files beneath path, newest first; ignored files left out.
+
+        Raises:
+            ToolError: no such directory, or no such glob.
+        """
+        found = await asyncio.to_thread(listing.list_files, self._workspace, pattern, path)
+        names = found.files[:_LISTED]
+        total = f"{len(found.files)}" if found.complete else f"at least {len(found.files)}"
+        shown = f" (showing {_LISTED}; narrow the pattern)" if len(found.files) > _LISTED else ""
         return ToolResult(
-            value=version_of(data),
-            text="\n".join([_head(change.path, data, new), *notes, *_shown(change, old, new)]),
+            value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{shown}:", *names])
         )
 
-    def _introduced(self, change: Change, old: _File | None, new: Text) -> str | None:
-        """A syntax error that the file did not have before."""
-        fault = error_in(change.path, new.raw)
-        before = error_in(change.path, old.text.raw) if fault and old else None
-        return fault if before is None else None
+    def _write(self, change: Change) -> ToolResult:
+        files = Overlay(self._workspace)
+        canonical = files.resolve(change.path or ".")
+        self._limits.check(change, canonical)
+        writes = self._planner.plan(change, files, self._seen)
+        apply_all(self._workspace, [each.change for each in writes])
+        self._limits.count(change, canonical)
+        for each in writes:
+            _learn(self._seen, each)
+            if each.change.data is None:
+                self._watch.note(each.canonical)
+            else:
+                self._watch.remember(each.canonical, each.version, each.text.lines if each.text else None)
+        versions = "\n".join(each.version for each in writes if each.version)
+        return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
 
-    def _remember(self, change: Change, canonical: str, data: bytes, new: Text) -> None:
-        if change.mode in WHOLE_MODES:
-            self._whole_writes += 1
-        if change.mode in LINE_MODES:
-            self._edited.add(canonical)
-        if change.mode == "w":
-            self._seen.read(canonical, version_of(data), new.lines)
-        else:
-            self._seen.wrote(canonical, version_of(data), new.lines)
+    def _try_ahead(self, contents: tuple[str, ...]) -> None:
+        """At a step's first write, work out those that are sure to follow, on top of each other.
 
-    def _existing(self, path: str) -> _File:
-        if not self._workspace.exists(path):
-            raise ToolError(self._missing(path), kind="FileNotFoundError")
-        if self._workspace.is_directory(path):
-            names = self._workspace.names(path)
-            more = f", … {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-            listing = ", ".join(names[:_NAMES_SHOWN]) + more or "nothing"
-            raise ToolError(f"{path!r} is a directory; in it: {listing}", kind="IsADirectoryError")
-        data = self._workspace.read_bytes(path, _MAX_BYTES)
-        text = decode(data)
-        if text is None:
+        Args:
+            contents: what the first one writes.
+
+        Raises:
+            ToolError: a later one cannot be made; the first is then not made either.
+        """
+        certain = [each for each in self._planned if each.certain]
+        if self._tried_ahead or len(certain) < 2:  # noqa: PLR2004 - a single write is checked when it is made
+            return
+        self._tried_ahead = True
+        files, seen, limits = Overlay(self._workspace), self._seen.copy(), self._limits.copy()
+        rest = list(self._payloads.ahead())
+        for number, planned in enumerate(certain):
+            if number:
+                contents, rest = tuple(rest[: planned.payloads]), rest[planned.payloads :]
+            try:
+                if "payload" in planned.arguments:
+                    contents = self._kept.get(planned.arguments["payload"], _contents_taken(planned.arguments))
+                self._try(_change(planned.arguments, contents), files, seen, limits)
+            except ToolError as error:
+                if number == 0:
+                    return  # the call itself says so
+                raise ToolError(
+                    f"Nothing was written: a later write of this block, line {planned.line}, {planned.call}, cannot "
+                    f"be made: {error}",
+                    kind=error.kind,
+                ) from error
+
+    def _try(self, change: Change, files: Overlay, seen: Seen, limits: StepLimits) -> None:
+        canonical = files.resolve(change.path or ".")
+        limits.check(change, canonical)
+        try:
+            writes = self._planner.plan(change, files, seen)
+        except StaleError as error:
+            if not files.is_pending(canonical):
+                now = files.text_file(canonical)  # the refusal shows it
+                self._seen.read(canonical, now.version, now.text.lines)
+                raise
             raise ToolError(
-                f"{path!r} is a binary file ({len(data):,} bytes), not text; use a shell command", kind="ValueError"
-            )
-        return _File(data=data, text=text)
+                f"{change.path!r}: it addresses lines that an earlier write of the block changes; make both one call",
+                kind="ValueError",
+            ) from error
+        limits.count(change, canonical)
+        for each in writes:
+            files.put(each.canonical, each.change.data)
+            _learn(seen, each)
 
-    def _missing(self, path: str) -> str:
-        parent, _, name = self._workspace.resolve(path).rpartition("/")
-        if not self._workspace.is_directory(parent or "."):
-            return f"{path!r} does not exist, nor does its directory"
-        near = get_close_matches(name, [each.rstrip("/") for each in self._workspace.names(parent or ".")], n=3)
-        hint = f"; there are {', '.join(repr(f'{parent}/{each}'.lstrip('/')) for each in near)}" if near else ""
-        return f"{path!r} does not exist{hint}"
+    def _keep_unwritten(self) -> list[str]:
+        """Keep what a block that failed did not come to write."""
+        ahead = self._payloads.ahead()
+        left, unreached = len(ahead), list[tuple[PlannedWrite, tuple[str, ...]]]()
+        for planned in reversed(self._planned):
+            if planned.payloads and planned.payloads <= left:
+                unreached.append((planned, ahead[left - planned.payloads : left]))
+                left -= planned.payloads
+        told = [f"payload={self._kept.keep(contents)} for {each.call}" for each, contents in reversed(unreached)]
+        return [f"[not reached; the contents are kept: {'; '.join(told)}]"] if told else []
+
+
+def _contents_taken(arguments: dict[str, Any]) -> int:
+    mode = arguments.get("mode", "w")
+    check_mode(mode)
+    if mode != "patch" and not arguments.get("path"):
+        raise ToolError("path must name the file; only mode='patch' does without", kind="ValueError")
+    return payloads_taken(mode, len(pairs(arguments.get("edits"))) if mode == "multi_edit" else None, retried=False)
+
+
+def _change(arguments: dict[str, Any], contents: tuple[str, ...]) -> Change:
+    return Change(
+        path=arguments.get("path", ""),
+        mode=arguments.get("mode", "w"),
+        lines={name: arguments[name] for name in _LINE_ARGUMENTS if name in arguments},
+        contents=contents,
+        version=arguments.get("version"),
+        force=arguments.get("force", False),
+    )
+
+
+def _learn(seen: Seen, write: FileWrite) -> None:
+    if write.text is None:
+        return
+    know = seen.read if write.whole else seen.wrote
+    know(write.canonical, write.version, write.text.lines)
 
 
 def _check_range(start: object, end: object, count: int) -> int:
@@ -236,18 +278,3 @@ def _check_range(start: object, end: object, count: int) -> int:
     if end is not None and end < start:
         raise ToolError(f"end_line={end}: must be at least start_line={start}", kind="ValueError")
     return count if end is None else min(end, count)
-
-
-def _head(path: str, data: bytes, new: Text) -> str:
-    return f"[write_file] {path!r} written ({len(data)} bytes, {len(new.lines)} lines). Version {version_of(data)}."
-
-
-def _shown(change: Change, old: _File | None, new: Text) -> list[str]:
-    """What the model needs to see of a change; not what it has just written itself."""
-    if old is None:
-        return []
-    if new.raw == old.text.raw:
-        return ["Nothing changed: the file read so already."]
-    if change.mode == "a":
-        return [f"Added lines {len(old.text.lines) + 1}-{len(new.lines)}."]
-    return [diff(old.text.lines, new.lines) or "Only line endings or the last newline changed."]

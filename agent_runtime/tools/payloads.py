@@ -1,12 +1,16 @@
-"""The payloads of one reply, handed out in order to the calls that write them."""
+"""The payloads of one reply, handed out in order to the calls that write them; and those that were not written."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Protocol
 
 from agent_runtime.errors import ToolError
 from agent_runtime.payload_plan import same_file
+
+_MOST_KEPT = 50
+_MOST_KEPT_CHARS = 4_000_000
 
 
 class Content(Protocol):
@@ -31,7 +35,7 @@ class Payloads:
         self._taken = 0
 
     def take(self, path: str) -> str:
-        """The next payload's text, for the file `path`.
+        """The next payload's text, for the file `path`; an empty path leaves the name on the fence unchecked.
 
         Raises:
             ToolError: there is none left, or it names another file; nothing is taken then.
@@ -44,7 +48,7 @@ class Payloads:
                 kind="ValueError",
             )
         payload = self._payloads[self._taken]
-        if payload.filename is not None and not same_file(payload.filename, path):
+        if path and payload.filename is not None and not same_file(payload.filename, path):
             raise ToolError(
                 f"payload {number} says filename={payload.filename}, but its turn came with write_file({path!r}); put "
                 "the payloads in the order of the calls, or leave filename= out",
@@ -56,3 +60,49 @@ class Payloads:
     def left(self) -> int:
         """How many payloads no call has taken."""
         return len(self._payloads) - self._taken
+
+    def ahead(self) -> tuple[str, ...]:
+        """The texts that no call has taken."""
+        return tuple(payload.text for payload in self._payloads[self._taken :])
+
+
+class KeptContents:
+    """Contents that were sent but not written, by number, so that they need not be sent again.
+
+    The oldest go first when there are more than 50, or more than 4,000,000 characters of them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[str, ...]] = OrderedDict()
+        self._last = 0
+
+    def keep(self, contents: tuple[str, ...]) -> int:
+        """Keep the contents of one write; the answer is their number."""
+        self._last += 1
+        self._kept[self._last] = contents
+        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or self._chars() > _MOST_KEPT_CHARS):
+            self._kept.popitem(last=False)
+        return self._last
+
+    def get(self, number: object, count: int) -> tuple[str, ...]:
+        """The contents of a number.
+
+        Raises:
+            ToolError: there are none under it, or not as many as the write takes.
+        """
+        if not isinstance(number, int) or isinstance(number, bool) or number not in self._kept:
+            numbers = f"kept are {', '.join(map(str, self._kept))}" if self._kept else "nothing is kept"
+            raise ToolError(
+                f"payload={number!r}: must be the number of a write that was refused; {numbers}", kind="ValueError"
+            )
+        contents = self._kept[number]
+        if len(contents) != count:
+            raise ToolError(
+                f"payload={number}: holds {len(contents)} content{'s' if len(contents) != 1 else ''}, but this write "
+                f"takes {count}; repeat it in the mode in which it was refused",
+                kind="ValueError",
+            )
+        return contents
+
+    def _chars(self) -> int:
+        return sum(len(text) for contents in self._kept.values() for text in contents)

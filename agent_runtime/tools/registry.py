@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import json
+import keyword
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Union, get_args, get_origin
 
-from agent_runtime.errors import SettingsError, ToolError
+from agent_runtime.errors import AgentError, Interrupt, SettingsError, ToolError
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.tools.protocol import Plain, ToolResult
 
 if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
-    from pydantic import BaseModel
+    from pydantic import TypeAdapter
 
 _ARGUMENT_CHARS = 80
+_EXACT = frozenset({bool, int, float, str, NoneType})
+"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
+_LITERALS = (NoneType, bool, int, float, str)
 _PRELUDE = "from typing import Any, Literal, TypedDict"
 
 
@@ -43,12 +50,14 @@ class Tool:
         func: sync or async; returns a `ToolResult`, or plain data, which is then also the text.
         value_type: what a call evaluates to, as the stub writes it.
         label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
+        foreign: whether somebody else wrote `func`, so that whatever it raises is the call's failure and not ours.
     """
 
     name: str
     func: Callable[..., Any]
     value_type: str
     label: str = ""
+    foreign: bool = False
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -58,22 +67,33 @@ class Tool:
     @cached_property
     def stub(self) -> str:
         """The declaration: signature and the docstring's first paragraph."""
-        head = f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
         told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
         body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
-        return f"{head}\n{body}"
+        return f"{self._head}\n{body}"
+
+    @property
+    def bare_stub(self) -> str:
+        """The declaration without its docstring, which the type checker has no use for and might not parse."""
+        return f"{self._head} ..."
+
+    @property
+    def _head(self) -> str:
+        return f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
 
     @cached_property
-    def _model(self) -> type[BaseModel]:
-        from pydantic import ConfigDict, create_model  # noqa: PLC0415 - see TYPE_CHECKING above
+    def checks(self) -> dict[str, TypeAdapter[Any]]:
+        """What checks each annotated parameter.
 
-        fields: dict[str, Any] = {
-            p.name: (Any if p.annotation is p.empty else p.annotation, ... if p.default is p.empty else p.default)
+        Raises:
+            PydanticUserError: an annotation that no plain data can be checked against.
+        """
+        from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        return {
+            p.name: TypeAdapter(p.annotation, config=ConfigDict(strict=_is_exact(p.annotation)))
             for p in self.signature.parameters.values()
-            if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+            if p.annotation is not p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
         }
-        config = ConfigDict(extra="allow", arbitrary_types_allowed=False)
-        return create_model(f"{self.name}_arguments", __config__=config, **fields)
 
     def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
         """Name every argument.
@@ -88,9 +108,9 @@ class Tool:
 
     def described(self, args: dict[str, Plain]) -> str:
         """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
-        short = {name: " ".join(str(value).split())[:_ARGUMENT_CHARS] for name, value in args.items()}
+        short = {name: _short(value) for name, value in args.items()}
         if self.label:
-            return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short)
+            return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
         return f"{self.name}({', '.join(short.values())})"
 
     async def call(self, args: dict[str, Plain]) -> ToolResult:
@@ -99,18 +119,32 @@ class Tool:
         Raises:
             ToolError: a wrong argument, or the tool's own refusal.
         """
+        checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
+        bound = inspect.BoundArguments(self.signature, checked)
+        try:
+            answer = self.func(*bound.args, **bound.kwargs)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except (ToolError, AgentError, Interrupt):
+            raise
+        except Exception as error:
+            if not self.foreign:
+                raise
+            # Whatever a stranger's tool raises, the run goes on: the control block is told.
+            raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
+        return answer if isinstance(answer, ToolResult) else self._result(answer)
+
+    def _checked(self, name: str, value: Plain) -> Any:  # noqa: ANN401 - whatever the tool's author annotated
         from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
 
+        if name not in self.checks:
+            return value
         try:
-            checked = self._model(**args)
+            return self.checks[name].validate_python(value)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join([name, *map(str, first["loc"])])
             raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
-        answer = self.func(**{name: getattr(checked, name) for name in args})
-        if inspect.isawaitable(answer):
-            answer = await answer
-        return answer if isinstance(answer, ToolResult) else self._result(answer)
 
     def _result(self, answer: object) -> ToolResult:
         """A custom tool may return bare data; anything else would not survive the way to the control block."""
@@ -154,14 +188,22 @@ class Registry:
         """Add one callable; its signature and docstring become the declaration that the model reads.
 
         Raises:
-            SettingsError: the name is taken (and `replace` is not set), or cannot be a function's name.
+            SettingsError: the name is taken (and `replace` is not set) or cannot be a tool's, or an annotation of
+                `func` cannot be resolved or checked.
         """
-        self._add(Tool(name, func, _value_type(func)), replace=replace)
+        try:
+            tool = Tool(name, func, _value_type(func), foreign=True)
+            tool.checks  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
+        except Exception as error:  # evaluating a stranger's annotations can raise anything
+            raise SettingsError(f"tool {name!r}: its signature cannot be used: {error}") from error
+        self._add(tool, replace=replace)
 
     def _add(self, tool: Tool, *, replace: bool = False) -> None:
         name = tool.name
-        if not name.isidentifier():
-            raise SettingsError(f"tool {name!r}: a tool's name must be a Python identifier")
+        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name) or hasattr(builtins, name):
+            raise SettingsError(
+                f"tool {name!r}: use a Python identifier that is not Python's own and has no leading underscore"
+            )
         if name in self._tools and not replace:
             raise SettingsError(f"tool {name!r} is registered already; pass replace=True to put yours in its place")
         self._tools[name] = tool
@@ -189,29 +231,43 @@ class Registry:
     @property
     def stubs(self) -> str:
         """The same for the type checker."""
-        return f"{_PRELUDE}\n{self.declarations}"
+        return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
 
 
 def _parameters(func: Callable[..., Any]) -> str:
     """The parameter list as the stub writes it; annotations are kept as their author wrote them."""
     written: list[str] = []
     star = False
-    for parameter in inspect.signature(func).parameters.values():
+    parameters = list(inspect.signature(func).parameters.values())
+    for parameter, following in zip(parameters, [*parameters[1:], None], strict=False):
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             written.append("*")
         star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
         written.append(_parameter(parameter))
+        only = parameter.POSITIONAL_ONLY
+        if parameter.kind is only and (following is None or following.kind is not only):
+            written.append("/")
     return ", ".join(written)
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        return str(parameter)
-    prefix = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
-    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-    return f"{prefix}: {written}{default}"
+    annotation, default = parameter.annotation, parameter.default
+    written = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+    if annotation is not parameter.empty:
+        written += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
+    if default is not parameter.empty:
+        written += f" = {default!r}" if type(default) in _LITERALS else " = ..."
+    return written
+
+
+def _is_exact(annotation: object) -> bool:
+    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    return all(isinstance(member, type) and member in _EXACT for member in members)
+
+
+def _short(value: Plain) -> str:
+    """An argument on one line; of a long text only the beginning is looked at."""
+    return " ".join((value[: 10 * _ARGUMENT_CHARS] if isinstance(value, str) else str(value)).split())[:_ARGUMENT_CHARS]
 
 
 def _value_type(func: Callable[..., Any]) -> str:

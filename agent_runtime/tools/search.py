@@ -1,35 +1,39 @@
-"""The tool that searches the workspace, by ripgrep."""
+"""The tool that searches the workspace, by ripgrep or what stands in for it."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sysconfig
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from agent_runtime.errors import ToolError
-from agent_runtime.sandbox.protocol import Launch, Sandbox
+from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.resident import Resident
 from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
+from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep, stand_in
 
 _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
 _MAX_SECONDS = 20.0
 _MAX_OUTPUT = 64_000_000
-_MAX_ERRORS = 4_000
-_CHUNK = 1 << 16
+_MUCH = 500_000
+"""Bytes of a search's output from which it is counted rather than read; reading costs more time than searching."""
 _OPTIONS = (
     "--no-config",
-    "--json",
     "--hidden",
     "--no-require-git",
     "--no-messages",
     "--iglob=!.git",
-    "--max-filesize=50M",
+    "--no-ignore-dot",
+    "--no-ignore-exclude",
+    "--no-ignore-global",
 )
+_JSON = ("--json",)
 
 
 class SearchTools:
@@ -51,6 +55,15 @@ class SearchTools:
         self._workspace = workspace
         self._sandbox = sandbox
         self._seconds = seconds
+        self._program: Runner | None = None
+        self._ripgrep = ripgrep()
+        self._command = (self._ripgrep,) if self._ripgrep is not None else stand_in(workspace.readable)
+
+    def close(self) -> None:
+        """Stop what may run; idempotent."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
 
     async def find(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -74,9 +87,14 @@ class SearchTools:
         if targets:
             options = [*_OPTIONS, f"--context={context}", *(wanted.options if wanted else ())]
             options += ["--no-ignore-parent"] if targets == ["."] else []
-            await self._run(
-                [*options, "-e", pattern, "--", *("./" if each == "." else f"./{each}" for each in targets)], hits
-            )
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._search(pattern, [_argument(each) for each in targets], options, hits)
+            except TimeoutError as error:
+                raise ToolError(
+                    f"find was stopped after {self._seconds:g} s; narrow it with target or include",
+                    kind="TimeoutError",
+                ) from error
         found = hits.shown()
         return ToolResult(
             value=[{"file": hit.file, "line": hit.line, "text": hit.text} for hit in found if hit.matched],
@@ -112,93 +130,57 @@ class SearchTools:
             return [start] if self._workspace.is_directory(start) else []
         return [start]
 
-    async def _run(self, arguments: Sequence[str], hits: Hits) -> None:
-        launch = self._launch(arguments)
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self._workspace.root,
-            env=dict(launch.env),
-        )
+    async def _search(self, pattern: str, targets: Sequence[str], options: Sequence[str], hits: Hits) -> None:
+        """One search; one that finds far too much is broken off, counted, and made again for the first files only."""
+        ask = [*options, "-e", pattern, "--"]
+        if await self._feed([*_JSON, *ask, *targets], hits.add, most=_MUCH):
+            return
+        counts: list[bytes] = []
+        await self._feed(["--count", "--null", *ask, *targets], counts.append)
+        first = [_argument(name) for name in hits.start_over(b"\n".join(counts))]
+        lines: list[bytes] = []
+        await self._feed([*_JSON, f"--max-count={_MOST_RESULTS}", *ask, *first], lines.append, most=_MAX_OUTPUT)
+        hits.take_again(lines)
+
+    async def _feed(
+        self, arguments: Sequence[str], take: Callable[[bytes], object], *, most: int | None = None
+    ) -> bool:
+        """Give every line of a search to `take`; False when there were more than `most` bytes and it was stopped.
+
+        Raises:
+            ToolError: ripgrep refused.
+        """
+        program = self._program if self._program is not None and not self._program.busy else self._new_program()
+        self._program = self._program or program
+        rest, size = b"", 0
         try:
-            async with asyncio.timeout(self._seconds):
-                errors = await _collect(process, hits)
-        except TimeoutError as error:
-            raise ToolError(
-                f"find was stopped after {self._seconds:g} s; narrow it with target or include",
-                kind="TimeoutError",
-            ) from error
+            async with aclosing(program.run([*self._command, *arguments], most=most)) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        take(line)
         finally:
-            await _end(process)
-        if errors and process.returncode not in {0, 1} and not hits.cut:
-            raise ToolError(f"find: {errors}", kind="ValueError")
+            if program is not self._program:
+                program.close()
+        if most is not None and size >= most:
+            return False
+        if program.errors and program.exit_code != 0:
+            raise ToolError(f"find: {program.errors}", kind="ValueError")
+        return True
 
-    def _launch(self, arguments: Sequence[str]) -> Launch:
-        if self._sandbox is not None:
-            return self._sandbox.launch([_ripgrep(), *arguments], workspace=self._workspace.root)
-        return Launch(argv=(_ripgrep(), *arguments), env={})
-
-
-async def _collect(process: asyncio.subprocess.Process, hits: Hits) -> str:
-    """Feed a search's output to `hits` until it ends or says too much; the answer is its error output."""
-    if process.stdout is None or process.stderr is None:
-        raise AssertionError("both are pipes")
-    errors = asyncio.ensure_future(_head(process.stderr))
-    try:
-        size = 0
-        async for line in _lines(process.stdout):
-            size += len(line)
-            hits.add(line)
-            if size > _MAX_OUTPUT:
-                hits.cut = True
-                return ""
-        text = await errors
-        await process.wait()
-        return text
-    finally:
-        errors.cancel()
+    def _new_program(self) -> Runner:
+        place = self._ripgrep
+        if place is None or self._sandbox is None or not self._sandbox.apart:
+            return Direct(self._workspace.root)
+        # One that came as a wheel lies where the sandbox shows nothing.
+        shown = {} if place.startswith("/usr/") else {place: Path(place)}
+        return Resident(self._sandbox, self._workspace.root, {**self._workspace.readable, **shown})
 
 
-async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length; `readline` gives up at a limit."""
-    rest: list[bytes] = []
-    while chunk := await stream.read(_CHUNK):
-        first, *more = chunk.split(b"\n")
-        rest.append(first)
-        for piece in more:
-            yield b"".join(rest)
-            rest = [piece]
-
-
-async def _head(stream: asyncio.StreamReader) -> str:
-    """The beginning of a stream, which is read to its end so that its writer does not block."""
-    kept = b""
-    while chunk := await stream.read(_CHUNK):
-        kept = (kept + chunk)[:_MAX_ERRORS]
-    return kept.decode(errors="replace").strip()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.kill()
-    await process.communicate()
-
-
-def _ripgrep() -> str:
-    """Where ripgrep is: on the PATH, or beside this Python, where its wheel puts it.
-
-    Raises:
-        ToolError: nowhere.
-    """
-    found = shutil.which("rg") or shutil.which("rg", path=sysconfig.get_path("scripts"))
-    if found is None:
-        raise ToolError(
-            "find needs ripgrep: `apt-get install ripgrep`, `brew install ripgrep` or `pip install ripgrep` brings it",
-            kind="FileNotFoundError",
-        )
-    return found
+def _argument(target: str) -> str:
+    """A path as ripgrep takes it, so that none can be an option."""
+    return target if target.startswith("/") else "./" if target == "." else f"./{target}"
 
 
 def _check(pattern: str, max_results: int, context: int) -> None:

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from agent_runtime.errors import ToolError
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.spool import Logs, Spool
 from agent_runtime.terminals.terminal import Report, Terminal
 from agent_runtime.tools.protocol import Plain, ToolResult
 
@@ -43,20 +44,28 @@ class ShellTools:
         "class CommandResult(TypedDict):\n    status: str\n    exit_code: int | None\n    output: str\n    cwd: str\n"
     )
 
-    def __init__(self, sandbox: Sandbox, workspace: Path, logs: Path | None = None) -> None:
-        """Run commands in `workspace`, inside `sandbox`; outputs too long to show whole go to files in `logs`."""
-        self._sandbox = sandbox
-        self._workspace = workspace
-        self._spool = Spool(logs) if logs is not None else None
+    def __init__(self, sandbox: Sandbox, workspace: Path, logs: Logs | None = None) -> None:
+        """Run commands in `workspace`, inside one `sandbox` that all terminals share.
+
+        Args:
+            sandbox: protects the host.
+            workspace: the directory to work in.
+            logs: where outputs too long to show whole are kept.
+        """
+        self._logs = logs  # a private directory lives as long as its object
+        readable = logs.seen_in(sandbox) if logs is not None else {}
+        self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
+        self._backend = backend(sandbox, workspace, readable)
         self._terminals: dict[str, Terminal] = {MAIN: self._terminal(MAIN)}
 
-    async def execute(
+    async def execute(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
         session_id: str,
         command: str,
         timeout: float = DEFAULT_SECONDS,  # noqa: ASYNC109 - the model says how long
         new_terminal: bool = False,  # noqa: FBT001, FBT002 - the seed's documented signature
         check: bool = False,  # noqa: FBT001, FBT002 - the same
+        shell: str | None = None,
     ) -> ToolResult:
         """Run a bash command in a terminal that lives on ("main" is always there; new_terminal=True makes one).
         After timeout seconds it goes on as status "running". check=True raises unless every pipe stage succeeds.
@@ -65,6 +74,12 @@ class ShellTools:
             ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
         _check_seconds(timeout)
+        if shell not in {None, "bash"}:
+            raise ToolError(
+                f"execute: shell={shell!r} is not offered; terminals run bash. Leave shell out, "
+                "or start the other one as a command.",
+                kind="ValueError",
+            )
         if "\0" in command:
             raise ToolError("execute: command holds a NUL character; bash cannot take one", kind="ValueError")
         terminal = await self._make(session_id) if new_terminal else self._find(session_id)
@@ -129,19 +144,21 @@ class ShellTools:
 
     async def close(self) -> None:
         """Kill all terminals and everything they started; idempotent."""
+        await self._backend.close()
         await asyncio.gather(*(terminal.close() for terminal in self._terminals.values()))
 
     @property
     def status(self) -> str:
         """One line per living terminal for the status message; empty when none was used."""
         return "\n".join(
-            f"{name}: {'running `' + _short(t.running) + '`' if t.running is not None else 'idle'}, cwd {t.cwd}"
+            f"{name}: {'running `' + _short(t.running) + '`' if t.running is not None else 'idle'}, "
+            f"pid {t.pid}, cwd {t.cwd}"
             for name, t in self._terminals.items()
             if t.pid is not None
         )
 
     def _terminal(self, name: str) -> Terminal:
-        return Terminal(name, sandbox=self._sandbox, workspace=self._workspace, spool=self._spool)
+        return Terminal(name, backend=self._backend, spool=self._spool)
 
     def _find(self, session_id: str) -> Terminal:
         terminal = self._terminals.get(session_id)

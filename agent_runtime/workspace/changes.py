@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agent_runtime.errors import ToolError
@@ -24,6 +24,7 @@ _NEEDED: dict[str, frozenset[str]] = {
     "insert": frozenset({"after_line"}),
     "multi_edit": frozenset({"edits"}),
     "replace": frozenset(),
+    "patch": frozenset(),
 }
 """Each mode, and the line arguments that it takes and needs."""
 _AROUND = 3
@@ -39,12 +40,16 @@ class Change:
         mode: how the contents are to be used.
         lines: the arguments of that name which are not None: `start_line`, `end_line`, `after_line`, `edits`.
         contents: the payloads, as many as the mode takes.
+        version: the version of the file that the call is about, if it says.
+        force: whether what would be refused for its content is meant.
     """
 
     path: str
     mode: str
     lines: dict[str, object]
     contents: tuple[str, ...]
+    version: str | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +93,28 @@ def check_arguments(mode: str, given: frozenset[str]) -> None:
         raise ToolError(f"mode={mode!r} takes no {name}; for that use mode={fitting!r}", kind="ValueError")
 
 
-def check_placeholders(change: Change, text: Text | None) -> None:
+def check_placeholders(path: str, lines: Iterable[str], text: Text | None) -> None:
     """Keep comments that stand for left-out code out of the file.
 
+    Args:
+        path: the file, for the error text.
+        lines: what is to be written.
+        text: the file as it is.
+
     Raises:
-        ToolError: a content has one that the file did not have before.
+        ToolError: a line is such a comment that the file did not have before.
     """
-    known = text.lines if text else ()
-    for number, content in enumerate(change.contents, 1):
-        found = placeholder_in(engine.lines_of(content), known)
-        if found and not (change.mode == "replace" and number == 1):
-            raise ToolError(
-                f"{change.path!r} not written: line {found[0]} of the content, {found[1]!r}, stands for code that was "
-                "left out, and the file would lose that code. Write it out, or change only some lines "
-                "(mode='edit' or 'replace'). If the comment is meant, repeat with force=True",
-                kind="ValueError",
-            )
+    if found := placeholder_in(lines, text.lines if text else ()):
+        raise ToolError(
+            f"{path!r} not written: line {found[0]} of the content, {found[1]!r}, stands for code that was left out, "
+            "and the file would lose that code. Write it out, or change only some lines (mode='edit', 'replace' or "
+            "'patch'). If the comment is meant, repeat with force=True",
+            kind="ValueError",
+        )
 
 
 def make(change: Change, text: Text, base: Lines | None) -> Changed:
-    """Apply a change of any mode but `w` to a text.
+    """Apply a change of any mode but `w` and `patch` to a text.
 
     Args:
         change: the call.
@@ -124,9 +131,8 @@ def make(change: Change, text: Text, base: Lines | None) -> Changed:
     if change.mode == "replace":
         old, new = (engine.lines_of(content) for content in change.contents)
         match = find_block(text.lines, old, new)
-        edit = LineEdit(start=match.start, end=match.end, text="".join(f"{line}\n" for line in match.lines))
         notes = [] if match.rung == "exact" else [f"Not an exact match: {match.rung} differed."]
-        return Changed(raw=engine.apply(text, [edit]), notes=notes)
+        return Changed(raw=engine.apply(text, match.edits), notes=notes)
     edits = _line_edits(change, len(text.lines if base is None else base))
     placed = edits if base is None else rebased(edits, base, text.lines)
     if placed is None:

@@ -80,8 +80,10 @@ def choose_opener(root: int) -> Opener:
     return open_by_kernel
 
 
-def canonical(root: int, parts: Sequence[str], opener: Opener) -> tuple[str, ...]:
+def canonical(root: int, parts: Sequence[str], opener: Opener, *, beneath: bool = True) -> tuple[str, ...]:
     """Follow the links of a path as long as they stay beneath `root`; what does not exist is taken as it is written.
+
+    With `beneath=False`, `root` must be the machine's own root, which no path can leave.
 
     Only names are decided here: whoever opens the answer must use an `Opener`, which refuses what changed since.
 
@@ -96,19 +98,21 @@ def canonical(root: int, parts: Sequence[str], opener: Opener) -> tuple[str, ...
         if part in {"", "."}:
             continue
         if part == "..":
-            if not done:
+            if not done and beneath:
                 raise OSError(errno.EXDEV, "leads out of the workspace", "/".join(parts))
-            done.pop()
+            del done[-1:]
             continue
         target = _link_target(root, done, part, opener)
         if target is None:
             done.append(part)
             continue
         links += 1
-        if target.startswith("/"):
+        if target.startswith("/") and beneath:
             raise OSError(errno.EXDEV, "is a link to an absolute path", "/".join(parts))
         if links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
+        if target.startswith("/"):
+            done.clear()
         todo.extendleft(reversed(target.split("/")))
     return tuple(done)
 

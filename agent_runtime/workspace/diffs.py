@@ -9,6 +9,7 @@ _CONTEXT = 2
 _RUN = 12  # lines of one addition or removal that are shown; the model wrote the addition itself
 _LINES = 40
 _WIDTH = 200
+_STRETCH = 256
 _COMPARED = 20_000  # lines on both sides together; beyond that a comparison takes seconds
 
 _Opcode = tuple[str, int, int, int, int]
@@ -42,9 +43,33 @@ def diff(before: Sequence[str], after: Sequence[str]) -> str:
     return "\n".join(shown if rest <= 1 else [*shown[:_LINES], f"… {rest} more lines of diff"])
 
 
+def outer_span(before: Sequence[str], after: Sequence[str]) -> tuple[int, int, int]:
+    """The part that all differences lie in: `before[first:old_end]` became `after[first:new_end]`."""
+    first = _same(before, after)
+    tail = _same(before[first:][::-1], after[first:][::-1])
+    return first, len(before) - tail, len(after) - tail
+
+
+def changed_spans(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Where two versions differ: `before[a:b]` became `after[c:d]`, as `(a, b, c, d)`, in order.
+
+    Versions with very much between their first and their last difference are taken to differ in all of that.
+    """
+    head, old_end, new_end = outer_span(before, after)
+    old, new = before[head:old_end], after[head:new_end]
+    if len(old) + len(new) > _COMPARED:
+        return [(head, head + len(old), head, head + len(new))]
+    return [(a, b, c, d) for tag, a, b, c, d in _changes(old, new, head) if tag != "equal"]
+
+
 def _same(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many items two sequences share at the beginning; whole stretches are compared at once."""
     size = min(len(one), len(other))
-    return next((i for i in range(size) if one[i] != other[i]), size)
+    start = 0
+    while start < size and one[start : start + _STRETCH] == other[start : start + _STRETCH]:
+        start += _STRETCH
+    stop = min(size, start + _STRETCH)
+    return next((i for i in range(start, stop) if one[i] != other[i]), min(size, stop))
 
 
 def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[_Opcode]:

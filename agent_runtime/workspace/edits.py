@@ -79,7 +79,7 @@ def apply(text: Text, edits: Sequence[LineEdit]) -> str:
                 kind="ValueError",
             )
     carriage = text.newline.removesuffix("\n")
-    pieces = split(text.raw)
+    pieces = list(text.lines) if text.newline == "\n" else split(text.raw)
     if pieces and not text.ends_with_newline:
         pieces[-1] += carriage
     for edit in reversed(ordered):

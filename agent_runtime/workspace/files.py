@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Self
 
 from agent_runtime.errors import ToolError, ToolErrorKind
 from agent_runtime.workspace import confined, paths
+from agent_runtime.workspace.staging import Staged, standing
 
 _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.ENOENT: ("FileNotFoundError", "does not exist"),
@@ -26,6 +26,7 @@ _KINDS: dict[int, tuple[ToolErrorKind, str]] = {
     errno.ENAMETOOLONG: ("ValueError", "has a component longer than the file system allows"),
     errno.ENOSPC: ("OSError", "could not be written: the disk is full; remove what is not needed"),
     errno.EDQUOT: ("OSError", "could not be written: the disk quota is used up; remove what is not needed"),
+    errno.EFBIG: ("OSError", "could not be written: it would be larger than this process may make a file"),
     errno.EROFS: ("PermissionError", "could not be written: the file system is read-only"),
 }
 _READ_CHUNK = 1 << 20
@@ -39,14 +40,26 @@ class Workspace:
 
     Attributes:
         root: the directory's absolute path on this machine.
+        readable: the other directories that may be read, by their path in the agent's eyes.
     """
 
-    def __init__(self, root: Path, *, seen_as: str | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        seen_as: str | None = None,
+        confined_to_root: bool = True,
+        readable: Mapping[str, Path] | None = None,
+    ) -> None:
         """Open the directory.
 
         Args:
             root: the directory.
             seen_as: its absolute path in the agent's eyes, where a sandbox shows it elsewhere.
+            confined_to_root: False lets paths leave the directory, for an agent that may do what its user may
+                (`unsafe_mode`); git's own files and what is no regular file stay refused.
+            readable: directories elsewhere that may be read, too, by their absolute path in the agent's eyes, such as
+                `/logs`. Nothing writes there through here.
 
         Raises:
             OSError: it is no directory that can be opened.
@@ -54,14 +67,20 @@ class Workspace:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the caller's own path are kept
         spellings = (seen_as, str(self.root), os.path.realpath(root))
         self._spellings = tuple(dict.fromkeys(name for name in spellings if name))
-        self._root = os.open(root, confined.PATH_ONLY | os.O_DIRECTORY)
+        self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
+        self._confined = confined_to_root
+        self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
         self._open = confined.choose_opener(self._root)
+        self.readable = dict(readable or {})
+        self._others = {prefix: Workspace(directory) for prefix, directory in self.readable.items()}
 
     def close(self) -> None:
         """Give the descriptor back; idempotent."""
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
+        for other in self._others.values():
+            other.close()
 
     def __enter__(self) -> Self:
         return self
@@ -75,7 +94,10 @@ class Workspace:
         Raises:
             ToolError: the path is malformed, leaves the workspace or enters a git directory.
         """
-        return "/".join(self._resolve(path)) or "."
+        if other := self._elsewhere(path):
+            prefix, place, rest = other
+            return f"{prefix}/{place.resolve(rest)}".removesuffix("/.")
+        return self._name(self._resolve(path))
 
     def exists(self, path: str) -> bool:
         """Whether something stands at this path.
@@ -133,6 +155,8 @@ class Workspace:
         Raises:
             ToolError: as for `resolve`; the file is missing, not regular, unreadable or larger than `limit` bytes.
         """
+        if other := self._elsewhere(path):
+            return other[1].read_bytes(other[2], limit)
         parts = self._resolve(path)
         with _told(path):
             descriptor = self._open(self._root, parts, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -160,23 +184,111 @@ class Workspace:
         Raises:
             ToolError: as for `resolve`; something that is no regular file stands there, or the disk refuses.
         """
+        with self.stage(path, data, mode=mode) as staged:
+            self.put(path, staged)
+
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> Staged:
+        """Write a file's new content beside it, making the directories it needs; see `write_bytes`.
+
+        Raises:
+            ToolError: as for `write_bytes`; nothing is left behind then.
+        """
         parts = self._resolve(path)
-        if not parts:
+        if parts == self._home:
             raise ToolError(f"{path!r} is the workspace's own directory; name a file in it", kind="IsADirectoryError")
-        with _told(path), confined.held(self._directory(parts[:-1])) as directory:
-            old = _standing(directory, parts[-1])
-            if old is not None:
-                _require_regular(old.st_mode, path)
-            _replace(directory, parts[-1], data, old, mode)
+        made: list[Sequence[str]] = []
+        with _told(path):
+            directory = self._directory(parts[:-1], made)
+            with contextlib.ExitStack() as stack:
+                stack.callback(self._unmake, made)
+                stack.callback(os.close, directory)
+                if old := standing(directory, parts[-1]):
+                    _require_regular(old.st_mode, path)
+                stack.pop_all()  # from here on the staged file closes and unmakes
+            return Staged(directory, parts[-1], data, mode, lambda: self._unmake(made))
+
+    def put(self, path: str, staged: Staged) -> None:
+        """Put staged content in place.
+
+        Raises:
+            ToolError: the disk refuses; the old content still stands.
+        """
+        with _told(path):
+            staged.put()
+
+    def delete(self, path: str) -> None:
+        """Remove a regular file.
+
+        Raises:
+            ToolError: as for `resolve`; it is missing, no regular file, or may not be removed.
+        """
+        *parents, name = self._resolve(path) or (".",)
+        with _told(path), confined.held(self._open(self._root, parents, os.O_RDONLY | os.O_DIRECTORY)) as directory:
+            _require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode, path)
+            os.unlink(name, dir_fd=directory)
+
+    def mode(self, path: str) -> int | None:
+        """A file's permission bits; None when there is none.
+
+        Raises:
+            ToolError: as for `resolve`.
+        """
+        status = self._status(path)
+        return stat.S_IMODE(status.st_mode) if status else None
+
+    def stamp(self, canonical: str) -> tuple[int, int, int, int] | None:
+        """What changes whenever a file does: times of modification and status, size and inode; None when it is gone.
+
+        It looks under the name itself, without the care of `resolve`, and is to be compared only, never told.
+
+        Args:
+            canonical: a path that `resolve` gave.
+        """
+        try:
+            status = os.stat(self._spelled(canonical), dir_fd=self._root, follow_symlinks=False)
+        except OSError:  # gone, or no longer to be reached: both mean that it is not there
+            return None
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+    def open_directory(self, canonical: str) -> int:
+        """A descriptor of a directory, to be closed by the caller.
+
+        Raises:
+            OSError: it is no directory any more, or may not be read.
+        """
+        return self._open(self._root, self._resolve(canonical), os.O_RDONLY | os.O_DIRECTORY)
 
     def _resolve(self, path: str) -> tuple[str, ...]:
-        given = paths.parts_of(path, self._spellings)
         with _told(path):
-            parts = confined.canonical(self._root, given, self._open)
+            if self._confined:
+                parts = confined.canonical(self._root, paths.parts_of(path, self._spellings), self._open)
+            else:
+                given = paths.parts_anywhere(path, self._spellings, self._home)
+                parts = confined.canonical(self._root, given, self._open, beneath=False)
         paths.refuse_git(parts, path)
         return parts
 
+    def _name(self, parts: Sequence[str]) -> str:
+        """A path as the rest of the program knows it: from the workspace's root, absolute where it lies outside."""
+        home = len(self._home)
+        if tuple(parts[:home]) == self._home:
+            return "/".join(parts[home:]) or "."
+        return "/" + "/".join(parts)
+
+    def _spelled(self, canonical: str) -> str:
+        """A canonical path from the descriptor that is held."""
+        return canonical if canonical.startswith("/") else "/".join([*self._home, canonical])
+
+    def _elsewhere(self, path: str) -> tuple[str, Workspace, str] | None:
+        """The readable directory that a path lies in: its prefix, its files, and the rest of the path."""
+        for prefix, place in self._others.items():
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return prefix, place, path[len(prefix) + 1 :] or "."
+        return None
+
     def _status(self, path: str) -> os.stat_result | None:
+        if other := self._elsewhere(path):
+            return other[1]._status(other[2])  # noqa: SLF001 - of the same class
         parts = self._resolve(path)
         with _told(path):
             try:
@@ -185,17 +297,28 @@ class Workspace:
             except FileNotFoundError:
                 return None
 
-    def _directory(self, parts: Sequence[str]) -> int:
+    def _directory(self, parts: Sequence[str], made: list[Sequence[str]]) -> int:
         """Open a directory for writing names into it; make it and its parents where they are missing."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
             return self._open(self._root, parts, flags)
         except FileNotFoundError:
-            with confined.held(self._directory(parts[:-1])) as parent:
-                with contextlib.suppress(FileExistsError):  # someone else made it meanwhile; opening it decides
-                    os.mkdir(parts[-1], dir_fd=parent)
-                os.fsync(parent)
+            with (
+                confined.held(self._directory(parts[:-1], made)) as parent,
+                contextlib.suppress(FileExistsError),  # someone else made it meanwhile; opening it decides
+            ):
+                os.mkdir(parts[-1], dir_fd=parent)
+                made.append(parts)
             return self._open(self._root, parts, flags)
+
+    def _unmake(self, made: Sequence[Sequence[str]]) -> None:
+        """Take back directories that were made for a file which then was not written."""
+        for parts in reversed(made):
+            with (
+                contextlib.suppress(OSError),  # someone else has put something there; it is theirs now
+                confined.held(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
+            ):
+                os.rmdir(parts[-1], dir_fd=parent)
 
 
 def _read(descriptor: int, most: int) -> bytes:
@@ -204,49 +327,6 @@ def _read(descriptor: int, most: int) -> bytes:
         chunks.append(chunk)
         most -= len(chunk)
     return b"".join(chunks)
-
-
-def _standing(directory: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def _replace(directory: int, name: str, data: bytes, old: os.stat_result | None, mode: int | None) -> None:
-    if mode is None and old is not None:
-        mode = stat.S_IMODE(old.st_mode)
-    temporary = f".{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=directory)
-    try:
-        with confined.held(descriptor):
-            _write(descriptor, data)
-            _keep_owner(descriptor, old)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
-        os.unlink(temporary, dir_fd=directory)
-        raise
-    os.fsync(directory)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _keep_owner(descriptor: int, old: os.stat_result | None) -> None:
-    """Give the new file its predecessor's owner, as an edit in place would have."""
-    if old is None:
-        return
-    new = os.fstat(descriptor)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        with contextlib.suppress(PermissionError):  # an ordinary user cannot; the content matters more than the owner
-            os.fchown(descriptor, old.st_uid, old.st_gid)
 
 
 def _require_regular(mode: int, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from pathspec import PathSpec
 
@@ -28,12 +29,16 @@ class Include:
     """
 
     glob: str
-    spec: PathSpec = field(repr=False)  # type: ignore[type-arg] - generic in the stubs only
+    spec: PathSpec[Any] = field(repr=False)
     directory: str
 
     @classmethod
-    def parse(cls, glob: str) -> Include:
+    def parse(cls, glob: str, *, name: str = "include") -> Include:
         """Check and compile a glob.
+
+        Args:
+            glob: as it was given.
+            name: the argument that it was given as, for error texts.
 
         Raises:
             ToolError: it is empty, a negation, or leaves the workspace.
@@ -41,7 +46,7 @@ class Include:
         plain = glob.removeprefix("./").lstrip("/")
         if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or "\0" in plain or "\n" in plain:
             raise ToolError(
-                f"include={glob!r}: must be a glob of files in the workspace, such as '*.py' or 'tests/**'",
+                f"{name}={glob!r}: must be a glob of files in the workspace, such as '*.py' or 'tests/**'",
                 kind="ValueError",
             )
         anywhere = plain.removeprefix("**/")
@@ -51,7 +56,7 @@ class Include:
         try:
             spec = PathSpec.from_lines("gitignore", patterns)
         except ValueError as error:
-            raise ToolError(f"include={glob!r}: {error}", kind="ValueError") from error
+            raise ToolError(f"{name}={glob!r}: {error}", kind="ValueError") from error
         parents = plain.split("/")[:-1]
         fixed = next((i for i, part in enumerate(parents) if _MAGIC.search(part)), len(parents))
         return cls(glob=plain, spec=spec, directory="/".join(parents[:fixed]))

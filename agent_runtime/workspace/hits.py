@@ -1,9 +1,10 @@
-"""What a search found: ripgrep's JSON lines in, the first hits and the true total out. Pure."""
+"""What a search found: ripgrep's output in, the first hits, the true total and where the rest is out. Pure."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from agent_runtime.workspace.globs import Include
 _WIDTH = 240  # characters of a line that are shown
 _BEFORE = 80  # of them before the match, where the line is longer
 _PRUNED_AT = 20_000
+_MOST_DIRECTORIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +34,12 @@ class Hit:
 
 
 class Hits:
-    """Collects a search's output; keeps the first hits by path and line, and counts all.
-
-    Attributes:
-        cut: set by the caller when it stopped the search early, so that the total is a lower bound.
-    """
+    """Collects a search's output; keeps the first hits by path and line, and counts all."""
 
     def __init__(self, *, most: int, wanted: Include | None = None) -> None:
-        self.cut = False
         self._most = most
         self._wanted = wanted
-        self._total = 0
+        self._counts: dict[str, int] = {}
         self._files: dict[str, list[Hit]] = {}
         self._kept = 0
         self._file: list[Hit] | None = None
@@ -55,7 +52,7 @@ class Hits:
             return
         is_match = line.startswith(b'{"type":"match"')
         if is_match:
-            self._total += 1
+            self._counts[self._name] = self._counts.get(self._name, 0) + 1
             self._matches_here += 1
         if self._matches_here > self._most and not line.startswith(b'{"type":"begin"'):
             return
@@ -80,11 +77,11 @@ class Hits:
 
     def text(self) -> str:
         """The hits as the model reads them."""
-        if not self._total:
+        total = sum(self._counts.values())
+        if not total:
             return "[find] No matches found."
         hits = self.shown()
         matched = sum(hit.matched for hit in hits)
-        total = f"at least {self._total}" if self.cut else str(self._total)
         lines = [f"[find] {total} match(es) (showing {matched} of {total}):"]
         with_context = matched < len(hits)
         previous: Hit | None = None
@@ -94,7 +91,58 @@ class Hits:
             mark = ":" if hit.matched else "-"
             lines.append(f"{hit.file}{mark}{hit.line}{mark}{hit.text}")
             previous = hit
+        if matched < total and len(self._counts) > 1:
+            lines.append(f"[more: {self._spread()}. Narrow it with target or include, or a more exact pattern.]")
         return "\n".join(lines)
+
+    def start_over(self, counts: bytes) -> list[str]:
+        """Forget all hits and take the totals from `rg --count --null`; the files that have the first hits, to search.
+
+        Args:
+            counts: the whole output: a path, NUL, the number of matching lines, newline.
+        """
+        self._files, self._kept, self._file, self._counts = {}, 0, None, {}
+        for line in counts.splitlines():
+            path, _, count = line.rpartition(b"\0")
+            name = path.decode(errors="surrogateescape").removeprefix("./")
+            if self._wanted is None or self._wanted.matches(name):
+                self._counts[name] = int(count)
+        first: list[str] = []
+        room = self._most
+        for name in sorted(self._counts):
+            if room <= 0:
+                break
+            first.append(name)
+            room -= self._counts[name]
+        return first
+
+    def take_again(self, lines: Iterable[bytes]) -> None:
+        """Add the hits of the files that `start_over` named, which are counted already."""
+        counts = self._counts
+        self._counts = {}
+        for line in lines:
+            self.add(line)
+        self._counts = counts
+
+    def _spread(self) -> str:
+        """Where the matches are, by the first directory in which they differ."""
+        prefix = ""
+        while True:
+            groups: dict[str, int] = {}
+            for name, count in self._counts.items():
+                head, slash, _ = name[len(prefix) :].partition("/")
+                group = f"{prefix}{head}{slash}"
+                groups[group] = groups.get(group, 0) + count
+            (only, *more) = groups
+            if more or not only.endswith("/"):
+                break
+            prefix = only
+        ordered = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
+        told = [f"{_printable(name)} {count}" for name, count in ordered[:_MOST_DIRECTORIES]]
+        rest = ordered[_MOST_DIRECTORIES:]
+        if rest:
+            told.append(f"{len(rest)} other places {sum(count for _, count in rest)}")
+        return ", ".join(told)
 
     def _begin(self, name: str) -> None:
         if self._kept > _PRUNED_AT:

@@ -14,6 +14,8 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from agent_runtime.errors import ToolError
+from agent_runtime.workspace.diffs import changed_spans
+from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.views import listed
 
 Rung = Literal["exact", "trailing whitespace", "indentation", "Unicode punctuation"]
@@ -40,36 +42,68 @@ class Match:
         end: last line.
         lines: the new lines, indented as the file is; lines that old and new text share are the file's own.
         rung: how it was found.
+        edits: the same as the smallest edits, so that lines which stay keep every byte.
     """
 
     start: int
     end: int
     lines: list[str]
     rung: Rung
+    edits: list[LineEdit]
 
 
-def find_block(lines: Sequence[str], old: Sequence[str], new: Sequence[str]) -> Match:
+def find_block(
+    lines: Sequence[str],
+    old: Sequence[str],
+    new: Sequence[str],
+    *,
+    what: str = "replace",
+    regions: Sequence[Sequence[range]] | None = None,
+    at_end: bool = False,
+) -> Match:
     """Find `old` in `lines`.
+
+    Args:
+        lines: the file.
+        old: the lines to be found.
+        new: what takes their place.
+        what: how error texts begin.
+        regions: where to look, one choice after the other, each of one or more ranges of lines; everywhere if None.
+        at_end: whether `old` must be the file's last lines.
 
     Raises:
         ToolError: `old` has no text, or it stands nowhere or in several places.
     """
     if not any(line.strip() for line in old):
-        raise ToolError("replace: the first payload, the old text, is empty; it must hold whole lines of the file")
-    for rung, key in _RUNGS:
-        places = _places([key(line) for line in lines], [key(line) for line in old])
-        fitting = [(place, _reindented(lines[place : place + len(old)], old, new, rung)) for place in places]
-        found = [(place, fresh) for place, fresh in fitting if fresh is not None]
-        if len(found) > 1:
-            numbers = ", ".join(str(place + 1) for place, _ in found[:_SHOWN])
-            raise ToolError(
-                f"replace: the old text stands {len(found)} times (at lines {numbers}); add lines around it to both "
-                "payloads until it is unique",
-                kind="ValueError",
-            )
-        for place, fresh in found:
-            return Match(start=place + 1, end=place + len(old), lines=fresh, rung=rung)
-    raise ToolError(_not_found(lines, old, new), kind="ValueError")
+        raise ToolError(f"{what}: the old text is empty; it must hold whole lines of the file", kind="ValueError")
+    for region in regions or [[range(len(lines))]]:
+        for rung, key in RUNGS:
+            if rung == "exact":
+                places = _places(tuple(lines), tuple(old), region)
+            else:
+                places = _places(tuple(key(line) for line in lines), tuple(key(line) for line in old), region)
+            if at_end:
+                places = [place for place in places if place + len(old) == len(lines)]
+            fitting = [(place, _reindented(lines[place : place + len(old)], old, new, rung)) for place in places]
+            found = [(place, fresh) for place, fresh in fitting if fresh is not None]
+            if len(found) > 1:
+                numbers = ", ".join(str(place + 1) for place, _ in found[:_SHOWN])
+                raise ToolError(
+                    f"{what}: the old text stands {len(found)} times (at lines {numbers}); add lines around it, to "
+                    "the old and the new, until it is unique",
+                    kind="ValueError",
+                )
+            for place, fresh in found:
+                edits = _smallest(place, lines[place : place + len(old)], fresh)
+                return Match(start=place + 1, end=place + len(old), lines=fresh, rung=rung, edits=edits)
+    raise ToolError(f"{what}: {_not_found(lines, old, new, at_end=at_end)}", kind="ValueError")
+
+
+def _smallest(place: int, there: Sequence[str], fresh: Sequence[str]) -> list[LineEdit]:
+    return [
+        LineEdit(start=place + a + 1, end=place + b, text="".join(f"{line}\n" for line in fresh[c:d]))
+        for a, b, c, d in changed_spans(there, fresh)
+    ]
 
 
 def _trailing(line: str) -> str:
@@ -81,10 +115,10 @@ def _indentation(line: str) -> str:
 
 
 def _punctuation(line: str) -> str:
-    return line.translate(_TWINS).strip()
+    return (line if line.isascii() else line.translate(_TWINS)).strip()
 
 
-_RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
+RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
     ("exact", str),
     ("trailing whitespace", _trailing),
     ("indentation", _indentation),
@@ -92,9 +126,15 @@ _RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
 )
 
 
-def _places(lines: Sequence[str], block: Sequence[str]) -> list[int]:
-    size = len(block)
-    return [i for i in range(len(lines) - size + 1) if lines[i] == block[0] and lines[i : i + size] == block]
+def _places(lines: tuple[str, ...], block: tuple[str, ...], region: Sequence[range]) -> list[int]:
+    size, first = len(block), block[0]
+    places = {
+        i
+        for part in region
+        for i in range(part.start, part.stop - size + 1)
+        if lines[i] == first and lines[i : i + size] == block
+    }
+    return sorted(places)
 
 
 def _reindented(there: Sequence[str], old: Sequence[str], new: Sequence[str], rung: Rung) -> list[str] | None:
@@ -146,17 +186,18 @@ def _indent_of(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _not_found(lines: Sequence[str], old: Sequence[str], new: Sequence[str]) -> str:
-    standing = _places(list(lines), list(new)) if any(line.strip() for line in new) else []
+def _not_found(lines: Sequence[str], old: Sequence[str], new: Sequence[str], *, at_end: bool) -> str:
+    standing = _places(tuple(lines), tuple(new), [range(len(lines))]) if any(line.strip() for line in new) else []
     if standing:
         first = standing[0] + 1
-        return f"replace: already applied: the new text stands at lines {first}-{first + len(new) - 1}, the old nowhere"
+        return f"already applied: the new text stands at lines {first}-{first + len(new) - 1}, the old nowhere"
     near = _nearest(lines, old)
     if near is None:
-        return "replace: the old text is nowhere in the file, nor is any line like it; read the file again"
+        return "the old text is nowhere in the file, nor is any line like it; read the file again"
     start, end = max(1, near + 1 - _AROUND), min(len(lines), near + min(len(old), _SHOWN) + _AROUND)
     shown, _ = listed(lines, start, end)
-    return "\n".join(["replace: the old text is not in the file; the nearest lines are", *shown])
+    where = "at the end of the file" if at_end else "in the file"
+    return "\n".join([f"the old text is not {where}; the nearest lines are", *shown])
 
 
 def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:

@@ -21,16 +21,28 @@ def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
     Raises:
         ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
     """
-    if not path:
-        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
-    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
-        raise ToolError(
-            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
-            kind="ValueError",
-        )
+    _check_text(path)
     parts = tuple(part for part in _relative(path, roots).split("/") if part not in {"", "."})
     refuse_git(parts, path)
     return parts
+
+
+def parts_anywhere(path: str, roots: Iterable[str], home: tuple[str, ...]) -> tuple[str, ...]:
+    """The components, from the machine's root, of a path that may lie outside the workspace.
+
+    Args:
+        path: relative to the workspace, or absolute.
+        roots: the absolute spellings of the workspace's own path.
+        home: the components of the workspace's own path.
+
+    Raises:
+        ToolError: the path is empty, not printable text, or enters a git directory.
+    """
+    _check_text(path)
+    inside = _beneath(path, roots)
+    given = tuple(part for part in (path if inside is None else inside).split("/") if part not in {"", "."})
+    refuse_git(given, path)
+    return given if inside is None else (*home, *given)
 
 
 def refuse_git(parts: Iterable[str], path: str) -> None:
@@ -57,14 +69,32 @@ def is_git(name: str) -> bool:
     return plain == ".git" or _SHORT_GIT.match(plain) is not None
 
 
+def _check_text(path: str) -> None:
+    if not path:
+        raise ToolError("path must name a file or directory in the workspace, got an empty text", kind="ValueError")
+    if any(unicodedata.category(char) in {"Cc", "Cs"} for char in path):
+        raise ToolError(
+            f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
+            kind="ValueError",
+        )
+
+
 def _relative(path: str, roots: Iterable[str]) -> str:
+    inside = _beneath(path, roots)
+    if inside is None:
+        raise ToolError(
+            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+            kind="PermissionError",
+        )
+    return inside
+
+
+def _beneath(path: str, roots: Iterable[str]) -> str | None:
+    """The path from the workspace's root; None for an absolute one elsewhere."""
     if not path.startswith("/"):
         return path
     for root in roots:
         prefix = root.rstrip("/")
         if path == prefix or path.startswith(f"{prefix}/"):
             return path[len(prefix) + 1 :]
-    raise ToolError(
-        f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
-        kind="PermissionError",
-    )
+    return None

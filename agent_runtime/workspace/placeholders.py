@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _COMMENT = re.compile(
     r"^\s*(?:#+|//+|/\*+|\*|<!--|--+|;+|%+|\{/\*|\{#|\"\"\"|'{3})\s*(?P<text>.*?)\s*(?:\*/\}?|-->|#\})?\s*$"
@@ -26,16 +26,15 @@ _LEFT_OUT = re.compile(
 )
 
 
-def placeholder_in(lines: Iterable[str], known: Iterable[str]) -> tuple[int, str] | None:
+def placeholder_in(lines: Iterable[str], known: Sequence[str]) -> tuple[int, str] | None:
     """The first comment line that stands for left-out code, with its number from 1; None when there is none.
 
     Args:
         lines: what is to be written.
         known: lines of the file as it is: a comment that stood there already is no placeholder of this edit.
     """
-    stood = {line.strip() for line in known}
     for number, line in enumerate(lines, 1):
         comment = _COMMENT.match(line)
-        if comment and _LEFT_OUT.match(comment["text"]) and line.strip() not in stood:
+        if comment and _LEFT_OUT.match(comment["text"]) and not any(line.strip() == each.strip() for each in known):
             return number, line.strip()
     return None

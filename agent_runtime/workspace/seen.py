@@ -26,6 +26,13 @@ class Seen:
         self._base: dict[str, str] = {}
         self._written: dict[str, str] = {}
 
+    def copy(self) -> Seen:
+        """The same knowledge, to try something out on."""
+        twin = Seen()
+        twin._versions = {path: versions.copy() for path, versions in self._versions.items()}
+        twin._base, twin._written = self._base.copy(), self._written.copy()
+        return twin
+
     def begin_step(self) -> None:
         """From here on, line numbers refer to the files as the last step left them."""
         self._base |= self._written

@@ -7,23 +7,33 @@ import re
 import warnings
 from collections.abc import Iterator
 
-_LONGEST = 1_000_000  # characters; a parse takes about a second a megabyte
+LONGEST = 1_000_000  # characters; a parse takes about a second a megabyte
 _MOST_ENTRIES = 60
 _HEADING = re.compile(r"^\s*(?:async\s+def|def|class)\s+\w+")
 
 
+def is_python(path: str) -> bool:
+    """Whether a file's name says that it is Python."""
+    return path.endswith((".py", ".pyi"))
+
+
 def error_in(path: str, source: str) -> str | None:
     """The first syntax error of a Python file, as one sentence; None when there is none or it is no Python file."""
-    if not path.endswith((".py", ".pyi")) or len(source) > _LONGEST:
+    if not is_python(path) or len(source) > LONGEST:
         return None
+    checked = check(source)
+    return checked if isinstance(checked, str) else None
+
+
+def check(source: str) -> ast.Module | str:
+    """Parse Python source: its tree, or its first error as one sentence."""
     try:
-        _parse(source)
+        return _parse(source)
     except SyntaxError as error:
         where = f" (line {error.lineno}: {(error.text or '').strip()[:100]!r})" if error.lineno else ""
         return f"{error.msg}{where}"
     except (ValueError, RecursionError, MemoryError) as error:  # a NUL byte; nesting deeper than the parser's stack
         return str(error) or "nested too deeply for Python's parser"
-    return None
 
 
 def outline(path: str, source: str, after_line: int) -> list[str]:
@@ -31,7 +41,7 @@ def outline(path: str, source: str, after_line: int) -> list[str]:
 
     A file that does not parse is searched for lines that look like headings.
     """
-    if not path.endswith((".py", ".pyi")) or len(source) > _LONGEST:
+    if not is_python(path) or len(source) > LONGEST:
         return []
     try:
         found = list(_headings(_parse(source), 0))

@@ -43,13 +43,14 @@ class Text:
     @cached_property
     def lines(self) -> tuple[str, ...]:
         """The lines without their endings, numbered as ripgrep and git number them: only a newline ends one."""
-        return tuple(line.removesuffix("\r") if self.newline == "\r\n" else line for line in split(self.raw))
+        lines = split(self.raw)
+        return tuple(lines) if self.newline == "\n" else tuple(line.removesuffix("\r") for line in lines)
 
     @cached_property
     def newline(self) -> str:
         """The line ending that most lines have."""
         crlf = self.raw.count("\r\n")
-        return "\r\n" if crlf * 2 > self.raw.count("\n") else "\n"
+        return "\r\n" if crlf and crlf * 2 > self.raw.count("\n") else "\n"
 
     @property
     def ends_with_newline(self) -> bool:

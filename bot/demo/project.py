@@ -10,7 +10,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from bot.errors import BotError
-from bot.workspace.errors import GitError
 from bot.workspace.git import Git
 
 _SDIST = "boltons==26.2.0"
@@ -79,12 +78,7 @@ async def local(repository: Path, issue: str) -> Scenario:
     Raises:
         DemoError: there is no git repository with a commit.
     """
-    try:
-        await Git().run("-C", str(repository), "-c", "safe.directory=*", "rev-parse", "--verify", "HEAD^{commit}")
-    except GitError as error:
-        raise DemoError(
-            f"{repository} is not a git repository with a commit in it; try: git init && git commit"
-        ) from error
+    await asyncio.to_thread(_check_repository, repository)
     title, _, body = issue.strip().partition("\n")
     if not title:
         raise DemoError("--issue is empty; say what is wrong, e.g. --issue 'total() ignores the discount'")
@@ -96,6 +90,16 @@ async def local(repository: Path, issue: str) -> Scenario:
         request="/codepilot fix",
         test_command=None,
     )
+
+
+def _check_repository(path: Path) -> None:
+    from git import GitCommandError, InvalidGitRepositoryError, Repo  # noqa: PLC0415 - looks for git when imported
+
+    try:
+        with Repo(path) as repo:
+            repo.head.commit.tree  # noqa: B018 - reading it is the check
+    except (InvalidGitRepositoryError, GitCommandError, ValueError) as error:
+        raise DemoError(f"{path} is not a git repository with a commit in it; try: git init && git commit") from error
 
 
 async def _commit_everything(git: Git, message: str) -> None:

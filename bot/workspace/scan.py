@@ -86,7 +86,7 @@ def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
         with _opened(root, parent) as folder:
             if mode == "120000":
                 return os.fsencode(os.readlink(name, dir_fd=folder))
-            return _content(os.open(name, _OPEN_FILE, dir_fd=folder), limit)
+            return _content(_open(name, _OPEN_FILE, folder), limit)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -130,12 +130,30 @@ def _opened(root: int, path: bytes) -> Iterator[int]:
     folder = os.dup(root)
     try:
         for part in filter(None, path.split(b"/")):
-            below = os.open(part, _OPEN_FOLDER, dir_fd=folder)
+            below = _open(part, _OPEN_FOLDER, folder)
             os.close(folder)
             folder = below
         yield folder
     finally:
         os.close(folder)
+
+
+def _open(name: bytes, flags: int, folder: int) -> int:
+    """Open a file or directory; what the agent took our right to read from, it gets back first: the files are ours."""
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except PermissionError:
+        # The descriptor names the thing itself and follows no link, so nothing else can be given rights instead.
+        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            mode = os.fstat(held).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise
+            rights = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | rights)  # noqa: PTH101 - a descriptor, not a path
+        finally:
+            os.close(held)
+        return os.open(name, flags, dir_fd=folder)
 
 
 def _git_mode(mode: int) -> str | None:

@@ -50,7 +50,13 @@ class Diary:
         self.entries: list[str] = []
         self.payloads = Payloads()
 
-    def begin_step(self, payloads: Payloads) -> None:
+    def changed_by_others(self) -> str:
+        return ""
+
+    def end_step(self, *, ok: bool) -> str:
+        return ""
+
+    def begin_step(self, payloads: Payloads, control: str) -> None:
         self.payloads = payloads
 
     def read_file(self, path: str) -> ToolResult:
@@ -92,7 +98,7 @@ class Bench:
                 provider=self.provider,
                 interpreter=interpreter,
                 calls=Calls(registry=registry, policy=policy, emit=self.record),
-                begin_step=self.diary.begin_step,
+                files=self.diary,
                 session=self.session,
                 record=self.record,
                 emit=self.live.append,

@@ -104,7 +104,8 @@ async def test_a_quote_cannot_close_its_own_frame(project: Path, sandbox: Sandbo
         openings = [event.opening for event in runtime.session.events if isinstance(event, Started)]
     nonces = [opening.split("[quote ")[1].split(" ")[0] for opening in openings]
     assert nonces[0] != nonces[1]
-    assert all(opening.count(f"[end of quote {nonce}]") == 1 for opening, nonce in zip(openings, nonces, strict=True))
+    for opening, nonce in zip(openings, nonces, strict=True):
+        assert opening.count(f"[quote {nonce} from ") == opening.count(f"[end of quote {nonce}]") == 2  # and the tree
 
 
 async def test_the_system_prompt_with_all_tools_stays_small(project: Path, sandbox: Sandbox) -> None:

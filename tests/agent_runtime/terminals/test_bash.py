@@ -27,12 +27,12 @@ from agent_runtime.terminals.bash import Marker
 def test_every_stage_of_a_pipe_counts_but_a_broken_pipe_does_not(
     exit_code: int, pipe: tuple[int, ...], *, ok: bool
 ) -> None:
-    assert Marker(exit_code=exit_code, pipe=pipe, cwd="/").ok is ok
+    assert Marker(exit_code=exit_code, pipe=pipe, pid=4, cwd="/").ok is ok
 
 
 def test_a_marker_is_read_back() -> None:
-    assert bash.parse_mark(b"1 0 1;/a;b") == Marker(exit_code=1, pipe=(0, 1), cwd="/a;b")
-    assert bash.parse_mark(b"130;/") == Marker(exit_code=130, pipe=(), cwd="/")
+    assert bash.parse_mark(b"1 0 1;4;/a;b") == Marker(exit_code=1, pipe=(0, 1), pid=4, cwd="/a;b")
+    assert bash.parse_mark(b"130;4;/") == Marker(exit_code=130, pipe=(), pid=4, cwd="/")
 
 
 @settings(max_examples=25, deadline=None)

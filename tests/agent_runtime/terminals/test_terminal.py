@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import resource
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,17 +16,26 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import terminal as terminal_module
+from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.output import Output
-from agent_runtime.terminals.spool import Spool
+from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Report, Terminal
+from tests.sandboxes import parent_of, processes_with
 from tests.waiting import eventually
 
 
 @pytest_asyncio.fixture
-async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
+async def place(tmp_path: Path) -> AsyncIterator[Backend]:
     workspace = tmp_path / "work"
     workspace.mkdir()
-    made = Terminal("main", sandbox=Bubblewrap(SandboxSettings()), workspace=workspace, spool=Spool(tmp_path / "logs"))
+    made = backend(Bubblewrap(SandboxSettings()), workspace)
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def terminal(place: Backend, tmp_path: Path) -> AsyncIterator[Terminal]:
+    made = Terminal("main", backend=place, spool=Spool(tmp_path / "logs"))
     yield made
     await made.close()
 
@@ -50,6 +62,9 @@ async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report: 
         ("f() { return 7; }; f", 7, ""),
         ("alias hi='echo aliased'\nhi", 0, "aliased\n"),
         ("shopt -s extglob\ncase aab in +(a)b) echo matched;; esac", 0, "matched\n"),
+        ("echo a &&\\\n echo b; echo c;", 0, "a\nb\nc\n"),
+        ("echo before; clear; echo after", 0, "before\nafter\n"),
+        ("printf 'a\\tb\\n'", 0, "a\tb\n"),
         ("echo 'it'\"'\"'s' \"q\" \\$x !! `echo y`", 0, "it's q $x !! y\n"),
         ("printf 'no end of line'", 0, "no end of line"),
         ("printf 'a\\r\\nb\\r\\n'", 0, "a\nb\n"),
@@ -114,6 +129,80 @@ async def test_a_shell_that_dies_says_so_and_starts_again(terminal: Terminal, co
     assert "new one" in report.note
     after = await run(terminal, 'echo "$x$PWD"')
     assert after.output == "/workspace\n"
+
+
+async def test_a_command_in_the_background_gives_the_shell_back_at_once(terminal: Terminal) -> None:
+    report = await run(terminal, "sleep 60 &")
+    assert (report.status, report.exit_code) == ("completed", 0)
+    assert report.output.startswith("[1] ")
+    assert (await run(terminal, "kill %1; wait; echo gone")).output.endswith("gone\n")
+
+
+async def test_a_line_of_a_hundred_thousand_characters_is_not_wrapped(terminal: Terminal, tmp_path: Path) -> None:
+    report = await run(terminal, "head -c 100000 /dev/zero | tr '\\0' x; echo")
+    assert report.status == "completed"
+    assert report.output.startswith("x" * 5_000 + "\n[\u2026 90,001 characters left out")
+    assert (tmp_path / "logs" / "main-1.log").read_text() == "x" * 100_000 + "\n"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "\\033]7770;{zeros};0;1;/tmp\\007",
+        "\\033]7770;",
+        "\\033]7770;;0;1;/\\007" * 50,
+        "\\033]7770;{zeros}" + "x" * 10_000,
+    ],
+)
+async def test_a_forged_end_of_command_is_output_like_any_other(terminal: Terminal, forged: str) -> None:
+    text = forged.format(zeros="0" * 32)
+    report = await run(terminal, f"/usr/bin/env printf '{text}'; sleep 0.2; cd /usr; (exit 7)")
+    assert (report.status, report.exit_code, report.cwd) == ("completed", 7, "/usr")
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_the_word_that_ends_a_command_is_in_no_environment(terminal: Terminal) -> None:
+    report = await run(terminal, "env; cat /proc/$$/environ /proc/$$/cmdline")
+    assert re.search(r"[0-9a-f]{32}", re.sub(r"CODEPILOT_TERMINAL=\w+", "", report.output)) is None
+
+
+@pytest.mark.parametrize(
+    ("program", "shows", "leave"),
+    [
+        ("less numbers", "\n7\n8\n", "q"),
+        ("vim -u NONE numbers", "\n7\n8\n", ":q!\r"),
+        ("vi numbers", "\n7\n8\n", ":q!\r"),
+        ("top -d 1", "PID", "q"),
+        ("nano numbers", "numbers", "\x18"),
+    ],
+)
+async def test_full_screen_programs_show_their_screen_and_can_be_left(
+    terminal: Terminal, program: str, shows: str, leave: str
+) -> None:
+    if shutil.which(program.split(maxsplit=1)[0], path="/usr/bin:/bin") is None:
+        pytest.skip(f"{program.split(maxsplit=1)[0]} is not installed")
+    await run(terminal, "seq 100 > numbers")
+    screen = (await run(terminal, program, timeout=0.3)).output
+
+    for _ in range(30):
+        if shows in screen:
+            break
+        report = await terminal.read(timeout=0.3)
+        screen = report.output if report is not None else ""
+    assert shows in screen
+    ended = await terminal.send(leave, timeout=5)
+    assert (ended.status, ended.exit_code) == ("completed", 0)
+    assert (await run(terminal, "echo ok")).output == "ok\n"
+
+
+async def test_three_gigabytes_are_cut_off_at_the_quota_in_little_memory(terminal: Terminal, tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = await run(terminal, "yes | head -c 3G", timeout=60)
+    assert (report.status, report.ok) == ("stopped", False)
+    assert f"{COMMAND_BYTES:,} bytes" in report.note
+    assert 0.9 * COMMAND_BYTES < (tmp_path / "logs" / "main-1.log").stat().st_size <= COMMAND_BYTES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60 * 1024  # in KiB
+    assert (await run(terminal, "echo ok")).output == "ok\n"
 
 
 async def test_state_lives_on_between_commands(terminal: Terminal) -> None:
@@ -288,10 +377,20 @@ async def test_an_input_line_that_the_terminal_would_cut_is_refused(terminal: Te
     assert (await terminal.send("x" * 4_000 + "\n", timeout=2)).output == "x" * 4_000 + "\n"
 
 
-async def test_input_after_the_shell_was_killed_from_outside_does_not_break(terminal: Terminal) -> None:
+async def test_a_shell_that_another_terminal_kills_says_so(terminal: Terminal, place: Backend) -> None:
     await run(terminal, "cat", timeout=0.1)
-    assert terminal.pid is not None
-    os.kill(terminal.pid, 9)
+    other = Terminal("other", backend=place)
+    await run(other, f"kill -9 {terminal.pid}")
+    await other.close()
+    report = await terminal.read(timeout=5)
+    assert report is not None
+    assert (report.status, report.exit_code) == ("restarted", 137)
+
+
+async def test_input_after_the_shell_was_killed_from_outside_does_not_break(terminal: Terminal) -> None:
+    await run(terminal, "sleep 60660", timeout=0.1)
+    (sleep,) = processes_with("60660")
+    os.kill(parent_of(sleep), 9)
     report = await terminal.send("x\n", timeout=5)
     assert (report.status, report.exit_code) == ("restarted", 137)
     assert (await run(terminal, "echo ok")).output == "ok\n"
@@ -308,21 +407,23 @@ async def test_cancelling_leaves_a_usable_terminal(terminal: Terminal) -> None:
 
 
 def test_a_terminal_lives_on_from_one_event_loop_to_the_next(tmp_path: Path) -> None:
-    terminal = Terminal("main", sandbox=Bubblewrap(SandboxSettings()), workspace=tmp_path)
+    place = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    terminal = Terminal("main", backend=place)
     asyncio.run(run(terminal, "x=kept"))
     assert asyncio.run(run(terminal, "echo $x")).output == "kept\n"
     asyncio.run(terminal.close())
+    asyncio.run(place.close())
 
 
 async def test_a_shell_that_cannot_start_is_an_error_of_the_sandbox(tmp_path: Path) -> None:
     sandbox = Local(SandboxSettings(environment={"PATH": "/nonexistent"}))
-    terminal = Terminal("main", sandbox=sandbox, workspace=tmp_path)
+    terminal = Terminal("main", backend=backend(sandbox, tmp_path))
     with pytest.raises(SandboxError, match="bash"):
         await run(terminal, "true")
 
 
 async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
-    terminal = Terminal("main", sandbox=Local(SandboxSettings()), workspace=tmp_path)
+    terminal = Terminal("main", backend=backend(Local(SandboxSettings()), tmp_path))
     assert (await run(terminal, "pwd")).output == f"{tmp_path}\n"
     await terminal.close()
 
@@ -331,9 +432,11 @@ async def test_forty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path)
     sandbox = Bubblewrap(SandboxSettings())
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
     for _ in range(40):
-        terminal = Terminal("main", sandbox=sandbox, workspace=tmp_path)
+        place = backend(sandbox, tmp_path)
+        terminal = Terminal("main", backend=place)
         assert (await run(terminal, "echo hi")).output == "hi\n"
         await terminal.close()
+        await place.close()
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - the same
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222 - does not wait

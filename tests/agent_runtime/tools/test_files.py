@@ -25,9 +25,9 @@ class Agent:
         self.tools = FileTools(workspace)
         self.payloads = Payloads()
 
-    def step(self, *payloads: str) -> FileTools:
+    def step(self, *payloads: str, control: str = "") -> FileTools:
         self.payloads = Payloads(Payload(text=text, filename=None) for text in payloads)
-        self.tools.begin_step(self.payloads)
+        self.tools.begin_step(self.payloads, control)
         return self.tools
 
     def put(self, path: str, content: str | bytes) -> None:
@@ -496,4 +496,191 @@ async def test_control_code_calls_the_tools_through_the_registry(agent: Agent) -
     assert agent.text("a.txt") == NUMBERS.replace("1\n", "one\n", 1).replace("9\n", "nine\n")
     with pytest.raises(ToolError, match="argument mode"):
         await write.call(write.bind(("a.txt",), {"mode": "append"}))
-    assert len(registry.declarations) < 1200
+    assert len(registry.declarations) < 1400
+
+
+# Contents that were not written.
+
+
+def test_a_refused_write_is_repeated_by_number(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    error = refused(agent, "a.txt", "payload=1 stands for it", "x\n", start_line=11, end_line=11, mode="edit")
+    assert error.kind == "ValueError"
+    agent.step().write_file("a.txt", 10, 10, mode="edit", payload=1)
+    assert agent.text("a.txt").endswith("9\nx\n")
+
+
+def test_a_repeated_write_that_is_refused_again_keeps_its_number(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    refused(agent, "a.txt", "payload=1 stands", "11\n", "x\n", mode="replace")
+    refused(agent, "a.txt", "payload=1 stands", mode="replace", payload=1)
+    refused(agent, "a.txt", "payload=2 stands", "12\n", "x\n", mode="replace")
+    agent.put("b.txt", "11\n")
+    agent.step().write_file("b.txt", mode="replace", payload=1)
+    assert agent.text("b.txt") == "x\n"
+
+
+def test_a_kept_payload_takes_none_from_the_reply(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    refused(agent, "a.txt", "payload=1", "kept\n", start_line=11, end_line=11, mode="edit")
+    tools = agent.step("fresh\n")
+    tools.write_file("b.txt", payload=1)
+    tools.write_file("c.txt")
+    assert (agent.text("b.txt"), agent.text("c.txt")) == ("kept\n", "fresh\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "arguments", "words"),
+    [
+        (7, {}, "payload=7: must be the number of a write that was refused; kept are 1"),
+        (0, {}, "payload=0: must be the number"),
+        (1, {"mode": "replace"}, "payload=1: holds 1 content, but this write takes 2"),
+        (1, {"mode": "multi_edit", "edits": [(1, 1), (2, 2)]}, "takes 2"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(
+    agent: Agent, number: int, arguments: dict[str, Any], words: str
+) -> None:
+    agent.put("a.txt", NUMBERS)
+    refused(agent, "a.txt", "payload=1", "x\n", start_line=11, end_line=11, mode="edit")
+    refused(agent, "a.txt", words, payload=number, **arguments)
+
+
+def test_without_a_refusal_there_is_nothing_to_repeat(agent: Agent) -> None:
+    refused(agent, "a.txt", "nothing is kept", payload=1)
+
+
+def test_kept_contents_are_bounded(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    for _ in range(60):
+        refused(agent, "a.txt", "payload=", "x\n", start_line=11, end_line=11, mode="edit")
+    refused(agent, "a.txt", "kept are 11, 12", payload=10)
+    refused(agent, "a.txt", "payload=61", "x" * 4_000_001, start_line=11, end_line=11, mode="edit")
+    refused(agent, "a.txt", "kept are 61$", payload=60)
+
+
+def test_what_a_block_did_not_come_to_write_is_kept(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    control = "write_file('a.txt', 1, 1, mode='edit')\nexecute('main', 'false', check=True)\n"
+    control += "write_file('b.txt')\nwrite_file('a.txt', mode='replace')"
+    tools = agent.step("one\n", "b\n", "2\n", "two\n", control=control)
+    tools.write_file("a.txt", 1, 1, mode="edit")
+    told = tools.end_step(ok=False)
+    assert told == (
+        "[not reached; the contents are kept: payload=1 for write_file('b.txt'); "
+        "payload=2 for write_file('a.txt', mode='replace')]"
+    )
+    tools = agent.step()
+    tools.write_file("b.txt", payload=1)
+    tools.write_file("a.txt", mode="replace", payload=2)
+    assert agent.text("b.txt") == "b\n"
+    assert agent.text("a.txt").startswith("one\ntwo\n3\n")
+
+
+def test_a_block_that_ends_well_keeps_nothing(agent: Agent) -> None:
+    tools = agent.step("a\n", control="write_file('a.txt')")
+    tools.write_file("a.txt")
+    assert tools.end_step(ok=True) == ""
+
+
+# Changes by others.
+
+
+def test_someone_else_s_changes_are_told_before_the_next_step(agent: Agent) -> None:
+    agent.put("main.py", NUMBERS)
+    agent.tools.read_file("main.py")
+    with pytest.raises(ToolError):
+        agent.tools.read_file(".env")
+    agent.step("x\n").write_file("old.py")
+    assert agent.tools.end_step(ok=True) == ""
+    assert agent.tools.changed_by_others() == ""
+    agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
+    agent.put(".env", "A=1\n")
+    (agent.root / "old.py").unlink()
+    agent.put("unread.txt", "")
+    told = agent.tools.changed_by_others().split("\n")
+    assert told[0].startswith("[ENVIRONMENT CHANGE] 2")
+    assert told[1:-1] == [
+        "", "Modified: main.py", "Changed lines: 2", "Created: .env (1 lines)", "Deleted: old.py",
+    ]  # fmt: skip
+    assert "Read these files again" in told[-1]
+    assert agent.tools.changed_by_others() == ""
+
+
+def test_what_the_agent_s_own_commands_changed_is_told_as_that(agent: Agent) -> None:
+    agent.put("main.py", NUMBERS)
+    agent.tools.read_file("main.py")
+    agent.step()
+    agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
+    assert agent.tools.end_step(ok=True) == ("[files that your commands changed]\nModified: main.py\nChanged lines: 2")
+    assert agent.tools.changed_by_others() == ""
+
+
+def test_the_agent_s_own_writes_are_no_news(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.put("b.txt", NUMBERS)
+    patch = "*** Begin Patch\n*** Update File: b.txt\n*** Move to: c.txt\n@@\n-5\n+five\n*** End Patch\n"
+    tools = agent.step("five\n", patch)
+    tools.write_file("a.txt", 5, 5, mode="edit")
+    tools.write_file(mode="patch")
+    assert tools.end_step(ok=True) == ""
+    assert tools.changed_by_others() == ""
+
+
+# Patches, and lists.
+
+
+def test_a_patch_tells_what_became_of_each_file(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.put("b.txt", "b\n")
+    agent.put("c.sh", "c\n")
+    (agent.root / "c.sh").chmod(0o755)
+    patch = (
+        "*** Begin Patch\n*** Update File: a.txt\n@@\n-5\n+five\n*** Delete File: b.txt\n"
+        "*** Update File: c.sh\n*** Move to: d/e.sh\n@@\n-c\n+C\n*** Add File: n.txt\n+new\n*** End Patch\n"
+    )
+    result = agent.step(patch).write_file(mode="patch")
+    lines = result.text.split("\n")
+    heads = [line.partition(" (")[0] for line in lines if line.startswith("[write_file]")]
+    assert heads == [
+        "[write_file] 'a.txt' updated",
+        "[write_file] 'b.txt' deleted.",
+        "[write_file] 'c.sh' moved to 'd/e.sh'",
+        "[write_file] 'n.txt' added",
+    ]
+    assert result.value == "\n".join(
+        version_of((agent.root / name).read_bytes()) for name in ("a.txt", "d/e.sh", "n.txt")
+    )
+    assert (agent.root / "d" / "e.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_patched_file_can_be_edited_by_line_in_the_next_step(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.step("*** Begin Patch\n*** Update File: a.txt\n@@\n-5\n+five\n+5b\n*** End Patch\n").write_file(mode="patch")
+    agent.step("x\n").write_file("a.txt", 6, 6, mode="edit")
+    assert "five\nx\n6\n" in agent.text("a.txt")
+
+
+async def test_a_list_of_files_is_bounded_and_counted(agent: Agent) -> None:
+    for i in range(203):
+        agent.put(f"{i}.txt", "")
+    result = await agent.tools.list_files("*.txt")
+    assert isinstance(result.value, list)
+    assert len(result.value) == 200
+    assert result.text.startswith("[list_files] 203 file(s), newest first (showing 200; narrow the pattern):\n")
+    assert (await agent.tools.list_files("*.md")).text == "[list_files] 0 file(s), newest first:"
+
+
+def test_a_stale_edit_found_ahead_lets_the_repeated_one_refer_to_the_lines_shown(agent: Agent) -> None:
+    agent.put("a.txt", NUMBERS)
+    agent.tools.read_file("a.txt")
+    agent.put("a.txt", NUMBERS.replace("5\n", "V\n"))
+    control = "write_file('b.txt')\nwrite_file('a.txt', 5, 5, mode='edit')"
+    tools = agent.step("b\n", "five\n", control=control)
+    with pytest.raises(ToolError, match=r"(?s)Nothing was written.*line 2.*5 \| V"):
+        tools.write_file("b.txt")
+    assert "payload=2 for write_file('a.txt', 5, 5, mode='edit')" in tools.end_step(ok=False)
+    tools = agent.step(control=control)
+    tools.write_file("b.txt", payload=1)
+    tools.write_file("a.txt", 5, 5, mode="edit", payload=2)
+    assert (agent.text("b.txt"), agent.text("a.txt")) == ("b\n", NUMBERS.replace("5\n", "five\n"))

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
-import re
+import asyncio
+import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent_runtime.errors import SandboxError, ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.ripgrep import stand_in
 
 
 @pytest.fixture
@@ -162,14 +167,6 @@ async def test_a_line_of_a_million_characters_is_cut_around_its_match(root: Path
     assert len(result.text) < 400
 
 
-async def test_without_ripgrep_the_command_that_brings_it_is_named(
-    search: SearchTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    with pytest.raises(ToolError, match="apt-get install ripgrep"):
-        await search.find("needle")
-
-
 async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> None:
     sandbox = Bubblewrap(SandboxSettings())
     try:
@@ -182,12 +179,123 @@ async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> No
         assert await found(search, scope="file", target="a.py") == ["a.py:2"]
         with pytest.raises(ToolError, match="unclosed group"):
             await search.find("a(")
+        search.close()
 
 
-async def test_a_search_that_finds_far_too_much_is_stopped_and_says_at_least(
-    root: Path, search: SearchTools, monkeypatch: pytest.MonkeyPatch
+async def test_a_search_that_finds_far_too_much_is_counted_to_the_end(root: Path, search: SearchTools) -> None:
+    for name in ("z.txt", "src/y.txt", "src/deep/x.txt", "tests/w.txt"):
+        (root / name).write_text("pin\n" * 25_000)
+    result = await search.find("pin", max_results=2)
+    assert result.text.split("\n") == [
+        "[find] 100000 match(es) (showing 2 of 100000):",
+        "src/deep/x.txt:1:pin",
+        "src/deep/x.txt:2:pin",
+        "[more: src/ 50000, tests/ 25000, z.txt 25000. Narrow it with target or include, or a more exact pattern.]",
+    ]
+    assert (
+        (await search.find("pin", max_results=2, include="*.txt", target="src"))
+        .text.split("\n")[-1]
+        .startswith("[more: src/deep/ 25000, src/y.txt 25000.")
+    )
+
+
+async def test_totals_stay_true_when_more_was_found_than_is_shown(search: SearchTools) -> None:
+    assert (await search.find("needle", max_results=1)).text.endswith(
+        "[more: src/ 3, .github/ 1, a.py 1, tests/ 1. Narrow it with target or include, or a more exact pattern.]"
+    )
+
+
+async def test_searches_at_the_same_time_do_not_mix(root: Path) -> None:
+    with Workspace(root) as workspace:
+        search = SearchTools(workspace, Bubblewrap(SandboxSettings()))
+        answers = await asyncio.gather(*(found(search, include=glob) for glob in ("*.ts", "*.yml") * 4))
+        assert answers == [["src/deep/c.ts:1"], [".github/ci.yml:1"]] * 4
+        search.close()
+
+
+async def test_a_searcher_that_was_stopped_starts_again(root: Path) -> None:
+    with Workspace(root) as workspace:
+        search = SearchTools(workspace, Bubblewrap(SandboxSettings()), seconds=0)
+        with pytest.raises(ToolError, match="stopped after"):
+            await search.find("needle")
+        search._seconds = 20
+        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        search.close()
+        search.close()
+        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        search.close()
+
+
+@pytest.fixture
+def without_ripgrep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_runtime.tools.search.ripgrep", lambda: None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"scope": "file", "target": "out.log"},
+        {"scope": "files", "target": ["tests/test_b.py", "a.py"]},
+        {"target": "src"},
+        {"include": "*.{ts,yml}"},
+        {"include": "src/**"},
+        {"pattern": "other", "context": 1},
+        {"pattern": r"^import\s+\w+$"},
+        {"pattern": "(?i)NEEDLE$", "max_results": 2},
+    ],
+)
+async def test_without_ripgrep_the_answers_are_the_same(
+    root: Path, search: SearchTools, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("agent_runtime.tools.search._MAX_OUTPUT", 100_000)
-    (root / "many.txt").write_text("pin\n" * 100_000)
-    result = await search.find("pin", max_results=1)
-    assert re.match(r"\[find\] at least \d+ match\(es\) \(showing 1 of at least \d+\):\nmany.txt:1:pin$", result.text)
+    expected = await search.find(**{"pattern": "needle", **arguments})
+    monkeypatch.setattr("agent_runtime.tools.search.ripgrep", lambda: None)
+    with Workspace(root) as workspace:
+        assert await SearchTools(workspace).find(**{"pattern": "needle", **arguments}) == expected
+
+
+async def test_without_ripgrep_a_pattern_that_explodes_is_stopped(root: Path, without_ripgrep: None) -> None:
+    (root / "a.txt").write_text("a" * 40 + "b\n")
+    with Workspace(root) as workspace, pytest.raises(ToolError, match=r"stopped after 1 s"):
+        await SearchTools(workspace, seconds=1).find("(a+)+$")
+
+
+async def test_without_ripgrep_nothing_of_the_workspace_is_imported(root: Path, without_ripgrep: None) -> None:
+    for name in ("argparse.py", "json.py", "agent_runtime.py"):
+        (root / name).write_text("open('/tmp/ran', 'w')\nraise SystemExit(3)\n")
+    with Workspace(root) as workspace:
+        assert await found(SearchTools(workspace), include="*.ts") == ["src/deep/c.ts:1"]
+
+
+_NAMES = st.sampled_from(["a", "b.py", "c.log", ".hidden", "Build", "x y", "-e", "\u00e4"])
+_RULES = st.sampled_from(
+    ["*.log", "!c.log", "a/", "/b.py", "Build", "**/a", "a/*", ".hidden", "# c", "", "!a/b.py", "x y"]
+)
+_LINES = st.sampled_from(
+    ["", "foo", "foo bar", "Foo", "\tfoo()", "x" * 300 + "foo", "\u00fcber foo", "foo\r", "12 34", "a.b*c"]
+)
+_FILES = st.dictionaries(
+    st.lists(_NAMES, min_size=1, max_size=3).map("/".join), st.lists(_LINES, max_size=5).map("\n".join), max_size=8
+)
+_PATTERNS = st.sampled_from(
+    ["foo", "^foo", "foo$", "(?i)FOO", r"\bfoo\b", r"\d+ \d+", "fo{2}", "[^f]oo|bar", r"a\.b\*c", r"\w+ foo", "o+", "."]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=_FILES, rules=st.dictionaries(_NAMES | st.just("."), st.lists(_RULES, max_size=3)), pattern=_PATTERNS)
+def test_ripgrep_and_its_stand_in_find_the_same(
+    tmp_path: Path, files: dict[str, str], rules: dict[str, list[str]], pattern: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir=tmp_path) as directory:
+        root = Path(directory)
+        written = files | {f"{place}/.gitignore": "\n".join(lines) for place, lines in rules.items()}
+        for name, text in written.items():
+            with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text, newline="")
+        with Workspace(root) as workspace:
+            real, ours = SearchTools(workspace), SearchTools(workspace)
+            ours._ripgrep, ours._command = None, stand_in({})
+            assert asyncio.run(ours.find(pattern)) == asyncio.run(real.find(pattern))

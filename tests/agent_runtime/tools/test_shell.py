@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import pytest_asyncio
 from agent_runtime.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals.spool import Logs
+from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
+from agent_runtime.workspace.files import Workspace
 from tests.sandboxes import processes_with
 from tests.waiting import eventually
 
@@ -21,7 +26,7 @@ from tests.waiting import eventually
 async def shell(tmp_path: Path) -> AsyncIterator[ShellTools]:
     workspace = tmp_path / "work"
     workspace.mkdir()
-    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, tmp_path / "logs")
+    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, Logs(tmp_path / "logs"))
     yield tools
     await tools.close()
 
@@ -74,15 +79,57 @@ async def test_a_second_command_is_refused_by_the_name_of_the_first(shell: Shell
 
 
 async def test_a_server_in_its_own_terminal_serves_the_others_and_ends_with_control_c(shell: ShellTools) -> None:
-    # All terminals of a job are sandboxes of their own, each with its own network: files are what they share.
-    await shell.execute(
-        "server", "while :; do cp question answer 2>/dev/null; sleep 0.05; done", 0.1, new_terminal=True
-    )
-    result = await shell.execute("main", "echo 42 > question; until cat answer 2>/dev/null; do sleep 0.05; done", 10)
-    assert value(result)["output"].startswith("42")
-    assert "server: running" in shell.status
+    serve = "/usr/bin/python3 -u -m http.server --bind 127.0.0.1 8000"
+    started = await shell.execute("server", serve, 1, new_terminal=True)
+    assert "Serving HTTP" in value(started)["output"]
+    fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/').status)"
+    result = await shell.execute("main", f'/usr/bin/python3 -c "{fetch}"', 10, check=True)
+    assert value(result)["output"] == "200\n"
+    assert re.search(r"^server: running `/usr/bin/python3 .*`, pid \d+, cwd /workspace$", shell.status, re.MULTILINE)
+    assert re.search(r"^main: idle, pid \d+, cwd /workspace$", shell.status, re.MULTILINE)
     ended = await shell.send_input("server", "\x03", 5)
-    assert value(ended)["exit_code"] == 130
+    assert value(ended)["exit_code"] == 0
+
+
+async def test_bash_may_be_named_as_the_shell(shell: ShellTools) -> None:
+    assert value(await shell.execute("main", "echo $BASH", shell="bash"))["output"] == "/usr/bin/bash\n"  # noqa: S604 - the name of a shell
+
+
+async def test_the_log_of_a_long_output_is_read_by_the_other_tools_and_by_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    sandbox, logs = Bubblewrap(SandboxSettings()), Logs()
+    shell = ShellTools(sandbox, tmp_path / "work", logs)
+    path = "/logs/main-1.log"
+    assert f"; all of it: {path} " in (await shell.execute("main", "seq 100000")).text
+    with Workspace(tmp_path / "work", seen_as="/workspace", readable=logs.seen_in(sandbox)) as workspace:
+        files, search = FileTools(workspace), SearchTools(workspace, sandbox)
+        assert "50000" in files.read_file(path, 49_999, 50_001).text
+        hits = await search.find("^77777$", scope="file", target=path)
+        assert hits.value == [{"file": path, "line": 77_777, "text": "77777"}]
+        assert (await search.find("^77777$", target="/logs")).value == hits.value
+        with pytest.raises(ToolError, match="outside the workspace"):
+            workspace.write_bytes(path, b"")
+        for outside in ("/logs/../etc/passwd", "/logs/none.log", "/logsx"):
+            with pytest.raises(ToolError):
+                files.read_file(outside)
+    assert value(await shell.execute("main", f"sed -n 7p {path}"))["output"] == "7\n"
+    search.close()
+    await shell.close()
+    logs.close()
+    assert not logs.directory.exists()
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_logs_of_terminals_with_the_same_name_do_not_overwrite_each_other(
+    shell: ShellTools, tmp_path: Path
+) -> None:
+    for number in ("1", "2"):
+        await shell.execute("a", f"yes {number} | head -20000", new_terminal=True)
+        await shell.terminate_terminal("a")
+    assert [(log.name, log.read_text()[:2]) for log in sorted((tmp_path / "logs").iterdir())] == [
+        ("a-1.2.log", "2\n"),
+        ("a-1.log", "1\n"),
+    ]
 
 
 async def test_output_is_read_as_a_difference_and_then_whole(shell: ShellTools) -> None:
@@ -131,6 +178,7 @@ async def test_an_interrupt_reaches_every_terminal(shell: ShellTools) -> None:
         ({"session_id": "main", "command": "true", "timeout": float("nan")}, "0 to 3600"),
         ({"session_id": "main", "command": "true", "timeout": 1e9}, "0 to 3600"),
         ({"session_id": "main", "command": "a\0b"}, "NUL"),
+        ({"session_id": "main", "command": "true", "shell": "zsh"}, "shell='zsh' is not offered; terminals run bash"),
         ({"session_id": "../x", "command": "true", "new_terminal": True}, "letters"),
         ({"session_id": "", "command": "true", "new_terminal": True}, "letters"),
     ],

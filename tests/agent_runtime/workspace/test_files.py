@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.errors import ToolError
-from agent_runtime.workspace import files
+from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
 
 
@@ -37,7 +37,7 @@ def test_a_failed_write_leaves_the_old_content_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     workspace.write_bytes("x", b"old")
-    monkeypatch.setattr(files, "_write", full)
+    monkeypatch.setattr(staging, "_write", full)
     with pytest.raises(ToolError, match="disk is full") as told:
         workspace.write_bytes("x", b"new")
     assert told.value.kind == "OSError"
@@ -171,3 +171,44 @@ def test_closing_twice_is_fine(tmp_path: Path) -> None:
     workspace.close()
     with pytest.raises(ToolError):
         workspace.read_bytes("x", 1)
+
+
+def test_an_unconfined_workspace_reaches_what_its_user_may(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "x").write_bytes(b"outside")
+    (inside / "link").symlink_to(outside)
+    with Workspace(inside, confined_to_root=False) as workspace:
+        assert workspace.read_bytes(str(outside / "x"), 100) == b"outside"
+        assert workspace.read_bytes("../out/x", 100) == b"outside"
+        assert workspace.read_bytes("link/x", 100) == b"outside"
+        assert workspace.resolve("../out/x") == workspace.resolve("link/x") == str(outside.resolve() / "x")
+        assert workspace.resolve(str(inside / "a" / "b")) == "a/b"
+        workspace.write_bytes(str(outside / "new"), b"1")
+        workspace.write_bytes("a/b", b"2")
+        assert workspace.names(".") == ["a/", "link"]
+        assert workspace.stamp(workspace.resolve("../out/x")) is not None
+    assert (outside / "new").read_bytes() == b"1"
+    assert (inside / "a" / "b").read_bytes() == b"2"
+
+
+def test_an_unconfined_workspace_still_refuses_git_and_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with Workspace(tmp_path, confined_to_root=False) as workspace:
+        with pytest.raises(ToolError, match="git directory"):
+            workspace.write_bytes("../.git/config", b"")
+        with pytest.raises(ToolError, match="not a regular file"):
+            workspace.read_bytes("pipe", 10)
+        with pytest.raises(ToolError, match="not a regular file"):
+            workspace.read_bytes("/dev/zero", 10)
+
+
+def test_a_file_is_deleted_but_not_a_directory(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("d/x", b"1")
+    with pytest.raises(ToolError, match="'d' is a directory"):
+        workspace.delete("d")
+    workspace.delete("d/x")
+    with pytest.raises(ToolError, match="'d/x' does not exist"):
+        workspace.delete("d/x")
+    assert list(tmp_path.iterdir()) == [tmp_path / "d"]

@@ -41,7 +41,12 @@ def test_all_matches_are_counted_and_the_first_shown() -> None:
     hits = Hits(most=2)
     for name in ("c", "a", "b"):
         fed(hits, begin(name), *(match(name, i, "x\n") for i in range(1, 101)))
-    assert hits.text() == "[find] 300 match(es) (showing 2 of 300):\na:1:x\na:2:x"
+    assert hits.text().split("\n") == [
+        "[find] 300 match(es) (showing 2 of 300):",
+        "a:1:x",
+        "a:2:x",
+        "[more: a 100, b 100, c 100. Narrow it with target or include, or a more exact pattern.]",
+    ]
 
 
 def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
@@ -53,10 +58,22 @@ def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
     assert "30000 match(es)" in hits.text()
 
 
-def test_a_search_that_was_cut_says_at_least() -> None:
-    hits = fed(Hits(most=2), begin("a"), match("a", 1, "x\n"))
-    hits.cut = True
-    assert hits.text().startswith("[find] at least 1 match(es) (showing 1 of at least 1):")
+def test_counts_replace_what_was_found_and_name_the_files_that_come_first() -> None:
+    hits = fed(Hits(most=3), begin("z"), match("z", 1, "x\n"))
+    assert hits.start_over(b"./z\x0040\n./d/b\x002\n./d/a\x001\n./d/c\x005\n") == ["d/a", "d/b"]
+    hits.take_again(
+        [begin("d/a"), match("d/a", 1, "x\n"), begin("d/b"), match("d/b", 7, "x\n"), match("d/b", 8, "x\n")]
+    )
+    assert [(hit.file, hit.line) for hit in hits.shown()] == [("d/a", 1), ("d/b", 7), ("d/b", 8)]
+    assert hits.text().startswith("[find] 48 match(es) (showing 3 of 48):")
+    assert hits.text().endswith("[more: z 40, d/ 8. Narrow it with target or include, or a more exact pattern.]")
+
+
+def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_differ() -> None:
+    hits = Hits(most=1)
+    hits.start_over(b"".join(b"./src/pkg/%d/f\x00%d\n" % (number, number) for number in range(1, 13)))
+    assert "[more: src/pkg/12/ 12, src/pkg/11/ 11, " in hits.text()
+    assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.text()
 
 
 def test_context_is_marked_and_groups_are_parted() -> None:

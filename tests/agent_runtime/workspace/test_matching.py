@@ -110,7 +110,7 @@ def test_likeness_is_never_enough() -> None:
 
 @pytest.mark.parametrize("old", [[], [""], ["  ", ""]])
 def test_old_text_without_text_is_refused(old: list[str]) -> None:
-    with pytest.raises(ToolError, match="first payload"):
+    with pytest.raises(ToolError, match="old text is empty"):
         find_block(FILE, old, ["x"])
 
 

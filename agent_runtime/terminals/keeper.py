@@ -1,0 +1,208 @@
+r"""The first program of a sandbox that terminals live in, and what we know of that sandbox from outside.
+
+The keeper is a few lines of bash. It reads numbers of terminals from a socket and starts a shell on each. A terminal
+comes from the sandbox's own `/dev/pts`, whose master side we open from outside; so nothing has to be passed in, no
+privilege is needed, and whatever the keeper starts inherits the sandbox's namespaces, filter and limits.
+
+Code in the sandbox runs as the keeper's user and can take it over. So nothing that it says is trusted with more than an
+exit code: where the terminals are and which processes are the sandbox's is asked of the kernel before anything else
+runs inside (`SCM_CREDENTIALS` in unix(7), `/proc/[pid]/root` and `/proc/[pid]/ns` in proc(5)).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+
+from agent_runtime.errors import SandboxError
+from agent_runtime.sandbox.protocol import Launch
+from agent_runtime.terminals.processes import MARK, namespace_of
+from agent_runtime.terminals.pty import default_signals
+
+# Job control (`set -m`), because without it bash starts what runs in the background deaf to Ctrl+C, for ever.
+_SCRIPT = f"""
+set -m
+echo ready
+while read -r number mark; do
+  echo "started $mark"
+  {{
+    {MARK}=$mark setsid --ctty "$@" <>"/dev/pts/$number" >&0 2>&0
+    echo "$? $mark"
+  }} &
+done
+"""
+_START_SECONDS, _END_SECONDS = 30.0, 10.0
+_LAST_WORDS = 4_000
+_MESSAGE = 4_096
+_CREDENTIALS = struct.Struct("3i")
+_SET_LOCK, _GET_NUMBER = 0x40045431, 0x80045430  # TIOCSPTLCK, TIOCGPTN; `termios` has no names for them
+
+
+def argv(shell: Sequence[str]) -> tuple[str, ...]:
+    """The keeper of a sandbox in which `shell` is started on each terminal."""
+    return ("bash", "--noprofile", "--norc", "-c", _SCRIPT, "keeper", *shell)
+
+
+class Keeper:
+    """A sandbox that was started with `argv`.
+
+    Attributes:
+        namespace: inode of the sandbox's process namespace; 0 until `ready`.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        """Start it, from the calling thread.
+
+        Raises:
+            SandboxError: it could not be started at all.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.settimeout(0)
+        self._socket = ours
+        self._pts = -1
+        self._rest = b""
+        self._words = ""
+        self._awaited: dict[str, str] = {}
+        self.namespace = 0
+        with theirs:
+            try:
+                self._process = _start(launch, theirs.fileno())
+            except OSError as error:
+                ours.close()
+                raise SandboxError(f"`{launch.argv[0]}` could not be started: {error}") from error
+        # For a runtime that nobody closes.
+        weakref.finalize(self, _kill, self._process)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the sandbox runs, as far as is known without asking it."""
+        return self._process.poll() is None
+
+    async def ready(self) -> None:
+        """Wait until it has started and get to know it; idempotent.
+
+        Raises:
+            SandboxError: it ended or said nothing; the text has its last words.
+        """
+        if not await self._until(lambda: self._pts >= 0, _START_SECONDS):
+            await self.close()
+            raise SandboxError(f"The sandbox did not start. It said: {self._words.strip() or 'nothing'}")
+
+    async def start(self, mark: str) -> int:
+        """Have it start a shell on a new terminal; the terminal's master side.
+
+        Args:
+            mark: a random word that names this shell.
+
+        Raises:
+            SandboxError: the sandbox is gone.
+        """
+        master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._pts)
+        try:
+            fcntl.ioctl(master, _SET_LOCK, struct.pack("i", 0))
+            (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))
+            await self._request(f"{number} {mark}\n", mark)
+        except BaseException:
+            os.close(master)
+            raise
+        return master
+
+    async def exit_code(self, mark: str, *, within: float) -> int | None:
+        """How a shell ended, for which is waited `within` seconds; None when the sandbox did not say."""
+
+        def known() -> bool:
+            return self._awaited.get(mark, "").isdecimal()
+
+        await self._until(known, within)
+        word = self._awaited.pop(mark, "")
+        return int(word) if word.isdecimal() else None
+
+    async def close(self) -> None:
+        """Kill the sandbox and everything in it; idempotent."""
+        self._socket.close()
+        if self._pts >= 0:
+            os.close(self._pts)
+            self._pts = -1
+        self._process.kill()
+        deadline = time.monotonic() + _END_SECONDS
+        while self._process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.001)
+
+    async def _request(self, line: str, mark: str) -> None:
+        self._awaited[mark] = ""
+        with contextlib.suppress(OSError):  # it is gone, or stuck; then there is no answer
+            self._socket.send(line.encode())
+        if not await self._until(lambda: self._awaited[mark] != "", _START_SECONDS):
+            del self._awaited[mark]
+            raise SandboxError("The sandbox ended while a terminal was opened in it.")
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Listen until a condition holds; False when it cannot come to hold any more or did not within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self._socket.fileno() < 0:
+                return False
+            try:
+                if not self._listen():
+                    return condition()
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                await asyncio.sleep(0.001)
+        return True
+
+    def _listen(self) -> bool:
+        """Take in what it says now; False when it will never say anything again.
+
+        Raises:
+            BlockingIOError: it says nothing now.
+        """
+        try:
+            data, control, _, _ = self._socket.recvmsg(_MESSAGE, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except ConnectionError:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-_MESSAGE:]
+        for line in lines:
+            word, _, mark = line.decode(errors="replace").partition(" ")
+            if word == "ready" and self._pts < 0:
+                self._meet(_CREDENTIALS.unpack(control[0][2])[0])
+            elif mark in self._awaited:
+                self._awaited[mark] = word
+            else:
+                self._words = f"{self._words}{word} {mark}\n"[-_LAST_WORDS:]
+        return bool(data)
+
+    def _meet(self, pid: int) -> None:
+        self._pts = os.open(f"/proc/{pid}/root/dev/pts", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.namespace = namespace_of(pid)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _start(launch: Launch, standard: int) -> subprocess.Popen[bytes]:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of code between fork and exec in processes with threads; this code only sets signals.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return subprocess.Popen(
+            launch.argv,
+            env=dict(launch.env),
+            stdin=standard,
+            stdout=standard,
+            stderr=standard,
+            start_new_session=True,
+            preexec_fn=default_signals,  # noqa: PLW1509 - see above
+        )

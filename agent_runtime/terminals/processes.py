@@ -1,0 +1,89 @@
+"""Which processes belong to a terminal, and their end. Linux: elsewhere there is no `/proc`, and none is found."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "CODEPILOT_TERMINAL"
+"""The variable that everything started on a terminal inherits, whatever session it makes for itself."""
+
+_PROC = Path("/proc")
+_GONE = (b"Z", b"X")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What is started on one terminal: its session, and what left the session but kept its environment.
+
+    Attributes:
+        mark: the random value of `MARK` in the environment.
+        session: process id of the session's leader in our eyes, or 0.
+        namespace: inode of the process namespace in which alone to look, or None for everywhere.
+    """
+
+    mark: str
+    session: int
+    namespace: int | None
+
+    def has(self, pid: int) -> bool:
+        """Whether a live process belongs to it."""
+        process = _PROC / str(pid)
+        try:
+            if self.namespace is not None and namespace_of(pid) != self.namespace:
+                return False
+            # After the name in parentheses, which may hold anything: state, parent, group, session (proc(5)).
+            state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split(maxsplit=4)[:4]
+            if state in _GONE:
+                return False
+            if self.session and int(session) == self.session:
+                return True
+            return f"{MARK}={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile, or another user's
+            return False
+
+    async def kill(self, *, within: float) -> bool:
+        """Kill all of it, over and over until none is left; False when some are left after `within` seconds."""
+        deadline = time.monotonic() + within
+        while self._kill_once():
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.001)
+        return True
+
+    def _kill_once(self) -> int:
+        killed = 0
+        for pid in _processes():
+            if not self.has(pid):
+                continue
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            try:
+                # Asked again, because the number may have become another process's before it was held.
+                if self.has(pid):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    killed += 1
+            except ProcessLookupError:
+                pass  # ended meanwhile
+            finally:
+                os.close(descriptor)
+        return killed
+
+
+def namespace_of(pid: int) -> int:
+    """The inode of a process's PID namespace.
+
+    Raises:
+        OSError: it is gone, or another user's.
+    """
+    return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if _PROC.is_dir() else []

@@ -1,0 +1,284 @@
+"""What one call of `write_file` would do to which files, worked out and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import edits as engine
+from agent_runtime.workspace.changes import (
+    LINE_MODES,
+    WHOLE_MODES,
+    Change,
+    Changed,
+    StaleError,
+    check_arguments,
+    check_placeholders,
+    make,
+)
+from agent_runtime.workspace.diffs import diff
+from agent_runtime.workspace.hunks import place_hunks
+from agent_runtime.workspace.incremental import SyntaxMemory
+from agent_runtime.workspace.overlay import Overlay, TextFile
+from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch
+from agent_runtime.workspace.seen import Seen
+from agent_runtime.workspace.staging import FileChange
+from agent_runtime.workspace.text import Text, version_of
+
+_MAX_WHOLE_WRITES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWrite:
+    """What becomes of one file.
+
+    Attributes:
+        canonical: the file.
+        change: the same for the disk.
+        text: the new content; None for a file that goes or only moves.
+        version: the new version's tag; empty for a file that goes.
+        whole: whether the call brought the whole content, so that the agent knows it without reading.
+        told: what the model is told, line by line.
+    """
+
+    canonical: str
+    change: FileChange
+    text: Text | None
+    version: str
+    whole: bool = False
+    told: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StepLimits:
+    """What may be done a limited number of times in a step, and how often it was."""
+
+    whole_writes: int = 0
+    edited: set[str] = field(default_factory=set)
+
+    def copy(self) -> StepLimits:
+        """The same counts, to try something out on."""
+        return StepLimits(self.whole_writes, set(self.edited))
+
+    def check(self, change: Change, canonical: str) -> None:
+        """Refuse what would be too much.
+
+        Raises:
+            ToolError: it is a whole-file write too many, or a second edit of a file by line numbers.
+        """
+        if change.mode in WHOLE_MODES and self.whole_writes >= _MAX_WHOLE_WRITES:
+            raise ToolError(
+                f"{change.path!r} not written: {_MAX_WHOLE_WRITES} whole-file writes (w, a) are made in this step "
+                "already; write the others in the next step"
+            )
+        if change.mode in LINE_MODES and canonical in self.edited:
+            raise ToolError(
+                f"{change.path!r} not written: this step has edited it by line numbers already. Put all ranges into "
+                "one call with mode='multi_edit', or use mode='replace', or go on in the next step"
+            )
+
+    def count(self, change: Change, canonical: str) -> None:
+        """Count a write that was made."""
+        self.whole_writes += change.mode in WHOLE_MODES
+        if change.mode in LINE_MODES:
+            self.edited.add(canonical)
+
+
+class Planner:
+    """Works out writes; keeps nothing but what the parsers remember to be quick."""
+
+    def __init__(self) -> None:
+        self._syntax = SyntaxMemory()
+
+    def plan(self, change: Change, files: Overlay, seen: Seen) -> list[FileWrite]:
+        """Say what a call does, in the order in which it is to be done.
+
+        Raises:
+            ToolError: it cannot be done.
+        """
+        check_arguments(change.mode, frozenset(change.lines))
+        if change.mode == "patch":
+            return self._patch(change, files)
+        return [self._one(change, files, seen)]
+
+    def _one(self, change: Change, files: Overlay, seen: Seen) -> FileWrite:
+        canonical = files.resolve(change.path)
+        old = _present(change, files)
+        changed = _changed(change, canonical, old, seen)
+        if not change.force:
+            news = change.contents[1:] if change.mode == "replace" else change.contents
+            for content in news:
+                check_placeholders(change.path, engine.lines_of(content), old.text if old else None)
+        whole = change.mode == "w"
+        new = _like(old.text, changed.raw) if old and not whole else Text(changed.raw)
+        data = new.encode(changed.raw)
+        version = version_of(data)
+        fault = self._fault(change.path, old, new, force=change.force or whole)
+        return FileWrite(
+            canonical=canonical,
+            change=FileChange(path=canonical, data=data, old=old.data if old else None),
+            text=new,
+            version=version,
+            whole=whole,
+            told=[_head(change.path, "written", data, new, version), *changed.notes, *fault, *_shown(change, old, new)],
+        )
+
+    def _fault(self, path: str, old: TextFile | None, new: Text, *, force: bool) -> list[str]:
+        """A note of a syntax error that comes into a file.
+
+        Raises:
+            ToolError: the file parsed before, and it is not said that this is meant.
+        """
+        fault = self._syntax.introduced(path, old.text if old else None, new)
+        if fault and old is not None and not force:
+            raise ToolError(
+                f"{path!r} not written: it parses now and would not after this: {fault}. "
+                "Mend the content, or repeat with force=True",
+                kind="ValueError",
+            )
+        return [f"Syntax error: {fault}"] if fault else []
+
+    def _patch(self, change: Change, files: Overlay) -> list[FileWrite]:
+        if change.version is not None:
+            raise ToolError(
+                "mode='patch' takes no version; its unchanged lines say what it is about", kind="ValueError"
+            )
+        sections = parse_patch(change.contents[0])
+        if change.path and any(files.resolve(each.path) != files.resolve(change.path) for each in sections):
+            raise ToolError(
+                f"path={change.path!r}: the patch is about {', '.join(repr(each.path) for each in sections)}; "
+                "leave path out, a patch names its files itself",
+                kind="ValueError",
+            )
+        writes: list[FileWrite] = []
+        faults: list[str] = []
+        for section in sections:
+            try:
+                writes += self._section(section, files, taken={each.canonical for each in writes}, force=change.force)
+            except ToolError as error:
+                faults.append(str(error))
+        if faults:
+            raise ToolError("\n".join(["patch not applied, no file was changed:", *faults]), kind="ValueError")
+        return writes
+
+    def _section(self, section: Section, files: Overlay, *, taken: set[str], force: bool) -> list[FileWrite]:
+        canonical = files.resolve(section.path)
+        if canonical in taken:
+            raise ToolError(f"{section.path!r}: named twice; put all its hunks into one section")
+        match section:
+            case AddFile(path=path, content=content):
+                _require_free(path, content, files)
+                if not force:
+                    check_placeholders(path, engine.lines_of(content), None)
+                new = Text(content)
+                data = content.encode()
+                version = version_of(data)
+                told = [_head(path, "added", data, new, version), *self._fault(path, None, new, force=True)]
+                made = FileChange(path=canonical, data=data, old=None)
+                return [FileWrite(canonical=canonical, change=made, text=new, version=version, whole=True, told=told)]
+            case DeleteFile(path=path):
+                return [_removal(canonical, files.bytes_of(path), [f"[write_file] {path!r} deleted."])]
+            case UpdateFile():
+                return self._update(section, canonical, files, taken=taken, force=force)
+
+    def _update(
+        self, section: UpdateFile, canonical: str, files: Overlay, *, taken: set[str], force: bool
+    ) -> list[FileWrite]:
+        path = section.move_to or section.path
+        target = files.resolve(path)
+        moved = target != canonical
+        if moved and target in taken:
+            raise ToolError(f"{path!r}: named twice; move to a name that is free")
+        old = files.text_file(section.path) if section.hunks else None
+        before = old.data if old else files.bytes_of(section.path)
+        if moved:
+            _require_free(path, None, files)
+        verb = f"moved to {path!r}" if moved else "updated"
+        if old is None:
+            made = FileChange(path=target, data=before, old=None, mode=files.mode(section.path))
+            version = version_of(before)
+            told = [f"[write_file] {section.path!r} {verb}. Version {version}."]
+            write = FileWrite(canonical=target, change=made, text=None, version=version, told=told)
+            return [write, _removal(canonical, before, [])] if moved else []
+        edits, notes = place_hunks(section.path, old.text.lines, section.hunks)
+        new = _like(old.text, engine.apply(old.text, edits))
+        if not force:
+            check_placeholders(section.path, [line for hunk in section.hunks for line in hunk.new], old.text)
+        data = new.encode(new.raw)
+        version = version_of(data)
+        notes += self._fault(section.path, old, new, force=force)
+        shown = diff(old.text.lines, new.lines) or "Nothing changed: the file read so already."
+        write = FileWrite(
+            canonical=target,
+            change=FileChange(
+                path=target, data=data, old=None if moved else before, mode=files.mode(section.path) if moved else None
+            ),
+            text=new,
+            version=version,
+            told=[_head(section.path, verb, data, new, version), *notes, shown],
+        )
+        return [write, _removal(canonical, before, [])] if moved else [write]
+
+
+def _present(change: Change, files: Overlay) -> TextFile | None:
+    """The file to be changed; None for one that is yet to be made or whose content does not matter."""
+    if change.mode == "w":
+        return files.text_file_if_any(change.path)
+    if not files.exists(change.path) and change.mode in WHOLE_MODES:
+        return None
+    try:
+        return files.text_file(change.path)
+    except ToolError as error:
+        if error.kind != "FileNotFoundError":
+            raise
+        raise ToolError(f"{error}; make it with mode='w'", kind=error.kind) from error
+
+
+def _changed(change: Change, canonical: str, old: TextFile | None, seen: Seen) -> Changed:
+    now, version = old.version if old else None, change.version
+    if version is not None and version != now and change.mode not in LINE_MODES:
+        state = f"it is at version {now} now" if now else "there is no such text file"
+        raise ToolError(f"{change.path!r} not written: version={version!r}, but {state}", kind="ValueError")
+    if change.mode == "w" or old is None:
+        return Changed(raw=change.contents[0])
+    base = old.text.lines if version == now else seen.base(canonical, version)
+    try:
+        return make(change, old.text, base)
+    except StaleError:
+        seen.read(canonical, old.version, old.text.lines)
+        raise
+    except ToolError as error:
+        raise ToolError(f"{change.path!r} not written: {error}", kind=error.kind) from error
+
+
+def _require_free(path: str, content: str | None, files: Overlay) -> None:
+    if not files.exists(path):
+        return
+    if content is not None and not files.is_directory(path) and files.bytes_of(path) == content.encode():
+        raise ToolError(f"{path!r}: already applied: the file exists with this content", kind="ValueError")
+    raise ToolError(f"{path!r} exists already; update it, or delete it first", kind="ValueError")
+
+
+def _removal(canonical: str, data: bytes, told: list[str]) -> FileWrite:
+    return FileWrite(
+        canonical=canonical, change=FileChange(path=canonical, data=None, old=data), text=None, version="", told=told
+    )
+
+
+def _like(old: Text, raw: str) -> Text:
+    return Text(raw, old.encoding, old.bom)
+
+
+def _head(path: str, verb: str, data: bytes, new: Text, version: str) -> str:
+    return f"[write_file] {path!r} {verb} ({len(data)} bytes, {len(new.lines)} lines). Version {version}."
+
+
+def _shown(change: Change, old: TextFile | None, new: Text) -> list[str]:
+    """What the model needs to see of a change; not what it has just written itself."""
+    if old is None:
+        return []
+    if new.raw == old.text.raw:
+        return ["Nothing changed: the file read so already."]
+    if change.mode == "a":
+        return [f"Added lines {len(old.text.lines) + 1}-{len(new.lines)}."]
+    return [diff(old.text.lines, new.lines) or "Only line endings or the last newline changed."]

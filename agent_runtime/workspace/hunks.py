@@ -1,0 +1,111 @@
+"""Where the hunks of a patch stand in a file. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.edits import LineEdit
+from agent_runtime.workspace.matching import RUNGS, find_block
+from agent_runtime.workspace.patches import Hunk
+
+_CLOSING = (")", "]", "}", "else", "elif", "except", "finally", "case", "#", "//")
+_MOST_FAULTS = 5
+_WORD_GOES_ON = re.compile(r"\w\w")
+
+
+def place_hunks(path: str, lines: Sequence[str], hunks: Sequence[Hunk]) -> tuple[list[LineEdit], list[str]]:
+    """Find every hunk in a file.
+
+    Returns:
+        The edits, and a note for each hunk that did not match exactly.
+
+    Raises:
+        ToolError: some are not found or not unique; the text tells of each, and that nothing was applied.
+    """
+    edits: list[LineEdit] = []
+    notes: list[str] = []
+    faults: list[str] = []
+    for number, hunk in enumerate(hunks, 1):
+        what = f"{path!r}, hunk {number}" if len(hunks) > 1 else f"{path!r}"
+        try:
+            placed, note = _place(what, lines, hunk)
+        except ToolError as error:
+            faults.append(str(error))
+            continue
+        edits += placed
+        notes += [f"{what}: {note}"] if note else []
+    if faults:
+        more = [f"… and {len(faults) - _MOST_FAULTS} more hunks"] if len(faults) > _MOST_FAULTS else []
+        raise ToolError("\n".join([*faults[:_MOST_FAULTS], *more]), kind="ValueError")
+    return edits, notes
+
+
+def _place(what: str, lines: Sequence[str], hunk: Hunk) -> tuple[list[LineEdit], str]:
+    heads = _heads(lines, hunk.headers)
+    if not hunk.old:
+        after = _insertion_point(what, lines, hunk, heads)
+        return [LineEdit(start=after + 1, end=after, text="".join(f"{line}\n" for line in hunk.new))], ""
+    regions = [[_scope(lines, head) for head in heads], [range(head, len(lines)) for head in heads]] if heads else None
+    match = find_block(lines, hunk.old, hunk.new, what=what, regions=regions, at_end=hunk.at_end)
+    notes = [] if match.rung == "exact" else [f"not an exact match: {match.rung} differed."]
+    if hunk.headers and not heads:
+        notes.append(f"no line {hunk.headers[-1].strip()!r} as the @@ says, but the lines stand only once.")
+    return match.edits, " ".join(notes)
+
+
+def _insertion_point(what: str, lines: Sequence[str], hunk: Hunk, heads: Sequence[int]) -> int:
+    """The line after which a hunk without old lines goes."""
+    if len(heads) == 1 and not hunk.at_end:
+        return heads[0] + 1
+    if not lines or (hunk.at_end and not hunk.headers):
+        return len(lines)
+    if heads:
+        numbers = ", ".join(str(head + 1) for head in heads[:12])
+        raise ToolError(f"{what}: the @@ line stands {len(heads)} times (at lines {numbers}); add unchanged lines")
+    raise ToolError(
+        f"{what}: it adds lines and does not say where; add unchanged lines around them (or *** End of File)"
+    )
+
+
+def _heads(lines: Sequence[str], headers: Sequence[str]) -> list[int]:
+    """The lines that the innermost header names, beneath those that the outer ones name; none when one is missing."""
+    regions: list[range] = [range(len(lines))]
+    heads: list[int] = []
+    for header in headers:
+        heads = _named(lines, header, regions)
+        regions = [_scope(lines, head) for head in heads]
+    return heads
+
+
+def _named(lines: Sequence[str], header: str, regions: Sequence[range]) -> list[int]:
+    places = regions[0] if len(regions) == 1 else sorted({i for region in regions for i in region})
+    core = header.strip()
+    like = [i for i in places if core in lines[i]]  # one quick pass; all rungs but the last are about these only
+    if not like:
+        like = [i for i in places if not (lines[i].isascii() and core.isascii())]
+    for _, key in RUNGS:
+        wanted = key(header)
+        if found := [i for i in like if key(lines[i]) == wanted]:
+            return found
+    return [i for i in like if _begins(lines[i].strip(), core)]
+
+
+def _begins(line: str, header: str) -> bool:
+    """Whether a header is a line's beginning, whole words: the format's own examples leave out what follows a name."""
+    return line.startswith(header) and not _WORD_GOES_ON.match(f"{header[-1:]}{line[len(header) :][:1]}")
+
+
+def _scope(lines: Sequence[str], head: int) -> range:
+    """The lines from a header to the last one that belongs to it by indentation."""
+    depth = _depth(lines[head])
+    for i in range(head + 1, len(lines)):
+        line = lines[i].strip()
+        if line and _depth(lines[i]) <= depth and not line.startswith(_CLOSING):
+            return range(head, i)
+    return range(head, len(lines))
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())

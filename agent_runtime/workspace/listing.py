@@ -1,0 +1,132 @@
+"""The files of a workspace, newest first; what git ignores is left out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import confined
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.globs import Include
+from agent_runtime.workspace.paths import is_git
+
+if TYPE_CHECKING:  # takes a while to import, and only a listing needs it
+    from pathspec import GitIgnoreSpec
+
+_MOST_SEEN = 100_000
+_MAX_RULES = 1_000_000  # bytes of one .gitignore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Files found.
+
+    Attributes:
+        files: their paths from the workspace's root, newest first.
+        complete: whether everything was looked at.
+    """
+
+    files: list[str]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One `.gitignore`: its directory's prefix, and what it says."""
+
+    prefix: str
+    spec: GitIgnoreSpec
+
+
+def list_files(workspace: Workspace, pattern: str, path: str) -> Listing:
+    """List regular files beneath a directory; links are not followed.
+
+    Args:
+        workspace: where.
+        pattern: a glob; without a slash it is about names in any directory, else about paths from `path`.
+        path: the directory.
+
+    Raises:
+        ToolError: the directory does not exist, or the pattern is no glob of files beneath it.
+    """
+    start = workspace.resolve(path)
+    if not workspace.is_directory(path):
+        kind = "does not exist" if not workspace.exists(path) else "is no directory"
+        raise ToolError(f"path={path!r} {kind}; name a directory of the workspace", kind="NotADirectoryError")
+    wanted = Include.parse(pattern, name="pattern")
+    base = "" if start == "." else f"{start}/"
+    found: list[tuple[int, str]] = []
+    seen = 0
+    for modified, name in walk(workspace, base, rules_above(workspace, base)):
+        seen += 1
+        if seen > _MOST_SEEN:
+            break
+        if wanted.matches(name.removeprefix(base)):
+            found.append((-modified, name))
+    return Listing(files=[name for _, name in sorted(found)], complete=seen <= _MOST_SEEN)
+
+
+def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterator[tuple[int, str]]:
+    """Times of modification and paths of the files that are not ignored.
+
+    Args:
+        workspace: where.
+        prefix: the directory to begin in, `""` for the root, else with a slash at its end.
+        rules: what the directories above it say; see `rules_above`.
+    """
+    pending = [(prefix, rules)]
+    while pending:
+        prefix, rules = pending.pop()
+        try:
+            descriptor = workspace.open_directory(prefix or ".")
+        except (OSError, ToolError):  # gone in this moment, or not readable
+            continue
+        with confined.held(descriptor), os.scandir(descriptor) as entries:
+            names = sorted(entries, key=lambda entry: entry.name)
+            if any(entry.name == ".gitignore" for entry in names):
+                rules = (*rules, *_rules(workspace, prefix))
+            for entry in names:
+                name = prefix + entry.name
+                if is_git(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if not _ignored(rules, f"{name}/"):
+                        pending.append((f"{name}/", rules))
+                elif entry.is_file(follow_symlinks=False) and not _ignored(rules, name):
+                    yield _modified(entry), name
+
+
+def _modified(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except OSError:  # gone in this moment
+        return 0
+
+
+def rules_above(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
+    """What the directories above say."""
+    parts = [] if prefix.startswith("/") else prefix.split("/")[:-1]
+    above = ["".join(f"{part}/" for part in parts[:depth]) for depth in range(len(parts))]
+    return tuple(rule for directory in above for rule in _rules(workspace, directory))
+
+
+def _rules(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        data = workspace.read_bytes(f"{prefix}.gitignore", _MAX_RULES)
+        return (Rules(prefix, GitIgnoreSpec.from_lines(data.decode(errors="replace").splitlines())),)
+    except (ToolError, ValueError):  # none there, or one that git could not read either
+        return ()
+
+
+def _ignored(rules: tuple[Rules, ...], name: str) -> bool:
+    """The innermost `.gitignore` that says something about a name decides."""
+    for rule in reversed(rules):
+        verdict = rule.spec.check_file(name.removeprefix(rule.prefix)).include
+        if verdict is not None:
+            return verdict
+    return False

@@ -1,0 +1,121 @@
+"""The files of a workspace as they would be after changes that are not made yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.text import Text, decode, version_of
+
+MAX_BYTES = 10_000_000
+_NAMES_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """A text file.
+
+    Attributes:
+        data: its bytes.
+        text: the same as text.
+        version: its tag.
+    """
+
+    data: bytes
+    text: Text
+    version: str
+
+
+class Overlay:
+    """A workspace, and on top of it the contents that are to be written."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._pending: dict[str, bytes | None] = {}
+
+    def put(self, canonical: str, data: bytes | None) -> None:
+        """Let a file have this content from now on, or be gone."""
+        self._pending[canonical] = data
+
+    def is_pending(self, canonical: str) -> bool:
+        """Whether a file is not on the disk as it is seen here."""
+        return canonical in self._pending
+
+    def resolve(self, path: str) -> str:
+        """The canonical path; see `Workspace.resolve`."""
+        return self._workspace.resolve(path)
+
+    def mode(self, path: str) -> int | None:
+        """A file's permission bits; see `Workspace.mode`."""
+        return self._workspace.mode(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether something stands at this path."""
+        canonical = self.resolve(path)
+        if canonical in self._pending:
+            return self._pending[canonical] is not None
+        return self._is_new_directory(canonical) or self._workspace.exists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory stands at this path."""
+        canonical = self.resolve(path)
+        return self._is_new_directory(canonical) or (
+            canonical not in self._pending and self._workspace.is_directory(path)
+        )
+
+    def bytes_of(self, path: str) -> bytes:
+        """A regular file's content.
+
+        Raises:
+            ToolError: there is no such file, or it is no regular one, or too large.
+        """
+        if not self.exists(path):
+            raise ToolError(self._missing(path), kind="FileNotFoundError")
+        if self.is_directory(path):
+            names = self._workspace.names(path) if self._workspace.is_directory(path) else []
+            more = f", … {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+            listing = ", ".join(names[:_NAMES_SHOWN]) + more or "nothing"
+            raise ToolError(f"{path!r} is a directory; in it: {listing}", kind="IsADirectoryError")
+        pending = self._pending.get(self.resolve(path))
+        return self._workspace.read_bytes(path, MAX_BYTES) if pending is None else pending
+
+    def text_file(self, path: str) -> TextFile:
+        """A text file.
+
+        Raises:
+            ToolError: as for `bytes_of`, or it is binary.
+        """
+        data = self.bytes_of(path)
+        text = decode(data)
+        if text is None:
+            raise ToolError(
+                f"{path!r} is a binary file ({len(data):,} bytes), not text; use a shell command", kind="ValueError"
+            )
+        return TextFile(data=data, text=text, version=version_of(data))
+
+    def text_file_if_any(self, path: str) -> TextFile | None:
+        """The same for a file whose content is going to be replaced: None for one that is missing, large or binary.
+
+        Raises:
+            ToolError: what stands there is no regular file.
+        """
+        if not self.exists(path) or (
+            not self.is_pending(self.resolve(path)) and self._workspace.size(path) > MAX_BYTES
+        ):
+            return None
+        data = self.bytes_of(path)
+        text = decode(data)
+        return TextFile(data=data, text=text, version=version_of(data)) if text is not None else None
+
+    def _is_new_directory(self, canonical: str) -> bool:
+        return any(data is not None and path.startswith(f"{canonical}/") for path, data in self._pending.items())
+
+    def _missing(self, path: str) -> str:
+        parent, _, name = self.resolve(path).rpartition("/")
+        if not self._workspace.is_directory(parent or "."):
+            return f"{path!r} does not exist, nor does its directory"
+        near = get_close_matches(name, [each.rstrip("/") for each in self._workspace.names(parent or ".")], n=3)
+        hint = f"; there are {', '.join(repr(f'{parent}/{each}'.lstrip('/')) for each in near)}" if near else ""
+        return f"{path!r} does not exist{hint}"

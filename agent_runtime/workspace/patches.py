@@ -1,0 +1,204 @@
+"""The `*** Begin Patch` format: text in, what is to be done to which files out. Pure.
+
+The grammar is the one that OpenAI publishes with its models' `apply_patch` tool. Two habits of other patch formats are
+understood as well: line numbers in a hunk's header (`@@ -1,3 +1,4 @@`), which are not trusted and so not used, and an
+unchanged empty line without its leading space.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agent_runtime.errors import ToolError
+
+_BEGIN = "*** Begin Patch"
+_END = "*** End Patch"
+_END_OF_FILE = "*** End of File"
+_MOVE = "*** Move to: "
+_SECTION = re.compile(r"\*\*\* (?P<what>Add|Update|Delete) File: (?P<path>.+)")
+_NUMBERS = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
+_MARKS = " +-"
+_SHAPE = (
+    "A patch is '*** Begin Patch', then for each file '*** Add File: path', '*** Update File: path' or "
+    "'*** Delete File: path' with its lines, then '*** End Patch'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunk:
+    """Lines to be found in a file and what they become.
+
+    Attributes:
+        headers: lines of the file, outermost first, below which the hunk stands.
+        old: the unchanged and the removed lines.
+        new: the unchanged and the added lines.
+        at_end: whether the old lines are the file's last.
+    """
+
+    headers: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    at_end: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddFile:
+    """A file to be made, and its whole content."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteFile:
+    """A file to be removed."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFile:
+    """A file to be changed, moved, or both."""
+
+    path: str
+    move_to: str | None
+    hunks: tuple[Hunk, ...]
+
+
+Section = AddFile | DeleteFile | UpdateFile
+
+
+def parse_patch(patch: str) -> tuple[Section, ...]:
+    """Read a patch.
+
+    Raises:
+        ToolError: it does not follow the format; the text names the line.
+    """
+    lines = patch.replace("\r\n", "\n").split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    last = next((i for i in range(len(lines) - 1, -1, -1) if lines[i].strip()), 0)
+    if lines[first].strip() != _BEGIN:
+        raise _wrong(first, f"must be {_BEGIN!r}. {_SHAPE}")
+    if last == first or lines[last].strip() != _END:
+        raise _wrong(last, f"is the last and must be {_END!r}. {_SHAPE}")
+    reader = _Reader(lines, first + 1, last)
+    sections: list[Section] = []
+    while reader.at < reader.end:
+        if reader.line.strip():
+            sections.append(_section(reader))
+        else:
+            reader.at += 1
+    if not sections:
+        raise _wrong(last, f"ends a patch that names no file. {_SHAPE}")
+    return tuple(sections)
+
+
+class _Reader:
+    """A position in the lines of a patch."""
+
+    def __init__(self, lines: list[str], at: int, end: int) -> None:
+        self.lines, self.at, self.end = lines, at, end
+
+    @property
+    def line(self) -> str:
+        """The current line; empty past the end."""
+        return self.lines[self.at] if self.at < self.end else ""
+
+    def body(self) -> range:
+        """Where the lines up to the next section or end-of-file mark stand, empty ones at their end left out."""
+        start = self.at
+        while self.at < self.end and not self.lines[self.at].startswith("*** "):
+            self.at += 1
+        stop = self.at
+        while stop > start and not self.lines[stop - 1]:
+            stop -= 1
+        return range(start, stop)
+
+
+def _section(reader: _Reader) -> Section:
+    head = _SECTION.fullmatch(reader.line.rstrip())
+    if head is None:
+        raise _wrong(reader.at, f"{reader.line[:80]!r} begins no file. {_SHAPE}")
+    path = head["path"].strip()
+    number = reader.at
+    reader.at += 1
+    if head["what"] == "Add":
+        return AddFile(path=path, content=_added(reader))
+    if head["what"] == "Delete":
+        if body := reader.body():
+            raise _wrong(body[0], "follows '*** Delete File', which takes no lines")
+        return DeleteFile(path=path)
+    move_to = None
+    if reader.line.startswith(_MOVE):
+        move_to = reader.line.removeprefix(_MOVE).strip()
+        reader.at += 1
+    hunks = _hunks(reader)
+    if not hunks and move_to is None:
+        raise _wrong(number, f"updates {path!r} but no hunk follows: '@@', then lines that begin with ' ', '-' or '+'")
+    return UpdateFile(path=path, move_to=move_to, hunks=hunks)
+
+
+def _added(reader: _Reader) -> str:
+    lines: list[str] = []
+    for i in reader.body():
+        if not reader.lines[i].startswith("+"):
+            raise _wrong(i, f"{reader.lines[i][:80]!r}: every line of an added file must begin with '+'")
+        lines.append(f"{reader.lines[i][1:]}\n")
+    if reader.line.rstrip() == _END_OF_FILE:
+        reader.at += 1
+    return "".join(lines)
+
+
+def _hunks(reader: _Reader) -> tuple[Hunk, ...]:
+    hunks: list[Hunk] = []
+    while True:
+        body = reader.body()
+        closed = reader.line.rstrip() == _END_OF_FILE
+        reader.at += closed
+        parts = _parts(reader.lines, body)
+        if closed and not parts:
+            raise _wrong(reader.at - 1, "must follow the lines of a hunk")
+        hunks += [
+            _hunk(reader.lines, headers, lines, at_end=closed and i == len(parts) - 1)
+            for i, (headers, lines) in enumerate(parts)
+        ]
+        if not closed:
+            return tuple(hunks)
+
+
+def _parts(lines: list[str], body: range) -> list[tuple[list[int], list[int]]]:
+    """Cut at `@@`: the places of each hunk's headers, and of its lines."""
+    parts: list[tuple[list[int], list[int]]] = []
+    for i in body:
+        if lines[i].startswith("@@"):
+            if not parts or parts[-1][1]:
+                parts.append(([], []))
+            parts[-1][0].append(i)
+        elif parts or lines[i]:
+            if not parts:
+                parts.append(([], []))
+            parts[-1][1].append(i)
+    return parts
+
+
+def _hunk(lines: list[str], headers: list[int], body: list[int], *, at_end: bool) -> Hunk:
+    while body and not lines[body[-1]]:
+        body = body[:-1]
+    marked = [(i, lines[i][:1] or " ", lines[i][1:]) for i in body if not lines[i].startswith("\\ ")]
+    for i, mark, _ in marked:
+        if mark not in _MARKS:
+            raise _wrong(i, f"{lines[i][:80]!r}: a hunk's lines must begin with ' ' (unchanged), '-' or '+'")
+    if all(mark == " " for _, mark, _ in marked):
+        raise _wrong((body or headers)[0], "begins a hunk that changes nothing: no line in it begins with '-' or '+'")
+    named = [lines[i][2:].removeprefix(" ").rstrip() for i in headers if not _NUMBERS.match(lines[i])]
+    return Hunk(
+        headers=tuple(name for name in named if name.strip()),
+        old=tuple(text for _, mark, text in marked if mark != "+"),
+        new=tuple(text for _, mark, text in marked if mark != "-"),
+        at_end=at_end,
+    )
+
+
+def _wrong(index: int, what: str) -> ToolError:
+    return ToolError(f"line {index + 1} of the patch {what}", kind="ValueError")

@@ -1,0 +1,104 @@
+"""Where ripgrep is, what stands in for it, and how it is run without a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import sysconfig
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+_CHUNK = 1 << 16
+_MAX_ERRORS = 4_000
+
+
+class Runner(Protocol):
+    """Runs programs, one after the other.
+
+    Attributes:
+        busy: whether one runs.
+        errors: the beginning of what the last one wrote to standard error.
+        exit_code: of the last one; None when it was stopped.
+    """
+
+    busy: bool
+    errors: str
+    exit_code: int | None
+
+    def run(self, argv: Sequence[str], *, most: int | None = None) -> AsyncGenerator[bytes]:
+        """Run a program and give what it writes, in pieces; leaving the iteration early stops it.
+
+        Args:
+            argv: the program and its arguments.
+            most: bytes of output after which it is stopped, or soon after; None for all of it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop what runs; idempotent."""
+        ...
+
+
+def ripgrep() -> str | None:
+    """Where ripgrep is: on the PATH, or beside this Python, where its wheel puts it."""
+    return shutil.which("rg") or shutil.which("rg", path=sysconfig.get_path("scripts"))
+
+
+def stand_in(readable: Mapping[str, Path]) -> tuple[str, ...]:
+    """How our own searcher is started; isolated, because it must not import what lies in the workspace."""
+    places = [f"--readable={name}={place}" for name, place in readable.items()]
+    return (sys.executable, "-I", "-m", "agent_runtime.workspace.grep", *places)
+
+
+class Direct:
+    """Runs programs on the host, in one directory, with no environment. See `Runner`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.busy = False
+        self.errors = ""
+        self.exit_code: int | None = None
+
+    async def run(self, argv: Sequence[str], *, most: int | None = None) -> AsyncGenerator[bytes]:
+        """Run a program; see `Runner`."""
+        self.busy, self.errors, self.exit_code = True, "", None
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self._directory,
+            env={},
+        )
+        if process.stdout is None or process.stderr is None:
+            raise AssertionError("both are pipes")
+        errors = asyncio.ensure_future(_head(process.stderr))
+        try:
+            size = 0
+            while (most is None or size < most) and (chunk := await process.stdout.read(_CHUNK)):
+                size += len(chunk)
+                yield chunk
+            if chunk:
+                process.kill()
+            self.errors = await errors
+            await process.communicate()  # unlike `wait`, it reads what is left
+            self.exit_code = process.returncode
+        finally:
+            errors.cancel()
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+            self.busy = False
+
+    def close(self) -> None:
+        """Nothing to do: what runs is stopped by leaving its iteration."""
+
+
+async def _head(stream: asyncio.StreamReader) -> str:
+    """The beginning of a stream, which is read to its end so that its writer does not block."""
+    kept = b""
+    while chunk := await stream.read(_CHUNK):
+        kept = (kept + chunk)[:_MAX_ERRORS]
+    return kept.decode(errors="replace").strip()

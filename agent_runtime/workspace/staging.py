@@ -1,0 +1,187 @@
+"""A file's new content beside it, ready to take its place in one step; and several of them, all or none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import confined
+
+
+class Staged:
+    """New content that is written and synced, but not yet in its place.
+
+    Use as a context manager: whatever was not put in place by its end leaves nothing behind.
+    """
+
+    def __init__(
+        self, directory: int, name: str, data: bytes, mode: int | None, undo: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write and sync the content.
+
+        Args:
+            directory: descriptor of the directory, closed at the end.
+            name: the file's name in it.
+            data: the whole content.
+            mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
+            undo: called if the content is not put in place.
+
+        Raises:
+            OSError: the disk refuses; nothing is left behind.
+        """
+        self._directory, self._name, self._undo = directory, name, undo
+        self._temporary = ""
+        try:
+            self._write(data, mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def put(self) -> None:
+        """Take the file's place.
+
+        The content is on the disk before, so that a crash leaves the old file or the new one, whole. The directory is
+        not synced: which of the two it is does not matter, and waiting for it would double the cost of an edit.
+
+        Raises:
+            OSError: the file system refuses; the old file still stands.
+        """
+        os.rename(self._temporary, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._temporary, self._undo = "", lambda: None
+
+    def close(self) -> None:
+        """Remove what was not put in place; idempotent."""
+        if self._directory < 0:
+            return
+        if self._temporary:
+            os.unlink(self._temporary, dir_fd=self._directory)
+        os.close(self._directory)
+        self._directory = -1
+        self._undo()
+
+    def _write(self, data: bytes, mode: int | None) -> None:
+        old = standing(self._directory, self._name)
+        if mode is None and old is not None:
+            mode = stat.S_IMODE(old.st_mode)
+        temporary = f".{secrets.token_hex(8)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o666 if mode is None else 0o600, dir_fd=self._directory)
+        self._temporary = temporary
+        with confined.held(descriptor):
+            _write(descriptor, data)
+            _keep_owner(descriptor, old)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """What is to become of one file.
+
+    Attributes:
+        path: which.
+        data: its new content; None to remove it.
+        old: its present content; None when there is none.
+        mode: permission bits of the new content; None keeps them.
+    """
+
+    path: str
+    data: bytes | None
+    old: bytes | None
+    mode: int | None = None
+
+
+class Files(Protocol):
+    """What is needed of a workspace."""
+
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> contextlib.AbstractContextManager[Staged]:
+        """Prepare a file's new content."""
+        ...
+
+    def mode(self, path: str) -> int | None:
+        """Permission bits; None when there is no file."""
+        ...
+
+    def put(self, path: str, staged: Staged) -> None:
+        """Put prepared content in place."""
+        ...
+
+    def write_bytes(self, path: str, data: bytes, *, mode: int | None = None) -> None:
+        """Put content in place of a file."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+
+def apply_all(files: Files, changes: Sequence[FileChange]) -> None:
+    """Make several changes, or none.
+
+    All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
+
+    Raises:
+        ToolError: a change cannot be made.
+    """
+    modes = [files.mode(change.path) for change in changes]
+    done: list[tuple[FileChange, int | None]] = []
+    with contextlib.ExitStack() as stack:
+        staged = [
+            None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
+            for each in changes
+        ]
+        try:
+            for change, content, mode in zip(changes, staged, modes, strict=True):
+                if content is None:
+                    files.delete(change.path)
+                else:
+                    files.put(change.path, content)
+                done.append((change, mode))
+        except ToolError:
+            for change, mode in reversed(done):
+                _take_back(files, change, mode)
+            raise
+
+
+def standing(directory: int, name: str) -> os.stat_result | None:
+    """What stands under a name, links not followed; None for nothing."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _take_back(files: Files, change: FileChange, mode: int | None) -> None:
+    if change.old is None:
+        files.delete(change.path)
+    else:
+        files.write_bytes(change.path, change.old, mode=mode)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _keep_owner(descriptor: int, old: os.stat_result | None) -> None:
+    """Give the new file its predecessor's owner, as an edit in place would have."""
+    if old is None:
+        return
+    new = os.fstat(descriptor)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        with contextlib.suppress(PermissionError):  # an ordinary user cannot; the content matters more than the owner
+            os.fchown(descriptor, old.st_uid, old.st_gid)

@@ -1,0 +1,86 @@
+"""The same measurements in agent libraries that a user could pick instead, each in an environment of its own.
+
+Usage: bench/peers.py ENVIRONMENTS STDLIB; README.md has the commands that make both.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+_COMMON = """
+import json, resource, sys, tempfile, time
+def rss():
+    with open('/proc/self/status') as status:
+        return next(int(line.split()[1]) for line in status if line.startswith('VmHWM'))
+def timed(call, times):
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter(); call(); taken.append(time.perf_counter() - begun)
+    return sorted(taken)[times // 2]
+def measure(execute, find, stdlib):
+    done = {'command': timed(lambda: execute('true'), 20) * 1000}
+    before = rss()
+    for size in (10, 50):
+        done[f'{size} MB'] = timed(lambda: execute(f'yes %s | head -c {size}000000' % ('0123456789' * 5)), 1)
+    done['memory'] = (rss() - before) / 1024
+    if find is not None:
+        done['find'] = timed(lambda: find('class Popen'), 7) * 1000
+    print(json.dumps(done), file=sys.stderr)
+"""
+
+_CODEPILOT = (
+    _COMMON
+    + """
+from types import SimpleNamespace
+# It loads a table of tokens from the network when it is imported.
+sys.modules['tiktoken'] = SimpleNamespace(get_encoding=lambda _: SimpleNamespace(encode=str.split))
+from codepilot.tools import search, terminal
+Quiet = SimpleNamespace(emit=lambda *_, **__: None)
+def runtime(work_dir):
+    config = SimpleNamespace(runtime=SimpleNamespace(work_dir=work_dir))
+    return SimpleNamespace(config=config, hooks=Quiet, _tool_config=lambda _: {'max_output_chars': 10000},
+        _append_execution=lambda _: None)
+with tempfile.TemporaryDirectory() as work_dir:
+    manager = terminal.TerminalManager(runtime(work_dir)); manager.start_default_terminal()
+    name = next(name for name in vars(search) if name.lower().startswith(('search', 'find')) and isinstance(
+        getattr(search, name), type))
+    finder = getattr(search, name)(runtime(sys.argv[1]))
+    measure(lambda command: manager.execute('main', command, 300), finder.find, sys.argv[1])
+    manager.cleanup_all()
+"""
+)
+
+_PYGENT = (
+    _COMMON
+    + """
+from pygent.runtime import Runtime
+with tempfile.TemporaryDirectory() as work_dir:
+    runtime = Runtime(use_docker=False, workspace=work_dir)
+    measure(lambda command: runtime.bash(command, 300), None, sys.argv[1])
+"""
+)
+PEERS = {"codepilot": ("codepilot-ai 0.9.1", _CODEPILOT), "pygent": ("pygent 0.1.26", _PYGENT)}
+
+
+def measure(environments: Path, stdlib: Path) -> dict[str, dict[str, float]]:
+    """What each peer that has an environment in a directory takes: commands and searches in ms, outputs in s, MiB."""
+    answers: dict[str, dict[str, float]] = {}
+    for name, (title, program) in PEERS.items():
+        python = environments / name / "bin" / "python"
+        if not python.exists():
+            continue
+        done = subprocess.run(
+            [python, "-c", program, str(stdlib)], capture_output=True, text=True, timeout=900, check=False
+        )
+        if done.returncode != 0:
+            sys.stderr.write(f"{title} failed: {done.stderr[-2000:]}\n")
+            continue
+        answers[title] = json.loads(done.stderr.splitlines()[-1])
+    return answers
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]), Path(sys.argv[2])), indent=2))

@@ -1,0 +1,272 @@
+"""Terminals that share a place: what they have in common, and what ends with which of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from agent_runtime.errors import SandboxError
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.local import Local
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals.backend import Backend, backend
+from agent_runtime.terminals.terminal import Report, Terminal
+from tests.sandboxes import processes_with
+from tests.waiting import eventually
+
+
+@pytest_asyncio.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Backend]:
+    made = backend(Bubblewrap(SandboxSettings()), tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def main(place: Backend) -> AsyncIterator[Terminal]:
+    made = Terminal("main", backend=place)
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture
+async def server(place: Backend) -> AsyncIterator[Terminal]:
+    made = Terminal("server", backend=place)
+    yield made
+    await made.close()
+
+
+async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report:  # noqa: ASYNC109 - as there
+    return await terminal.run(command, timeout=timeout)
+
+
+async def test_a_server_in_one_terminal_is_reached_from_another(main: Terminal, server: Terminal) -> None:
+    await run(main, "echo hello > index.html")
+    serving = await run(server, "/usr/bin/python3 -u -m http.server --bind 127.0.0.1 8000", timeout=1)
+    assert "Serving HTTP" in serving.output
+    fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/index.html').read())"
+    assert (await run(main, f'/usr/bin/python3 -c "{fetch}"')).output == "b'hello\\n'\n"
+    ended = await server.send("\x03", timeout=5)
+    assert (ended.status, ended.exit_code) == ("completed", 0)
+
+
+async def test_temporary_files_and_processes_are_shared_and_shells_are_not(main: Terminal, server: Terminal) -> None:
+    await run(main, "echo kept > /tmp/file; echo home > ~/file; x=1; cd /tmp")
+    await run(main, "sleep 50505 &")
+    seen = await run(server, 'cat /tmp/file ~/file; pgrep -f "sleep 50505" | wc -l; echo "[$x]"; pwd; tty')
+    assert seen.output == "kept\nhome\n1\n[]\n/workspace\n/dev/pts/1\n"
+
+
+async def test_the_process_id_is_the_one_that_programs_beside_it_see(main: Terminal, server: Terminal) -> None:
+    pid = int((await run(main, "echo $$")).output)
+    assert main.pid == pid
+    assert (await run(server, f"cat /proc/{pid}/comm")).output == "bash\n"
+
+
+async def test_control_c_reaches_only_its_own_terminal(main: Terminal, server: Terminal) -> None:
+    await run(main, "sleep 60", timeout=0.1)
+    await run(server, "sleep 60", timeout=0.1)
+    assert (await server.send("\x03", timeout=5)).exit_code == 130
+    assert main.running == "sleep 60"
+
+
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "sleep {tag} &",
+        "setsid sleep {tag} >/dev/null 2>&1 </dev/null & disown",
+        "nohup sleep {tag} >/dev/null 2>&1 & disown",
+        "(setsid sh -c '(sleep {tag} &) &' &) >/dev/null 2>&1 </dev/null",
+        "setsid bash -c 'trap \"\" HUP INT TERM; sleep {tag}; :' >/dev/null 2>&1 </dev/null & disown",
+    ],
+)
+@pytest.mark.parametrize("ending", ["close", "exit"])
+async def test_what_a_terminal_started_ends_with_it_and_the_others_go_on(
+    main: Terminal, server: Terminal, daemon: str, ending: str
+) -> None:
+    await run(main, "sleep 70699 &")
+    await run(server, daemon.format(tag="70600"))
+    await eventually(lambda: processes_with("70600"))
+    if ending == "close":
+        await server.close()
+    else:
+        assert (await run(server, "exit 3")).exit_code == 3
+    assert not processes_with("70600")
+    assert processes_with("70699")
+    assert (await run(main, "echo ok")).output == "ok\n"
+
+
+async def test_a_daemon_that_hides_from_its_terminal_ends_with_the_place(
+    main: Terminal, server: Terminal, place: Backend
+) -> None:
+    await run(main, "true")
+    await run(server, "env -i setsid sleep 70701 >/dev/null 2>&1 </dev/null & disown")
+    await eventually(lambda: [pid for pid in processes_with("70701") if not Path(f"/proc/{pid}/environ").read_bytes()])
+    await server.close()
+    assert processes_with("70701")
+    await place.close()
+    await eventually(lambda: not processes_with("70701"), within=1)
+
+
+async def test_a_shell_that_exits_is_noticed_while_a_job_holds_its_terminal_open(main: Terminal) -> None:
+    report = await run(main, "sleep 70702 & exit 5", timeout=10)
+    assert (report.status, report.exit_code) == ("restarted", 5)
+    assert not processes_with("70702")
+
+
+@pytest.mark.parametrize("killer", ["kill -9 -1", "kill -9 $(pgrep -f keeper)", "kill -9 2"])
+async def test_a_sandbox_that_is_killed_from_inside_starts_again(main: Terminal, server: Terminal, killer: str) -> None:
+    await run(server, "sleep 60", timeout=0.1)
+    report = await run(main, f"{killer}; sleep 60", timeout=10)
+    assert report.status == "restarted"
+    assert (await run(main, "echo ok")).output == "ok\n"
+    broken = await server.read(timeout=5)
+    assert broken is not None
+    assert broken.status == "restarted"
+    assert (await run(server, "ls /proc | grep -c '^[0-9]' >/dev/null; echo ok")).output == "ok\n"
+
+
+async def test_a_process_that_runs_away_by_forking_ends_with_its_terminal(main: Terminal, place: Backend) -> None:
+    # One lineage, not a bomb: for root the kernel does not count processes.
+    other = Terminal("other", backend=place)
+    await run(main, "true")
+    await run(other, "sleep 70703 & f() { (exec -a 70704 sleep 0.005); f & }; f", timeout=0.3)
+    await other.close()
+    await eventually(lambda: not processes_with("70703") + processes_with("70704"), within=1)
+    assert (await run(main, "ls -d /proc/[0-9]* | wc -l")).output.strip() in {"5", "6", "7"}
+
+
+async def test_filter_capabilities_and_limits_hold_in_every_terminal(main: Terminal, server: Terminal) -> None:
+    ask = "grep -E '^(Seccomp|NoNewPrivs|CapEff|CapBnd):' /proc/self/status; ulimit -u; ulimit -c; unshare -U true"
+    first, second = await run(main, ask), await run(server, ask)
+    assert first.output == second.output
+    for fact in (
+        "Seccomp:\t2",
+        "NoNewPrivs:\t1",
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "\n512\n0\n",
+    ):
+        assert fact in second.output
+    assert "Operation not permitted" in second.output
+
+
+async def test_no_descriptor_of_ours_is_open_in_a_terminal(main: Terminal) -> None:
+    shown = await run(main, "for fd in /proc/$$/fd/*; do readlink $fd; done")
+    assert set(shown.output.splitlines()) == {"/dev/pts/0"}
+
+
+async def test_opening_and_closing_leaves_nothing_behind(place: Backend) -> None:
+    keeps = Terminal("keeps", backend=place)
+    await run(keeps, "true")
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
+    for _ in range(20):
+        terminal = Terminal("main", backend=place)
+        assert (await run(terminal, "echo hi")).output == "hi\n"
+        await terminal.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - the same
+    left = await run(keeps, "ls /proc | grep -c '^[0-9]'; ls -x /dev/pts")
+    assert left.output.split()[1:] == ["0", "ptmx"]
+    assert int(left.output.split("\n")[0]) < 10
+    await keeps.close()
+
+
+async def test_sixteen_terminals_start_at_once(place: Backend) -> None:
+    terminals = [Terminal(f"t{number}", backend=place) for number in range(16)]
+    reports = await asyncio.gather(*(run(each, f"echo {number}") for number, each in enumerate(terminals)))
+    assert [report.output for report in reports] == [f"{number}\n" for number in range(16)]
+    await place.close()
+    for each in terminals:
+        await each.close()
+
+
+async def test_a_sandbox_that_does_not_start_says_why(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    place = backend(Bubblewrap(SandboxSettings()), tmp_path, {"/logs": gone})
+    gone.rmdir()
+    with pytest.raises(SandboxError, match="Can't find source path"):
+        await place.open()
+    await place.close()
+
+
+async def test_readable_directories_are_seen_and_not_written(tmp_path: Path) -> None:
+    for name in ("work", "logs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "logs" / "a.log").write_text("line\n")
+    place = backend(Bubblewrap(SandboxSettings()), tmp_path / "work", {"/logs": tmp_path / "logs"})
+    terminal = Terminal("main", backend=place)
+    assert (await run(terminal, "cat /logs/a.log")).output == "line\n"
+    assert "Read-only file system" in (await run(terminal, "echo x > /logs/a.log")).output
+    await terminal.close()
+    await place.close()
+
+
+async def test_without_a_sandbox_a_terminal_ends_with_what_it_started(tmp_path: Path) -> None:
+    place = backend(Local(SandboxSettings()), tmp_path)
+    terminal, other = Terminal("main", backend=place), Terminal("other", backend=place)
+    await run(other, "sleep 70705 &")
+    await run(terminal, "setsid sleep 70706 >/dev/null 2>&1 </dev/null & disown; sleep 70706 &")
+    report = await run(terminal, "exit 4", timeout=10)
+    assert (report.status, report.exit_code) == ("restarted", 4)
+    assert not processes_with("70706")
+    assert processes_with("70705")
+    await place.close()
+    await eventually(lambda: not processes_with("70705"), within=1)
+    await terminal.close()
+    await other.close()
+
+
+_PROGRAM = """
+import asyncio, sys; from pathlib import Path; sys.path[:0] = sys.argv[2:]
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.terminal import Terminal
+async def main():
+    place = backend(Bubblewrap(SandboxSettings()), Path(sys.argv[1]))
+    for name in ("a", "b"):
+        terminal = Terminal(name, backend=place)
+        await terminal.run("sleep 70707", timeout=0.2)
+        print((await terminal.send("\\x03", timeout=5)).exit_code)
+        await terminal.run("setsid sleep 70707 & disown", timeout=1)
+        await terminal.close()
+    await place.close()
+asyncio.run(main())
+"""
+
+
+def _interrupts(directory: Path, *before: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    packages = [path for path in sys.path if "site-packages" in path]
+    root = str(Path(__file__).parents[3])
+    argv = [*before, python, "-c", _PROGRAM, str(directory), root, *packages]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_control_c_works_for_a_bot_that_was_started_deaf_to_it(tmp_path: Path) -> None:
+    done = _interrupts(tmp_path, "bash", "-c", "trap '' INT QUIT; exec \"$@\"", "bash")
+    assert done.stdout == "130\n130\n", done.stderr
+    assert not processes_with("70707")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+def test_an_ordinary_user_has_the_same_terminals() -> None:
+    user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
+    python = shutil.which("python3", path="/usr/bin:/bin")
+    root = Path(__file__).parents[3]
+    if python is None or subprocess.run([*user, "ls", str(root)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no Python of the system, or the source cannot be read by other users")
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        done = _interrupts(Path(directory), *user, python=python)
+    assert done.stdout == "130\n130\n", done.stderr
+    assert not processes_with("70707")

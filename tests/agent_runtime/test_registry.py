@@ -1,0 +1,148 @@
+# ruff: noqa: ANN401 - the functions under test take whatever control code may pass
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from agent_runtime.errors import SandboxError, SettingsError, ToolError
+from agent_runtime.tools.registry import Registry
+
+
+def registered(func: Any, name: str = "tool") -> Registry:
+    registry = Registry()
+    registry.register(name, func)
+    return registry
+
+
+async def called(func: Any, *args: Any, **kwargs: Any) -> Any:
+    tool = registered(func).tool("tool")
+    return (await tool.call(tool.bind(args, kwargs))).value
+
+
+def everything(a: int, /, b: str = "b", *rest: int, key: bool = False, **more: Any) -> str:
+    return f"{a} {b} {rest} {key} {sorted(more.items())}"
+
+
+def odd_default(x: object = object(), y: int = 1, /, *, z: str) -> None:
+    'Ends in a "quote"'
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "answer"),
+    [
+        ((1,), {}, "1 b () False []"),
+        ((1, "x", 2, 3), {"key": True}, "1 x (2, 3) True []"),
+        ((1,), {"b": "y", "other": [1]}, "1 y () False [('other', [1])]"),
+        ((1,), {"a": 2}, "1 b () False [('a', 2)]"),
+    ],
+)
+async def test_every_kind_of_parameter_gets_its_argument(args: Any, kwargs: Any, answer: str) -> None:
+    assert await called(everything, *args, **kwargs) == answer
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (bool, "no"),
+        (bool, 1),
+        (int, "5"),
+        (int, True),
+        (int, 1.5),
+        (float, "5"),
+        (float, True),
+        (str, 5),
+        (int | None, "5"),
+    ],
+)
+async def test_nothing_becomes_another_type_on_the_way(annotation: Any, value: Any) -> None:
+    def func(x: Any) -> str:
+        return str(x)
+
+    func.__annotations__["x"] = annotation
+    with pytest.raises(ToolError, match="tool: argument x: ") as refusal:
+        await called(func, value)
+    assert refusal.value.kind == "TypeError"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(float, 5.0), (int | None, None), (list[tuple[int, int]], [[1, 2]]), (str, ""), (Any, {"a": 1})],
+)
+async def test_what_is_meant_is_taken(annotation: Any, value: Any) -> None:
+    def func(x: Any) -> int:
+        return len(repr(x))
+
+    func.__annotations__["x"] = annotation
+    assert await called(func, value) == len(repr(value))
+
+
+async def test_an_exception_of_a_strangers_tool_is_the_calls_failure() -> None:
+    def broken() -> None:
+        raise KeyError("lost")
+
+    with pytest.raises(ToolError, match="tool: KeyError: 'lost'"):
+        await called(broken)
+
+
+async def test_a_broken_machine_is_not_the_calls_failure() -> None:
+    async def broken() -> None:
+        raise SandboxError("no machine")
+
+    with pytest.raises(SandboxError):
+        await called(broken)
+
+
+@pytest.mark.parametrize("value", [{1}, object(), b"x", {1: 2}, "x" * 3_000_000, 10**30])
+async def test_what_is_not_plain_data_does_not_come_back(value: object) -> None:
+    with pytest.raises(ToolError, match="Return plain data from the tool"):
+        await called(lambda: value)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "class", "print", "open", "_hidden", "1st"])
+def test_a_name_that_control_code_could_not_call_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="identifier"):
+        registered(lambda: None, name)
+
+
+def test_a_name_is_taken_once() -> None:
+    registry = registered(lambda: 1)
+    with pytest.raises(SettingsError, match="replace=True"):
+        registry.register("tool", lambda: 2)
+    registry.register("tool", lambda: 3, replace=True)
+    registry.remove("tool")
+    registry.remove("tool")
+    assert "tool" not in registry
+
+
+def test_an_annotation_that_cannot_be_used_shows_before_the_first_call() -> None:
+    def func(x: Any) -> None: ...
+
+    for annotation in ("Nowhere", Registry):
+        func.__annotations__["x"] = annotation
+        with pytest.raises(SettingsError, match="signature cannot be used"):
+            registered(func)
+
+
+@pytest.mark.parametrize("func", [everything, odd_default, lambda *, a=1: a, lambda x=[]: x])
+def test_every_stub_is_python(func: Any) -> None:
+    registry = registered(func)
+    ast.parse(registry.stubs)
+    assert "odd_default" not in registry.stubs
+
+
+def test_a_stub_says_what_may_be_passed_by_name() -> None:
+    assert "def tool(a: int, /, b: str = 'b', *rest: int, key: bool = False, **more: Any) -> str" in (
+        registered(everything).stubs
+    )
+
+
+async def test_a_long_argument_is_described_in_a_few_words() -> None:
+    def func(x: str, y: list[int]) -> None: ...
+
+    tool = registered(func).tool("tool")
+    told = tool.described(tool.bind(("a\nb" * 500_000, [1, 2]), {}))
+    assert told.startswith("tool(a ba b")
+    assert len(told) < 200

@@ -1,0 +1,81 @@
+"""The file tools in whole runs: scripted model, real parser, interpreter and sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import AsyncRuntime, Event, Observed, ScriptedProvider, Status, StepStarted, pick_sandbox
+from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
+
+DONE = "```completion\nDone.\n```\n"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    return pick_sandbox("auto", SandboxSettings())
+
+
+async def observed(root: Path, sandbox: Sandbox, *replies: str, **settings: object) -> list[str]:
+    """What the model is shown, message by message."""
+    provider = ScriptedProvider([*replies, DONE])
+    runtime = AsyncRuntime(provider=provider, work_dir=root, sandbox=sandbox, chat=False, **settings)  # type: ignore[arg-type]
+    async with runtime:
+        outcome = await runtime.run("Work")
+        assert outcome.status is Status.FINISHED
+        return [event.text for event in runtime.session.events if isinstance(event, Observed)]
+
+
+async def test_a_patch_needs_no_path(tmp_path: Path, sandbox: Sandbox) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** Add File: b.txt\n+b\n*** End Patch\n"
+    [told] = await observed(tmp_path, sandbox, f'```codepilot\nwrite_file(mode="patch")\n```\n```diff\n{patch}```\n')
+    assert "'a.txt' updated" in told
+    assert (tmp_path / "a.txt").read_text() == "one\n2\n"
+    assert (tmp_path / "b.txt").read_text() == "b\n"
+
+
+async def test_no_write_is_made_when_a_later_one_of_the_block_cannot_be(tmp_path: Path, sandbox: Sandbox) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    wrong = '```codepilot\nwrite_file("new.txt")\nwrite_file("a.txt", 2, 2, mode="edit")\n```\n'
+    wrong += "```\nnew\n```\n```\nuno\n```\n"
+    right = '```codepilot\nwrite_file("new.txt", payload=1)\nwrite_file("a.txt", 1, 1, mode="edit", payload=2)\n```\n'
+    first, _ = await observed(tmp_path, sandbox, wrong, right)
+    assert "Nothing was written: a later write of this block, line 2" in first
+    assert "payload=1 stands for it" in first
+    assert "[not reached; the contents are kept: payload=2 for write_file('a.txt', 2, 2, mode='edit')]" in first
+    assert (tmp_path / "new.txt").read_text() == "new\n"
+    assert (tmp_path / "a.txt").read_text() == "uno\n"
+
+
+async def test_changes_are_told_apart_by_who_made_them(tmp_path: Path, sandbox: Sandbox) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    read = '```codepilot\nread_file("a.txt")\n```\n'
+    own = '```codepilot\nexecute("main", "sed -i s/two/2/ a.txt", check=True)\n```\n'
+
+    def meddle(event: Event) -> None:
+        if isinstance(event, StepStarted) and event.step == 3:
+            (tmp_path / "a.txt").write_text("1\n2\n")
+
+    told = await observed(tmp_path, sandbox, read, own, read, listeners=[meddle])
+    assert told[1].endswith("[files that your commands changed]\nModified: a.txt\nChanged lines: 2")
+    assert told[2].startswith("[ENVIRONMENT CHANGE] 2")
+    assert "\n\nModified: a.txt\nChanged lines: 1\n" in told[2]
+    assert len(told) == 4
+
+
+async def test_list_files_is_a_tool(tmp_path: Path, sandbox: Sandbox) -> None:
+    (tmp_path / "a.py").write_text("")
+    [told] = await observed(tmp_path, sandbox, '```codepilot\nlist_files("*.py")\n```\n')
+    assert told == "[list_files] 1 file(s), newest first:\na.py"
+
+
+async def test_the_contents_of_a_block_that_did_not_run_need_not_be_sent_again(
+    tmp_path: Path, sandbox: Sandbox
+) -> None:
+    wrong = '```codepilot\nwrite_file("new.txt")\nexecute("main", checked=True)\n```\n```\nnew\n```\n'
+    right = '```codepilot\nwrite_file("new.txt", payload=1)\n```\n'
+    first, _ = await observed(tmp_path, sandbox, wrong, right)
+    assert first.endswith("[not reached; the contents are kept: payload=1 for write_file('new.txt')]")
+    assert (tmp_path / "new.txt").read_text() == "new\n"

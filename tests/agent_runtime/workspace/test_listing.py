@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.listing import list_files
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    names = ["old.py", "src/a.py", "src/b.txt", "src/deep/c.py", "docs/d.md", ".hidden", "build/x.py", "src/e.log"]
+    for age, name in enumerate([*names, ".git/config"]):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        os.utime(path, ns=(10**18 + age * 10**9,) * 2)
+    with Workspace(tmp_path) as opened:
+        yield opened
+
+
+def ignore(root: Path, name: str, *lines: str) -> None:
+    path = root / name
+    path.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(path, ns=(0, 0))
+
+
+def names(workspace: Workspace, pattern: str = "**/*", path: str = ".") -> list[str]:
+    return list_files(workspace, pattern, path).files
+
+
+def test_all_files_newest_first_without_git_s_own(workspace: Workspace) -> None:
+    assert names(workspace) == [
+        "src/e.log", "build/x.py", ".hidden", "docs/d.md", "src/deep/c.py", "src/b.txt", "src/a.py", "old.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.py", ".", ["build/x.py", "src/deep/c.py", "src/a.py", "old.py"]),
+        ("**/*.py", "src", ["src/deep/c.py", "src/a.py"]),
+        ("src/*.py", ".", ["src/a.py"]),
+        ("deep/*", "src", ["src/deep/c.py"]),
+        ("*.{md,txt}", ".", ["docs/d.md", "src/b.txt"]),
+        ("*", "src/deep/", ["src/deep/c.py"]),
+        ("nothing*", ".", []),
+    ],
+)
+def test_a_pattern_is_about_names_or_about_paths_from_the_directory(
+    workspace: Workspace, pattern: str, path: str, expected: list[str]
+) -> None:
+    assert names(workspace, pattern, path) == expected
+
+
+def test_what_git_ignores_is_left_out_nested_rules_included(workspace: Workspace, tmp_path: Path) -> None:
+    ignore(tmp_path, ".gitignore", "build/", "*.log")
+    ignore(tmp_path, "src/.gitignore", "!e.log", "/deep/")
+    found = names(workspace)
+    assert "build/x.py" not in found
+    assert "src/deep/c.py" not in found
+    assert "src/e.log" in found
+    assert names(workspace, path="src") == ["src/e.log", "src/b.txt", "src/a.py", "src/.gitignore"]
+
+
+def test_links_are_not_followed(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/etc")
+    (tmp_path / "file").symlink_to("old.py")
+    assert not any(name.startswith(("out", "file")) for name in names(workspace))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "words"),
+    [
+        ("*", "nowhere", "path='nowhere' does not exist"),
+        ("*", "old.py", "path='old.py' is no directory"),
+        ("*", "../", "leads out of the workspace"),
+        ("*", ".git", "git directory"),
+        ("../*", ".", r"pattern='\.\./\*': must be a glob"),
+        ("", ".", "pattern='': must be a glob"),
+    ],
+)
+def test_wrong_arguments_are_named(workspace: Workspace, pattern: str, path: str, words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        list_files(workspace, pattern, path)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import staging
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.staging import FileChange, apply_all
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as opened:
+        yield opened
+
+
+def tree(root: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in root.rglob("*")}
+
+
+def test_several_changes_are_made(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "b").write_bytes(b"old")
+    apply_all(
+        workspace,
+        [
+            FileChange(path="a", data=b"new", old=b"old"),
+            FileChange(path="d/c", data=b"made", old=None, mode=0o755),
+            FileChange(path="b", data=None, old=b"old"),
+        ],
+    )
+    assert tree(tmp_path) == {"a": b"new", "d": None, "d/c": b"made"}
+    assert (tmp_path / "d" / "c").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "a").chmod(0o640)
+    (tmp_path / "b").write_bytes(b"old")
+    before = tree(tmp_path)
+    changes = [
+        FileChange(path="a", data=b"new", old=b"old", mode=0o600),
+        FileChange(path="made", data=b"new", old=None),
+        FileChange(path="b", data=None, old=b"old"),
+        FileChange(path="gone", data=None, old=b""),
+    ]
+    with pytest.raises(ToolError, match="'gone' does not exist"):
+        apply_all(workspace, changes)
+    assert tree(tmp_path) == before
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    write = staging._write
+
+    def fill(descriptor: int, data: bytes) -> None:
+        if data == b"large":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor, data)
+
+    monkeypatch.setattr(staging, "_write", fill)
+    with pytest.raises(ToolError, match="'x/y/b' could not be written: the disk is full"):
+        apply_all(
+            workspace,
+            [FileChange(path="a", data=b"new", old=b"old"), FileChange(path="x/y/b", data=b"large", old=None)],
+        )
+    assert tree(tmp_path) == {"a": b"old"}
+
+
+def test_a_limit_on_file_size_leaves_everything_as_it_was(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.write_bytes("a", b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(ToolError, match="'a' could not be written: it would be larger"):
+            workspace.write_bytes("a", b"x" * 5000)
+        with pytest.raises(ToolError, match="'d/b' could not be written: it would be larger"):
+            workspace.write_bytes("d/b", b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert tree(tmp_path) == {"a": b"old"}
+
+
+_ON_A_SMALL_DISK = """
+import subprocess, sys
+from pathlib import Path
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+root = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(root)], check=True)
+with Workspace(root) as workspace:
+    workspace.write_bytes("a", b"old")
+    for path in ("a", "d/b"):
+        try:
+            workspace.write_bytes(path, b"x" * 200_000)
+        except ToolError as error:
+            print(error.kind, error)
+    print(sorted(str(p.relative_to(root)) for p in root.rglob("*")), (root / "a").read_bytes())
+"""
+
+
+def test_a_full_disk_is_named_and_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed")
+    argv = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*argv, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    done = subprocess.run(
+        [*argv, sys.executable, "-c", _ON_A_SMALL_DISK, str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    full = "could not be written: the disk is full; remove what is not needed"
+    assert done.stdout.splitlines() == [f"OSError 'a' {full}", f"OSError 'd/b' {full}", "['a'] b'old'"]

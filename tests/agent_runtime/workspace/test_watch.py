@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.watch import Watch
+
+LINES = [f"line {i}" for i in range(1, 101)]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(tmp_path) as opened:
+        yield opened
+
+
+def put(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def age(path: Path) -> None:
+    """Let a file be old enough for its times to be trusted."""
+    os.utime(path, ns=(10**18, 10**18))
+
+
+def test_nothing_changed_nothing_told(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "a", LINES)
+    watch = Watch(workspace)
+    watch.note("a")
+    assert watch.changes() == []
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(0o600)
+    assert watch.changes() == []
+
+
+def test_changed_lines_are_told_by_their_new_numbers_and_once(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "main.py", LINES)
+    watch = Watch(workspace)
+    watch.note("main.py")
+    put(tmp_path / "main.py", ["a", "b", "c", "d", *LINES[4:46], "new", *LINES[47:]])
+    assert watch.changes() == ["Modified: main.py", "Changed lines: 1-4, 47"]
+    assert watch.changes() == []
+
+
+def test_lines_that_went_are_told_by_the_line_before(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "a", LINES)
+    watch = Watch(workspace)
+    watch.note("a")
+    put(tmp_path / "a", LINES[:10] + LINES[13:])
+    assert watch.changes() == ["Modified: a", "Changed lines: after 10 (3 removed)"]
+
+
+def test_created_and_deleted_files_are_told(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "old", LINES)
+    watch = Watch(workspace)
+    watch.note("old")
+    watch.note(".env")
+    watch.note("never")
+    (tmp_path / "old").unlink()
+    put(tmp_path / ".env", LINES[:3])
+    assert watch.changes() == ["Deleted: old", "Created: .env (3 lines)"]
+    put(tmp_path / "old", LINES)
+    assert watch.changes() == ["Created: old (100 lines)"]
+
+
+def test_files_that_nobody_asked_about_are_not_looked_at(workspace: Workspace, tmp_path: Path) -> None:
+    watch = Watch(workspace)
+    put(tmp_path / "other", LINES)
+    assert watch.changes() == []
+
+
+def test_a_change_that_leaves_size_and_time_as_they_were_is_seen(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    age(tmp_path / "a")
+    watch = Watch(workspace)
+    watch.note("a")
+    (tmp_path / "a").write_text("two\n")
+    age(tmp_path / "a")
+    assert watch.changes() == ["Modified: a", "Changed lines: 1"]
+
+
+def test_a_file_replaced_by_another_of_the_same_content_has_not_changed(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    watch = Watch(workspace)
+    watch.note("a")
+    (tmp_path / "b").write_text("one\n")
+    (tmp_path / "b").rename(tmp_path / "a")
+    assert watch.changes() == []
+
+
+def test_thirty_ranges_a_file_and_a_hundred_in_all(workspace: Workspace, tmp_path: Path) -> None:
+    watch = Watch(workspace)
+    for name in "abcde":
+        put(tmp_path / name, LINES)
+        watch.note(name)
+        put(tmp_path / name, [f"{line}!" if i % 2 else line for i, line in enumerate(LINES)])
+    told = watch.changes()
+    counts = [line.count(",") + 1 for line in told if line.startswith("Changed")]
+    assert counts == [31, 31, 31, 11, 1]
+    assert told[1].startswith("Changed lines: 2, 4, 6, ")
+    assert told[1].endswith(", 60, 20 more")
+    assert told[-1] == "Changed lines: 50 more"
+
+
+def test_a_file_that_became_binary_or_a_link_is_told_without_lines(workspace: Workspace, tmp_path: Path) -> None:
+    put(tmp_path / "a", LINES)
+    put(tmp_path / "b", LINES)
+    watch = Watch(workspace)
+    watch.note("a")
+    watch.note("b")
+    (tmp_path / "a").write_bytes(b"\0\1")
+    (tmp_path / "b").unlink()
+    (tmp_path / "b").symlink_to("/etc/hostname")
+    assert watch.changes() == ["Modified: a", "Modified: b"]
+
+
+def test_only_files_whose_stamp_differs_are_read_again(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(20):
+        put(tmp_path / f"{i}", LINES)
+    watch = Watch(workspace)
+    monkeypatch.setattr("agent_runtime.workspace.watch._GRAIN", -(10**18))
+    for i in range(20):
+        watch.note(f"{i}")
+    read: list[str] = []
+
+    def read_bytes(path: str, limit: int) -> bytes:
+        read.append(path)
+        return b""
+
+    monkeypatch.setattr(workspace, "read_bytes", read_bytes)
+    put(tmp_path / "7", LINES[:5])
+    watch.changes()
+    assert read == ["7"]
