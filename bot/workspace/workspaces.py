@@ -16,6 +16,7 @@ from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Mirror, Source
+from bot.workspace.pristine import Pristine
 from bot.workspace.scan import Entry, walk
 from bot.workspace.tree import Tree
 
@@ -99,6 +100,13 @@ class Workspaces:
             seconds=self._seconds,
         )
 
+    def _pristine(self, mirror: Mirror) -> Pristine:
+        return Pristine(
+            folder=mirror.path.with_suffix(".files"),
+            lock=mirror.path.with_suffix(".files.lock"),
+            seconds=self._seconds,
+        )
+
     def _lock_of(self, folder: Path) -> Path:
         return folder.with_suffix(".lock")
 
@@ -114,9 +122,7 @@ class Workspaces:
         # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-        writer = Git(git_dir=git.git_dir, work_tree=files, index=trusted / "index", environment=self._environment)
-        await writer.run("read-tree", sha)
-        await writer.run("checkout-index", "--all", "--force", "--quiet")
+        await self._pristine(mirror).copy(git, sha, files)
         baseline = Baseline(modes=_modes(listing), entries=await asyncio.to_thread(_entries, files))
         return Tree(path=files, base_sha=sha, git=git, trusted=trusted, baseline=baseline)
 

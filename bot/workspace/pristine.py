@@ -1,0 +1,103 @@
+"""The files of the commit that was last checked out of a repository, kept so that jobs copy instead of unpacking.
+
+Unpacking a commit costs the decompression of every file in it, copying it only the bytes. No sandbox ever sees these
+files; from one commit to the next only what differs between them is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.workspace.errors import WorkspaceError
+from bot.workspace.git import Git
+from bot.workspace.locks import locked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pristine:
+    """One repository's files.
+
+    Attributes:
+        folder: holds the files, git's index of them, and a note of the commit that they are.
+        lock: the file whose lock guards them.
+        seconds: how long to wait for the lock.
+    """
+
+    folder: Path
+    lock: Path
+    seconds: float
+
+    async def copy(self, git: Git, sha: str, target: Path) -> None:
+        """Put the files of a commit into an empty directory.
+
+        Args:
+            git: a git directory that has the commit; its attributes decide how files are written.
+            sha: the commit.
+            target: an existing, empty directory.
+
+        Raises:
+            WorkspaceError: git or the copying failed, for want of disk space for example.
+        """
+        async with locked(self.lock, seconds=self.seconds):
+            await self._become(git, sha)
+            await _copy(self.folder / "files", target)
+
+    async def _become(self, git: Git, sha: str) -> None:
+        """Write what differs between the noted commit and `sha`; the note is gone while the files are neither."""
+        files, note = self.folder / "files", self.folder / "commit"
+        noted, boot = await asyncio.to_thread(_read, note), _boot_id()
+        if noted == f"{sha} {boot}":
+            return
+        if not noted.endswith(f" {boot}"):
+            await asyncio.to_thread(_start_anew, self.folder)
+        note.unlink(missing_ok=True)
+        writer = Git(
+            git_dir=git.git_dir,
+            work_tree=files,
+            index=self.folder / "index",
+            environment=git.environment,
+            seconds=git.seconds,
+        )
+        await writer.run("read-tree", "--reset", "-u", sha)
+        note.write_text(f"{sha} {boot}")
+
+
+def _boot_id() -> str:
+    """Changes with every start of the machine: files that were not synced may be gone after a power cut, the note not."""
+    return _read(Path("/proc/sys/kernel/random/boot_id")).strip()
+
+
+def _read(note: Path) -> str:
+    return note.read_text() if note.exists() else ""
+
+
+def _start_anew(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    (folder / "files").mkdir(mode=0o700, parents=True)
+
+
+async def _copy(source: Path, target: Path) -> None:
+    """`cp` knows how to have the file system share the bytes, where it can."""
+    process = await asyncio.create_subprocess_exec(
+        *(shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", "--", f"{source}/.", str(target)),
+        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise WorkspaceError(
+            f"The files could not be copied: {said.decode(errors='replace').strip()[:500]}",
+            "See whether the disk is full.",
+        )
