@@ -67,7 +67,7 @@ class Pristine:
 
 
 def _boot_id() -> str:
-    """Changes with every start of the machine: files that were not synced may be gone after a power cut, the note not."""
+    """Changes with every start of the machine: a power cut may take files that were not synced and leave the note."""
     return _read(Path("/proc/sys/kernel/random/boot_id")).strip()
 
 

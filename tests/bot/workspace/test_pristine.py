@@ -41,7 +41,7 @@ def origin(tmp_path: Path) -> Origin:
 
 async def test_each_job_gets_exactly_its_commit_whatever_came_before(tmp_path: Path, origin: Origin) -> None:
     first = origin.commit({"a.txt": "one", "d/b.txt": "two", "run.sh": "three", "x": "file"})
-    os.chmod(origin.path / "run.sh", 0o755)
+    (origin.path / "run.sh").chmod(0o755)
     (origin.path / "link").symlink_to("a.txt")
     second = origin.commit({"a.txt": "changed", "d/b.txt": None, "x": None, "x/y": "now a folder"})
     workspaces = Workspaces(tmp_path / "bot")
