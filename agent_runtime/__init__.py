@@ -22,6 +22,7 @@ from agent_runtime.events import (
     Streamed,
     StreamReset,
     ToolCalled,
+    ToolProgressed,
     ToolReturned,
 )
 from agent_runtime.outcome import Outcome, Status, Usage
@@ -74,6 +75,7 @@ __all__ = [
     "Task",
     "ToolCalled",
     "ToolError",
+    "ToolProgressed",
     "ToolResult",
     "ToolReturned",
     "Usage",

@@ -65,6 +65,15 @@ class ToolCalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgressed:
+    """A tool that is running says how far it is. Live only."""
+
+    number: int
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned:
     """A tool has run. Recorded: the host's own account of what was done, with the middle of long texts left out.
 
@@ -115,6 +124,7 @@ Event = (
     | StreamReset
     | Replied
     | ToolCalled
+    | ToolProgressed
     | ToolReturned
     | Observed
     | CompletionWithdrawn

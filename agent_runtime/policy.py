@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# What is typed into a running program may reach a shell: it passes the gate that commands pass.
+_SAME_GATE = {"send_input": "execute"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
@@ -40,4 +43,4 @@ class Policy:
 
     def refusal(self, tool: str) -> str | None:
         """The reason why `tool` may not be called, or None when it may."""
-        return self.denied_tools.get(tool)
+        return self.denied_tools.get(tool) or self.denied_tools.get(_SAME_GATE.get(tool, ""))

@@ -110,7 +110,7 @@ class AsyncRuntime:
         Raises:
             SettingsError: the name is taken and `replace` is not set.
         """
-        self.registry.register(name, func, replace=replace)
+        self.registry.register_tool(name, func, replace=replace)
 
     async def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Outcome:
         """Work on one task to its end; a second call waits for the first.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from agent_runtime.errors import FormatError, Interrupt, LimitError, ToolError
-from agent_runtime.events import Event, ToolCalled, ToolReturned
+from agent_runtime.events import Event, ToolCalled, ToolProgressed, ToolReturned
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.policy import Policy
@@ -80,7 +80,7 @@ class Calls:
         Raises:
             ToolError: refused, wrong, or failed; the control block sees it as an exception.
         """
-        found = self._registry.tool(tool)
+        found = self._registry.get(tool)
         bound = found.bind(args, kwargs)
         self._number += 1
         label = found.described(bound)
@@ -90,7 +90,7 @@ class Calls:
         returned = partial(self._returned, tool, recorded, label, begun)
         try:
             self._check_allowed(tool)
-            result = await found.call(bound)
+            result = await found.call(bound, partial(self._progressed, self._number, tool))
         except ToolError as error:
             returned(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
             raise
@@ -102,6 +102,9 @@ class Calls:
     def _check_allowed(self, tool: str) -> None:
         if reason := self._policy.refusal(tool):
             raise ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
+
+    def _progressed(self, number: int, tool: str, text: str) -> None:
+        self._emit(ToolProgressed(number=number, tool=tool, text=clipped(text, _RECORDED_CHARS)))
 
     def _returned(  # noqa: PLR0917 - the first four are the call, bound once
         self, tool: str, args: dict[str, Plain], label: str, begun: float, value: Plain, text: str, *, ok: bool

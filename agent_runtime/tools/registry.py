@@ -1,29 +1,17 @@
-"""Which tools control code may call: their declarations for the model and the checker, and how a call is made."""
+"""The tools of one runtime: which there are, and what the model and the checker are told of them."""
 
 from __future__ import annotations
 
 import builtins
-import inspect
-import json
 import keyword
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Union, get_args, get_origin
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from agent_runtime.errors import AgentError, Interrupt, SettingsError, ToolError
-from agent_runtime.interpreter.plain import NotPlainError, plain
-from agent_runtime.tools.protocol import Plain, ToolResult
+from agent_runtime.errors import SettingsError, ToolError
+from agent_runtime.tools.tool import Tool, value_type
 
-if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
-    from pydantic import TypeAdapter
+F = TypeVar("F", bound=Callable[..., Any])
 
-_ARGUMENT_CHARS = 80
-_EXACT = frozenset({bool, int, float, str, NoneType})
-"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
-_LITERALS = (NoneType, bool, int, float, str)
 _PRELUDE = "from typing import Any, Literal, TypedDict"
 
 
@@ -41,131 +29,12 @@ class Family(Protocol):
     stub_types: ClassVar[str]
 
 
-@dataclass(frozen=True)
-class Tool:
-    """One callable that control code may use.
-
-    Attributes:
-        name: how control code calls it.
-        func: sync or async; returns a `ToolResult`, or plain data, which is then also the text.
-        value_type: what a call evaluates to, as the stub writes it.
-        label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
-        foreign: whether somebody else wrote `func`, so that whatever it raises is the call's failure and not ours.
-    """
-
-    name: str
-    func: Callable[..., Any]
-    value_type: str
-    label: str = ""
-    foreign: bool = False
-
-    @cached_property
-    def signature(self) -> inspect.Signature:
-        """The parameters, annotations resolved to types."""
-        return inspect.signature(self.func, eval_str=True)
-
-    @cached_property
-    def stub(self) -> str:
-        """The declaration: signature and the docstring's first paragraph."""
-        told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
-        body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
-        return f"{self._head}\n{body}"
-
-    @property
-    def bare_stub(self) -> str:
-        """The declaration without its docstring, which the type checker has no use for and might not parse."""
-        return f"{self._head} ..."
-
-    @property
-    def _head(self) -> str:
-        return f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
-
-    @cached_property
-    def checks(self) -> dict[str, TypeAdapter[Any]]:
-        """What checks each annotated parameter.
-
-        Raises:
-            PydanticUserError: an annotation that no plain data can be checked against.
-        """
-        from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - see TYPE_CHECKING above
-
-        return {
-            p.name: TypeAdapter(p.annotation, config=ConfigDict(strict=_is_exact(p.annotation)))
-            for p in self.signature.parameters.values()
-            if p.annotation is not p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
-        }
-
-    def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
-        """Name every argument.
-
-        Raises:
-            ToolError: too many, missing or unknown arguments.
-        """
-        try:
-            return dict(self.signature.bind(*args, **kwargs).arguments)
-        except TypeError as error:
-            raise ToolError(f"{self.name}: {error}", kind="TypeError") from error
-
-    def described(self, args: dict[str, Plain]) -> str:
-        """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
-        short = {name: _short(value) for name, value in args.items()}
-        if self.label:
-            return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
-        return f"{self.name}({', '.join(short.values())})"
-
-    async def call(self, args: dict[str, Plain]) -> ToolResult:
-        """Check the arguments' types and run the tool.
-
-        Raises:
-            ToolError: a wrong argument, or the tool's own refusal.
-        """
-        checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
-        bound = inspect.BoundArguments(self.signature, checked)
-        try:
-            answer = self.func(*bound.args, **bound.kwargs)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except (ToolError, AgentError, Interrupt):
-            raise
-        except Exception as error:
-            if not self.foreign:
-                raise
-            # Whatever a stranger's tool raises, the run goes on: the control block is told.
-            raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
-        return answer if isinstance(answer, ToolResult) else self._result(answer)
-
-    def _checked(self, name: str, value: Plain) -> Any:  # noqa: ANN401 - whatever the tool's author annotated
-        from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
-
-        if name not in self.checks:
-            return value
-        try:
-            return self.checks[name].validate_python(value)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join([name, *map(str, first["loc"])])
-            raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
-
-    def _result(self, answer: object) -> ToolResult:
-        """A custom tool may return bare data; anything else would not survive the way to the control block."""
-        try:
-            value = plain(answer, f"what {self.name} returned")
-        except NotPlainError as error:
-            raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
-        if value is None:
-            text = f"[{self.name}] done"
-        elif isinstance(value, str):
-            text = value
-        else:
-            text = json.dumps(value, ensure_ascii=False, indent=2)
-        return ToolResult(value=value, text=text)
-
-
 class Registry:
     """The tools of one runtime, in the order in which they were registered."""
 
     def __init__(self) -> None:
         self._tools: dict[str, Tool] = {}
+        self._own: dict[str, Tool] = {}
         self._types: list[str] = []
 
     def __contains__(self, name: object) -> bool:
@@ -180,11 +49,13 @@ class Registry:
         """Register a family's tools, all or `only` those named."""
         chosen = list(family.value_types if only is None else only)
         for name in chosen:
-            self._add(Tool(name, getattr(family, name), family.value_types[name], family.labels.get(name, "")))
+            tool = Tool(name, getattr(family, name), family.value_types[name], family.labels.get(name, ""))
+            self._add(tool)
+            self._own[name] = tool
         if family.stub_types and family.stub_types not in self._types:
             self._types.append(family.stub_types.strip())
 
-    def register(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
+    def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
         """Add one callable; its signature and docstring become the declaration that the model reads.
 
         Raises:
@@ -192,7 +63,7 @@ class Registry:
                 `func` cannot be resolved or checked.
         """
         try:
-            tool = Tool(name, func, _value_type(func), foreign=True)
+            tool = Tool(name, func, value_type(func), foreign=True)
             tool.checks  # noqa: B018 - computed here, so that a wrong annotation shows before the first call
         except Exception as error:  # evaluating a stranger's annotations can raise anything
             raise SettingsError(f"tool {name!r}: its signature cannot be used: {error}") from error
@@ -208,11 +79,32 @@ class Registry:
             raise SettingsError(f"tool {name!r} is registered already; pass replace=True to put yours in its place")
         self._tools[name] = tool
 
-    def remove(self, name: str) -> None:
+    def tool(self, name: str | None = None, *, replace: bool = False) -> Callable[[F], F]:
+        """Register the function below, under its own name or `name`; it stays callable as it was.
+
+        Raises:
+            SettingsError: as for `register_tool`.
+        """
+
+        def decorate(func: F) -> F:
+            self.register_tool(name or func.__name__, func, replace=replace)
+            return func
+
+        return decorate
+
+    def remove_tool(self, name: str) -> None:
         """Take one tool away; unknown names are fine."""
         self._tools.pop(name, None)
 
-    def tool(self, name: str) -> Tool:
+    def clear_tools(self) -> None:
+        """Take all tools away."""
+        self._tools.clear()
+
+    def reset_tools(self) -> None:
+        """Go back to the built-in tools, in their own versions."""
+        self._tools = dict(self._own)
+
+    def get(self, name: str) -> Tool:
         """Look one up.
 
         Raises:
@@ -232,47 +124,3 @@ class Registry:
     def stubs(self) -> str:
         """The same for the type checker."""
         return "\n".join([_PRELUDE, *self._types, *(tool.bare_stub for tool in self._tools.values())])
-
-
-def _parameters(func: Callable[..., Any]) -> str:
-    """The parameter list as the stub writes it; annotations are kept as their author wrote them."""
-    written: list[str] = []
-    star = False
-    parameters = list(inspect.signature(func).parameters.values())
-    for parameter, following in zip(parameters, [*parameters[1:], None], strict=False):
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            written.append("*")
-        star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
-        written.append(_parameter(parameter))
-        only = parameter.POSITIONAL_ONLY
-        if parameter.kind is only and (following is None or following.kind is not only):
-            written.append("/")
-    return ", ".join(written)
-
-
-def _parameter(parameter: inspect.Parameter) -> str:
-    annotation, default = parameter.annotation, parameter.default
-    written = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
-    if annotation is not parameter.empty:
-        written += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
-    if default is not parameter.empty:
-        written += f" = {default!r}" if type(default) in _LITERALS else " = ..."
-    return written
-
-
-def _is_exact(annotation: object) -> bool:
-    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-    return all(isinstance(member, type) and member in _EXACT for member in members)
-
-
-def _short(value: Plain) -> str:
-    """An argument on one line; of a long text only the beginning is looked at."""
-    return " ".join((value[: 10 * _ARGUMENT_CHARS] if isinstance(value, str) else str(value)).split())[:_ARGUMENT_CHARS]
-
-
-def _value_type(func: Callable[..., Any]) -> str:
-    """The value type of a custom tool: what its author annotated, `object` where the checker could not know it."""
-    annotation = inspect.signature(func).return_annotation
-    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
-    return written if written.partition("[")[0] in known else "Any"

@@ -19,6 +19,7 @@ from agent_runtime import (
     Streamed,
     StreamReset,
     ToolCalled,
+    ToolProgressed,
     ToolReturned,
 )
 
@@ -66,6 +67,8 @@ class Screen:
                 self.say("(the reply broke off; asking again)", style="yellow")
             case ToolCalled(label=label):
                 self.say(f"  ▸ {label}", style="cyan")
+            case ToolProgressed(text=text):
+                self.say(f"    {text}", style="dim")
             case ToolReturned(text=text, ok=ok):
                 self._result(text, ok=ok)
             case CompletionWithdrawn():

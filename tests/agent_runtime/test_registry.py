@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, ClassVar
 
 import pytest
 
 from agent_runtime.errors import SandboxError, SettingsError, ToolError
+from agent_runtime.policy import Policy
+from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.tools.registry import Registry
+from tests.waiting import eventually
 
 
 def registered(func: Any, name: str = "tool") -> Registry:
     registry = Registry()
-    registry.register(name, func)
+    registry.register_tool(name, func)
     return registry
 
 
 async def called(func: Any, *args: Any, **kwargs: Any) -> Any:
-    tool = registered(func).tool("tool")
+    tool = registered(func).get("tool")
     return (await tool.call(tool.bind(args, kwargs))).value
 
 
@@ -110,10 +116,10 @@ def test_a_name_that_control_code_could_not_call_is_refused(name: str) -> None:
 def test_a_name_is_taken_once() -> None:
     registry = registered(lambda: 1)
     with pytest.raises(SettingsError, match="replace=True"):
-        registry.register("tool", lambda: 2)
-    registry.register("tool", lambda: 3, replace=True)
-    registry.remove("tool")
-    registry.remove("tool")
+        registry.register_tool("tool", lambda: 2)
+    registry.register_tool("tool", lambda: 3, replace=True)
+    registry.remove_tool("tool")
+    registry.remove_tool("tool")
     assert "tool" not in registry
 
 
@@ -142,7 +148,95 @@ def test_a_stub_says_what_may_be_passed_by_name() -> None:
 async def test_a_long_argument_is_described_in_a_few_words() -> None:
     def func(x: str, y: list[int]) -> None: ...
 
-    tool = registered(func).tool("tool")
+    tool = registered(func).get("tool")
     told = tool.described(tool.bind(("a\nb" * 500_000, [1, 2]), {}))
     assert told.startswith("tool(a ba b")
     assert len(told) < 200
+
+
+async def test_a_generator_reports_progress_and_answers_with_what_it_returns() -> None:
+    def steps(n: int) -> Generator[str, None, str]:
+        """Count."""
+        for i in range(n):
+            yield f"step {i}"
+        return "counted"
+
+    async def slow_steps(n: int) -> AsyncGenerator[str]:
+        """Count slowly."""
+        for i in range(n):
+            yield f"step {i}"
+
+    registry = Registry()
+    registry.register_tool("steps", steps)
+    registry.register_tool("slow_steps", slow_steps)
+    told: list[str] = []
+    assert (await registry.get("steps").call({"n": 2}, told.append)).value == "counted"
+    assert (await registry.get("slow_steps").call({"n": 3}, told.append)).value == "step 2"
+    assert told == ["step 0", "step 1", "step 0", "step 1", "step 2"]
+
+
+async def test_a_generator_that_raises_fails_its_call() -> None:
+    def broken() -> Generator[str, None, None]:
+        """Break."""
+        yield "so far"
+        raise KeyError("gone")
+
+    registry = Registry()
+    registry.register_tool("broken", broken)
+    with pytest.raises(ToolError, match="KeyError"):
+        await registry.get("broken").call({})
+
+
+async def test_a_sync_tool_of_somebody_elses_holds_up_nobody() -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def wait_for_the_loop() -> str:
+        """Wait until the event loop has moved on."""
+        inside.set()
+        return "moved on" if done.wait(10) else "held up"
+
+    registry = Registry()
+    registry.register_tool("wait_for_the_loop", wait_for_the_loop)
+    running = asyncio.create_task(registry.get("wait_for_the_loop").call({}))
+    await eventually(inside.is_set)
+    done.set()
+    assert (await running).value == "moved on"
+
+
+def test_tools_are_added_by_decorator_and_taken_away() -> None:
+    class Own:
+        value_types: ClassVar[dict[str, str]] = {"look": "str"}
+        labels: ClassVar[dict[str, str]] = {}
+        stub_types: ClassVar[str] = ""
+
+        def look(self) -> ToolResult:
+            """Look."""
+            return ToolResult(value="own", text="own")
+
+    registry = Registry()
+    registry.add_family(Own())
+
+    @registry.tool()
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    @registry.tool("look", replace=True)
+    def other() -> str:
+        """Look elsewhere."""
+        return "other"
+
+    assert (add(1, 2), registry.names) == (3, ("look", "add"))
+    assert "Look elsewhere" in registry.declarations
+    registry.remove_tool("add")
+    registry.reset_tools()
+    assert registry.names == ("look",)
+    assert "Look elsewhere" not in registry.declarations
+    registry.clear_tools()
+    assert not registry.names
+
+
+def test_what_is_typed_passes_the_gate_of_commands() -> None:
+    policy = Policy(denied_tools={"execute": "read-only"})
+    assert policy.refusal("send_input") == "read-only"
+    assert policy.refusal("read_file") is None

@@ -45,8 +45,8 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
         raise ToolError("boom " * 100_000, kind="ValueError")
 
     registry, events = Registry(), list[Event]()
-    registry.register("big", big)
-    registry.register("fail", fail)
+    registry.register_tool("big", big)
+    registry.register_tool("fail", fail)
     calls = Calls(registry=registry, policy=Policy(limits=RunLimits()), emit=events.append)
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:

@@ -32,7 +32,7 @@ class Tools:
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - wrong types, too
         self.files.begin_step(Payloads(Payload(text=text, filename=None) for text in ("x\n", "y\n")))
-        tool = self.registry.tool(name)
+        tool = self.registry.get(name)
         return await tool.call(tool.bind(args, kwargs))
 
 

@@ -491,7 +491,7 @@ async def test_control_code_calls_the_tools_through_the_registry(agent: Agent) -
     agent.put("a.txt", NUMBERS)
     registry = Registry()
     registry.add_family(agent.step("one\n", "nine\n"))
-    write = registry.tool("write_file")
+    write = registry.get("write_file")
     await write.call(write.bind(("a.txt",), {"mode": "multi_edit", "edits": [[1, 1], (9, 9)]}))
     assert agent.text("a.txt") == NUMBERS.replace("1\n", "one\n", 1).replace("9\n", "nine\n")
     with pytest.raises(ToolError, match="argument mode"):

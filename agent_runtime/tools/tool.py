@@ -1,0 +1,226 @@
+"""One callable that control code may use: its declaration for the model and the checker, and how it is called."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from agent_runtime.errors import AgentError, Interrupt, ToolError
+from agent_runtime.interpreter.plain import NotPlainError, plain
+from agent_runtime.tools.protocol import Plain, ToolResult
+
+if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
+    from pydantic import TypeAdapter
+
+_ARGUMENT_CHARS = 80
+_EXACT = frozenset({bool, int, float, str, NoneType})
+"""Types that pydantic would make of one another, e.g. False of "no"; an argument of such a type is taken as it is."""
+_LITERALS = (NoneType, bool, int, float, str)
+
+Progress = Callable[[str], None]
+"""Told, on the event loop, of each step that a tool reports."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One callable that control code may use.
+
+    Attributes:
+        name: how control code calls it.
+        func: sync, async, or a generator of either kind; gives a `ToolResult`, or plain data, which is then also the
+            text. What a generator yields is progress for people watching; its answer is what it returns, and for an
+            async one, which cannot return anything, what it yielded last.
+        value_type: what a call evaluates to, as the stub writes it.
+        label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
+        foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
+            sync it runs in a thread, so that it holds up nobody.
+    """
+
+    name: str
+    func: Callable[..., Any]
+    value_type: str
+    label: str = ""
+    foreign: bool = False
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters, annotations resolved to types."""
+        return inspect.signature(self.func, eval_str=True)
+
+    @cached_property
+    def stub(self) -> str:
+        """The declaration: signature and the docstring's first paragraph."""
+        told = (inspect.getdoc(self.func) or "").partition("\n\n")[0].replace('"""', "'''")
+        body = "\n".join(f"    {line}" for line in f'"""{told}"""'.splitlines()) if told else "    ..."
+        return f"{self._head}\n{body}"
+
+    @property
+    def bare_stub(self) -> str:
+        """The declaration without its docstring, which the type checker has no use for and might not parse."""
+        return f"{self._head} ..."
+
+    @property
+    def _head(self) -> str:
+        return f"def {self.name}({_parameters(self.func)}) -> {self.value_type}:"
+
+    @cached_property
+    def checks(self) -> dict[str, TypeAdapter[Any]]:
+        """What checks each annotated parameter.
+
+        Raises:
+            PydanticUserError: an annotation that no plain data can be checked against.
+        """
+        from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        return {
+            p.name: TypeAdapter(p.annotation, config=ConfigDict(strict=_is_exact(p.annotation)))
+            for p in self.signature.parameters.values()
+            if p.annotation is not p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
+        }
+
+    def bind(self, args: tuple[Plain, ...], kwargs: dict[str, Plain]) -> dict[str, Plain]:
+        """Name every argument.
+
+        Raises:
+            ToolError: too many, missing or unknown arguments.
+        """
+        try:
+            return dict(self.signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise ToolError(f"{self.name}: {error}", kind="TypeError") from error
+
+    def described(self, args: dict[str, Plain]) -> str:
+        """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
+        short = {name: _short(value) for name, value in args.items()}
+        if self.label:
+            return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
+        return f"{self.name}({', '.join(short.values())})"
+
+    async def call(self, args: dict[str, Plain], progress: Progress = lambda _text: None) -> ToolResult:
+        """Check the arguments' types and run the tool.
+
+        Args:
+            args: by parameter name.
+            progress: told what a generator yields.
+
+        Raises:
+            ToolError: a wrong argument, or the tool's own refusal.
+        """
+        checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
+        bound = inspect.BoundArguments(self.signature, checked)
+        try:
+            answer = await self._answer(partial(self.func, *bound.args, **bound.kwargs), progress)
+        except (ToolError, AgentError, Interrupt):
+            raise
+        except Exception as error:
+            if not self.foreign:
+                raise
+            # Whatever a stranger's tool raises, the run goes on: the control block is told.
+            raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
+        return answer if isinstance(answer, ToolResult) else self._result(answer)
+
+    async def _answer(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
+        """See a call to its end, whichever kind of callable it is."""
+        sync = not (inspect.iscoroutinefunction(self.func) or inspect.isasyncgenfunction(self.func))
+        answer = await asyncio.to_thread(call) if self.foreign and sync else call()
+        if inspect.isawaitable(answer):
+            return await answer
+        if inspect.isgenerator(answer):
+            loop = asyncio.get_running_loop()
+
+            def tell(text: str) -> None:
+                loop.call_soon_threadsafe(lambda: progress(text))
+
+            return await asyncio.to_thread(_drain, answer, tell)
+        if inspect.isasyncgen(answer):
+            last = None
+            async for last in answer:
+                progress(str(last))
+            return last
+        return answer
+
+    def _checked(self, name: str, value: Plain) -> Any:  # noqa: ANN401 - whatever the tool's author annotated
+        from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+        if name not in self.checks:
+            return value
+        try:
+            return self.checks[name].validate_python(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join([name, *map(str, first["loc"])])
+            raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
+
+    def _result(self, answer: object) -> ToolResult:
+        """A custom tool may return bare data; anything else would not survive the way to the control block."""
+        try:
+            value = plain(answer, f"what {self.name} returned")
+        except NotPlainError as error:
+            raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
+        if value is None:
+            text = f"[{self.name}] done"
+        elif isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, ensure_ascii=False, indent=2)
+        return ToolResult(value=value, text=text)
+
+
+def _drain(steps: Generator[object, Any, object], tell: Progress) -> object:
+    """Go through a generator in a thread of its own; its answer is what it returns."""
+    while True:
+        try:
+            tell(str(next(steps)))
+        except StopIteration as end:
+            return end.value
+
+
+def _parameters(func: Callable[..., Any]) -> str:
+    """The parameter list as the stub writes it; annotations are kept as their author wrote them."""
+    written: list[str] = []
+    star = False
+    parameters = list(inspect.signature(func).parameters.values())
+    for parameter, following in zip(parameters, [*parameters[1:], None], strict=False):
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            written.append("*")
+        star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
+        written.append(_parameter(parameter))
+        only = parameter.POSITIONAL_ONLY
+        if parameter.kind is only and (following is None or following.kind is not only):
+            written.append("/")
+    return ", ".join(written)
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    annotation, default = parameter.annotation, parameter.default
+    written = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+    if annotation is not parameter.empty:
+        written += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
+    if default is not parameter.empty:
+        written += f" = {default!r}" if type(default) in _LITERALS else " = ..."
+    return written
+
+
+def _is_exact(annotation: object) -> bool:
+    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    return all(isinstance(member, type) and member in _EXACT for member in members)
+
+
+def _short(value: Plain) -> str:
+    """An argument on one line; of a long text only the beginning is looked at."""
+    return " ".join((value[: 10 * _ARGUMENT_CHARS] if isinstance(value, str) else str(value)).split())[:_ARGUMENT_CHARS]
+
+
+def value_type(func: Callable[..., Any]) -> str:
+    """The value type of a custom tool: what its author annotated, `object` where the checker could not know it."""
+    annotation = inspect.signature(func).return_annotation
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    known = {"None", "bool", "int", "float", "str", "list", "dict", "tuple"}
+    return written if written.partition("[")[0] in known else "Any"
