@@ -1,7 +1,7 @@
-# The bot as a service: `docker build -t codepilot .`, and docs/install-server.md for how to run it.
+# The bot as a service: `docker build -t codepilot .`, and docs/server.md for how to run it.
 #
 # Commands of the agent run in bubblewrap, which needs user namespaces. Docker's default profiles refuse them, and the
-# bot then refuses every job rather than run one without a sandbox. Start the container with
+# bot then refuses to start rather than run a job without a sandbox. Start the container with
 #   --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined
 # and on hosts that restrict user namespaces (Ubuntu 24.04 and newer) with the AppArmor profile that the bot names.
 # It never needs --privileged, and never the Docker socket.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Coroutine
@@ -28,18 +27,24 @@ def cli() -> None:
 def serve() -> None:
     """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
     from bot import config, server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+    from bot.logs import start_log  # noqa: PLC0415 - as above
+    from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
-    _log()
-    _finish(server.serve(config.load()))
+    settings = config.load()
+    start_log(redactor_for(settings))
+    _finish(server.serve(settings))
 
 
 @cli.command()
 def work() -> None:
     """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
     from bot import config, server  # noqa: PLC0415 - as above
+    from bot.logs import start_log  # noqa: PLC0415 - as above
+    from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
-    _log()
-    _finish(server.work(config.load()))
+    settings = config.load()
+    start_log(redactor_for(settings))
+    _finish(server.work(settings))
 
 
 @cli.command()
@@ -48,12 +53,14 @@ def act() -> None:
     from bot import config, wiring  # noqa: PLC0415 - as above
     from bot.intake.deliveries import Ignored  # noqa: PLC0415 - as above
     from bot.jobs.job import JobState  # noqa: PLC0415 - as above
+    from bot.logs import start_log  # noqa: PLC0415 - as above
 
-    _log()
-    result = _finish(wiring.act(config.load_action()))
+    settings = config.load_action()
+    start_log(wiring.redactor_for(settings))
+    result = _finish(wiring.act(settings))
     if isinstance(result, Ignored):
         click.echo(f"Nothing to do: {result.reason}")
-    elif result is JobState.FAILED:
+    elif result is None or result is JobState.FAILED:  # None: the workflow was cancelled
         sys.exit(1)
 
 
@@ -114,10 +121,6 @@ def _finish(work: Coroutine[object, object, T]) -> T | None:
             return None
 
     return asyncio.run(run())
-
-
-def _log() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -33,16 +33,19 @@ from bot.intake.deliveries import Ignored
 from bot.intake.triggers import job_from
 from bot.jobs.corridor import House, Listener
 from bot.jobs.greeter import Greeter
-from bot.jobs.job import Job, JobState
+from bot.jobs.job import TRANSITIONS, Job, JobState
 from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
 from bot.jobs.work import WorkStore
-from bot.jobs.worker import Worker
+from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.redact import Redactor
 from bot.webhook import Door, make_app, make_runner
 from bot.workspace import Workspaces
 
 EDIT_SECONDS = 10.0
+
+ACTION_LEASE_SECONDS = 15.0
+"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
 
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282
@@ -89,7 +92,7 @@ async def service(
         QueueError: the queue's file cannot be used.
     """
     webhook_secret = settings.webhook_secret.get_secret_value()
-    redactor = _redactor(settings.agent, webhook_secret, settings.private_key.get_secret_value())
+    redactor = redactor_for(settings)
     shared = house(
         settings.agent,
         server_url=settings.server_url,
@@ -127,8 +130,15 @@ def _door(settings: Settings) -> Door:
     )
 
 
-async def act(settings: ActionSettings, *, listeners: Sequence[Listener] = ()) -> JobState | Ignored:
+async def act(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
+) -> JobState | Ignored:
     """One workflow run: the event that started it, through the same corridor, to the step's outputs.
+
+    Args:
+        settings: the runner's and the operator's.
+        listeners: told of every event of the run.
+        lease_seconds: before a job that GitHub's silence broke off is taken up again.
 
     Returns:
         How the job ended, or why the event asks for none.
@@ -146,7 +156,7 @@ async def act(settings: ActionSettings, *, listeners: Sequence[Listener] = ()) -
     if isinstance(job, Ignored):
         _report(settings, {"status": "ignored"}, f"Codepilot had nothing to do: {job.reason}")
         return job
-    state, facts = await _see_through(settings, job, listeners)
+    state, facts = await _see_through(settings, job, listeners, lease_seconds)
     outputs = {
         "status": state.value,
         "comment-url": facts.get("comment", "").partition(" ")[2],
@@ -158,11 +168,11 @@ async def act(settings: ActionSettings, *, listeners: Sequence[Listener] = ()) -
 
 
 async def _see_through(
-    settings: ActionSettings, job: Job, listeners: Sequence[Listener]
+    settings: ActionSettings, job: Job, listeners: Sequence[Listener], lease_seconds: float
 ) -> tuple[JobState, dict[str, str]]:
     """Store one job, walk it, and give back how it ended and what was remembered of it."""
     token = settings.token.get_secret_value()
-    redactor = _redactor(settings.agent, token)
+    redactor = redactor_for(settings)
     shared = house(
         settings.agent,
         server_url=settings.server_url,
@@ -180,9 +190,12 @@ async def _see_through(
             house=shared,
             github_for=lambda _job: GitHub.for_token(token, settings.api_url, redact=redactor.redact),
             marker_key=_marker_key(token),
+            lease_seconds=lease_seconds,
         )
-        await worker.step()
-        stored = await queue.get(job.id)
+        # Nobody comes after this process to try again, and an operator's own directory may hold other jobs.
+        while (stored := await queue.get(job.id)) is not None and TRANSITIONS[stored.state]:
+            if not await worker.step():
+                await queue.wait_for_work(POLL_SECONDS)
         return stored.state if stored else JobState.FAILED, await queue.recall(job.id)
     finally:
         await queue.close()
@@ -191,12 +204,15 @@ async def _see_through(
 def _installed_app(settings: Settings, redactor: Redactor, seconds_between_writes: float, job: Job) -> GitHub:
     if job.installation is None:
         raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
+    # A client lives for one job, and so does what is known of the tokens that it mints.
+    own = redactor.copy()
     return GitHub.for_installation(
         settings.app_id,
         settings.private_key.get_secret_value(),
         job.installation,
         settings.api_url,
-        redact=redactor.redact,
+        redact=own.redact,
+        minted=own.learn,
         seconds_between_writes=seconds_between_writes,
     )
 
@@ -222,6 +238,7 @@ def house(
         agent=_agent_maker(provider or partial(_provider, agent), sandbox),
         limits=agent.limits,
         redactor=redactor,
+        trigger=agent.trigger,
         server_url=server_url.rstrip("/"),
         model=agent.model if agent.provider != "scripted" else "scripted",
         sandbox=f"{sandbox.level}, no network",
@@ -267,9 +284,11 @@ def _sandbox_settings(toolchains: Sequence[Path]) -> SandboxSettings:
     )
 
 
-def _redactor(agent: AgentSettings, *secrets: str) -> Redactor:
-    key = (agent.api_key.get_secret_value(),) if agent.api_key else ()
-    return Redactor([*secrets, *key])
+def redactor_for(settings: Settings | ActionSettings) -> Redactor:
+    """What takes the operator's secrets out of text."""
+    door = [settings.webhook_secret, settings.private_key] if isinstance(settings, Settings) else [settings.token]
+    key = settings.agent.api_key
+    return Redactor(secret.get_secret_value() for secret in (*door, key) if secret is not None)
 
 
 def _marker_key(secret: str) -> bytes:

@@ -51,6 +51,7 @@ def thread_facts(**changes: Any) -> ThreadFacts:  # noqa: ANN401 - whatever Thre
         "is_open": True,
         "locked": False,
         "archived": False,
+        "private": False,
     }
     return ThreadFacts(**{**usual, **changes})
 

@@ -178,9 +178,13 @@ class Stage:
         """Where a running job's files are."""
         return self.data / "workspaces" / "jobs" / job_id / "files"
 
+    async def at_work(self) -> None:
+        """Wait until an agent calls a tool."""
+        await eventually(lambda: any(type(each).__name__ == "ToolCalled" for each in self.events) or None)
+
     async def let_go(self, job_id: str) -> None:
         """Wait until the agent waits for the file `go` (see `WAIT_FOR_GO`), and make it."""
-        await eventually(lambda: any(type(each).__name__ == "ToolCalled" for each in self.events) or None)
+        await self.at_work()
         (self.files_of(job_id) / "go").touch()
 
     @property
@@ -200,7 +204,7 @@ class Stage:
         return not jobs and not any(git(each, "for-each-ref", "refs/keep") for each in mirrors)
 
 
-def agent_settings(data: Path, *, limits: RunLimits | None = None) -> AgentSettings:
+def agent_settings(data: Path, *, limits: RunLimits | None = None, trigger: str = "/codepilot") -> AgentSettings:
     """Settings of an agent whose model the test gives."""
     return AgentSettings(
         provider="scripted",
@@ -209,7 +213,7 @@ def agent_settings(data: Path, *, limits: RunLimits | None = None) -> AgentSetti
         base_url=None,
         sandbox="auto",
         toolchains=(),
-        trigger="/codepilot",
+        trigger=trigger,
         limits=limits or RunLimits(),
         trusted_bot_ids=frozenset(),
         data_dir=data,
@@ -235,6 +239,7 @@ async def staged(
     edit_seconds: float = 10.0,
     provider: Callable[[], Provider] | None = None,
     held: bool = False,
+    trigger: str = "/codepilot",
 ) -> AsyncIterator[Stage]:
     """The bot at work, one script a run; a run beyond the last one fails loudly.
 
@@ -246,11 +251,12 @@ async def staged(
         limits: bounds of a run.
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the scripts.
+        trigger: the word that starts a command.
         held: whether the worker waits for `Stage.open_for_work`, while the door is open.
     """
     app, repo = build(hub, files)
     settings = Settings(
-        agent=agent_settings(directory / "bot", limits=limits),
+        agent=agent_settings(directory / "bot", limits=limits, trigger=trigger),
         webhook_secret=SecretStr(WEBHOOK_SECRET),
         app_id=app.id,
         private_key=SecretStr(app.private_key_pem),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent_runtime import AsyncRuntime, SandboxSettings, ScriptedProvider, pick_sandbox
 from bot.config_table import settings_table
 from bot.intake.commands import help_text
 from bot.jobs.job import TRANSITIONS
@@ -19,6 +21,7 @@ from tests.source_files import ROOT
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 _EXAMPLE = re.compile(r"<!-- example: (?P<name>[a-z]+) -->\n```python\n(?P<code>.*?)```", re.DOTALL)
+_SHOWN_SCRIPT = re.compile(r"<!-- script: tools -->\n````yaml\n(?P<text>.*?)````", re.DOTALL)
 
 _SCRIPT = """\
 - reply: |
@@ -49,12 +52,23 @@ def _action_table(part: str) -> str:
     return "\n".join([f"| {part.removesuffix('s')} | meaning |", "|---|---|", *rows])
 
 
+def _tools() -> str:
+    """The declarations of a runtime's own tools. As text: the formatter would touch up what the model is told."""
+    sandbox = pick_sandbox("local", SandboxSettings())
+    runtime = AsyncRuntime(provider=ScriptedProvider([]), work_dir=ROOT, sandbox=sandbox)
+    try:
+        return f"```text\n{runtime.registry.declarations}\n```"
+    finally:
+        asyncio.run(runtime.close())
+
+
 _MAKERS: dict[str, Callable[[], str]] = {
     "commands": help_text,
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
     "settings": settings_table,
     "states": _states,
+    "tools": _tools,
 }
 
 
@@ -88,14 +102,34 @@ def test_the_example_of_the_library_runs(tmp_path: Path) -> None:
     )
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"from agent_runtime import ModelOptions\n{code}"],
-        cwd=workspace,
+    done = _ran(f"from agent_runtime import ModelOptions\n{code}", workspace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "finished There is a greeting now.\n"
+    assert (workspace / "greeting.txt").read_text(encoding="utf-8") == "hello\n"
+
+
+def test_the_example_of_a_tool_of_ones_own_runs_with_the_script_beside_it(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    example, script = _EXAMPLE.search(text), _SHOWN_SCRIPT.search(text)
+    assert example is not None
+    assert script is not None
+    (tmp_path / "script.yaml").write_text(script["text"], encoding="utf-8")
+    done = _ran(example["code"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "ticket succeeded",
+        "write_file succeeded",
+        "execute succeeded",
+        "finished The title is in title.txt.",
+    ]
+
+
+def _ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "finished There is a greeting now.\n"
-    assert (workspace / "greeting.txt").read_text(encoding="utf-8") == "hello\n"

@@ -7,9 +7,7 @@ used inside, so that prompts and outputs of two jobs on the same commit are the 
 
 from __future__ import annotations
 
-import atexit
 import functools
-import os
 import platform
 import shutil
 import subprocess
@@ -20,6 +18,7 @@ from pathlib import Path
 from agent_runtime.errors import SandboxError
 from agent_runtime.sandbox import seccomp
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.temporary import Temporary
 
 WORKSPACE = "/workspace"
 HOME = "/home/agent"
@@ -32,6 +31,12 @@ _ETC = (
     "python3.13", "python3.14", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 )  # fmt: skip
 """What of /etc programs need to run and nobody needs to hide."""
+
+_GUARD = "CAP_WAKE_ALARM"
+"""A capability that is good for nothing in a user namespace (timerfd_create(2) asks for it in the first one). But the
+kernel lets no process at the memory or descriptors of one that has a capability which it lacks (ptrace(2))."""
+WITHOUT_GUARD = ("setpriv", "--inh-caps=-all", "--ambient-caps=-all")
+"""What the first process of a sandbox puts before the programs that it starts."""
 
 _READ_ONLY_PROC = ("acpi", "bus", "driver", "fs", "irq", "scsi", "sys", "tty")
 _EMPTY_PROC = ("kcore", "keys", "kmsg", "latency_stats", "mtrr", "sched_debug", "sysrq-trigger", "timer_list")
@@ -64,13 +69,22 @@ class Bubblewrap:
         self._settings = settings
         self._good = False
 
-    def launch(self, argv: Sequence[str], *, workspace: Path, readable: Mapping[str, Path] | None = None) -> Launch:
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        workspace: Path,
+        readable: Mapping[str, Path] | None = None,
+        first: bool = False,
+    ) -> Launch:
         """How to start `argv` inside, in `/workspace`, which is `workspace` and the only thing writable besides tmpfs.
 
         Args:
             argv: the program and its arguments.
             workspace: the directory of the host to work in.
             readable: more files and directories of the host that may be read, by their absolute path inside.
+            first: make it the first process inside, which must start what it starts through `WITHOUT_GUARD` and reap
+                orphans: then nothing inside can read its memory, take its descriptors, stop or kill it.
 
         Raises:
             SandboxError: a program is missing, or a directory of the settings or the workspace does not exist.
@@ -83,7 +97,11 @@ class Bubblewrap:
         for inside, place in (readable or {}).items():
             options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
+        if first:
+            options += ["--as-pid-1", "--cap-add", _GUARD]
         command = [_find("bwrap", "bubblewrap"), *options]
+        if first:
+            _find(WITHOUT_GUARD[0], "util-linux")
         if filtered:
             shell = _find("sh", "dash")
             command = [shell, "-c", _OPEN_FILTER, str(files / "filter"), *command, "--seccomp", "9"]
@@ -105,7 +123,7 @@ class Bubblewrap:
         if self._good:
             return
         with tempfile.TemporaryDirectory(prefix="codepilot-probe-") as workspace:
-            launch = self.launch(["true"], workspace=Path(workspace))
+            launch = self.launch(["true"], workspace=Path(workspace), first=True)
             try:
                 done = subprocess.run(
                     launch.argv,
@@ -178,7 +196,7 @@ On older systems: sudo sysctl -w kernel.unprivileged_userns_clone=1
 
 def _files() -> Path:
     """The directory with our files for /etc and the filter, the same for all sandboxes of this process."""
-    directory = _directory()
+    directory = _directory().path
     directory.mkdir(mode=0o700, exist_ok=True)
     wanted = {name: text.encode() for name, text in _FILES.items()}
     program = seccomp.program(platform.machine())
@@ -192,15 +210,8 @@ def _files() -> Path:
 
 
 @functools.cache
-def _directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="codepilot-sandbox-"))
-    atexit.register(_remove, directory, os.getpid())
-    return directory
-
-
-def _remove(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # and not a fork of it
-        shutil.rmtree(directory, ignore_errors=True)
+def _directory() -> Temporary:
+    return Temporary("codepilot-sandbox-")
 
 
 def _namespaces() -> list[str]:

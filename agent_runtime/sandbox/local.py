@@ -26,6 +26,7 @@ class Local:
         *,
         workspace: Path,
         readable: Mapping[str, Path] | None = None,  # noqa: ARG002 - everything can be read here, at its own path
+        first: bool = False,  # noqa: ARG002 - there is no first process here
     ) -> Launch:
         """How to start `argv` in `workspace`, on the host itself; of the settings, only path and environment count.
 

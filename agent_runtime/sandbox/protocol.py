@@ -65,13 +65,21 @@ class Sandbox(Protocol):
         """Whether each start gets processes, network and temporary files of its own, unseen by every other start."""
         ...
 
-    def launch(self, argv: Sequence[str], *, workspace: Path, readable: Mapping[str, Path] | None = None) -> Launch:
+    def launch(
+        self,
+        argv: Sequence[str],
+        *,
+        workspace: Path,
+        readable: Mapping[str, Path] | None = None,
+        first: bool = False,
+    ) -> Launch:
         """How to start `argv` inside, in `workspace`, which is the only thing writable besides tmpfs.
 
         Args:
             argv: the program and its arguments.
             workspace: the directory of the host to work in.
             readable: more files and directories of the host that may be read, by their absolute path inside.
+            first: make it the first process, out of the reach of what it starts; for sandboxes that are `apart`.
 
         Raises:
             SandboxError: the sandbox cannot work here; the text says what mends it.

@@ -50,6 +50,7 @@ DENIED: dict[str, tuple[int, int]] = {
     "fsconfig": (431, 431),
     "fsmount": (432, 432),
     "fspick": (433, 433),
+    "pidfd_getfd": (438, 438),  # takes another process's descriptors
     "mount_setattr": (442, 442),
 }
 """Refused with EPERM, whatever the arguments."""

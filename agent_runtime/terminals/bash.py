@@ -5,7 +5,11 @@ none of its lines can be eaten by a program that reads the terminal. It is quote
 because a terminal in its usual mode cuts longer ones (`N_TTY_BUF_SIZE` in Linux's n_tty.c).
 
 The end of a command is an escape sequence that bash prints from `PROMPT_COMMAND`. It carries a random nonce that is set
-by the line that starts the command and unknown to the programs it runs, so no output can forge it.
+by the line that starts the command and never exported, so no output of a program that does not know it can forge it.
+
+This keeps apart what was said by accident. It is no defence against hostile code: what shares the shell's user can read
+what is typed on its terminal, as it can replace the tests that a command runs. Nothing outside the sandbox may rest on
+an exit code.
 """
 
 from __future__ import annotations
@@ -70,6 +74,10 @@ class Marker:
 
 
 _SIGPIPE = 141
+_CODE = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+LONGEST_MARK = 65_536
+"""Bytes that a marker can have; what is longer is not one."""
 
 
 def mark(nonce: str) -> bytes:
@@ -80,9 +88,12 @@ def mark(nonce: str) -> bytes:
 def parse_mark(body: bytes) -> Marker:
     """What stands between `mark` and the BEL."""
     codes, pid, cwd = (*body.decode("utf-8", "replace").split(";", 2), "", "")[:3]
-    numbers = [int(code) for code in codes.split() if code.isdecimal()]
+    numbers = [int(code) for code in codes.split() if _CODE.fullmatch(code)]
     return Marker(
-        exit_code=numbers[0] if numbers else 1, pipe=tuple(numbers[1:]), pid=int(pid) if pid.isdecimal() else 0, cwd=cwd
+        exit_code=numbers[0] if numbers else 1,
+        pipe=tuple(numbers[1:]),
+        pid=int(pid) if _CODE.fullmatch(pid) else 0,
+        cwd=cwd,
     )
 
 
@@ -113,7 +124,7 @@ def remember(nonce: str, *, piece: str, first: bool) -> bytes:
 
 def check(nonce: str) -> bytes:
     """The line that has bash parse the remembered command without running it: as the body of a function."""
-    return f"__cp_nonce={nonce}; {_CHECK}\n".encode()
+    return f"{_secret(nonce)} {_CHECK}\n".encode()
 
 
 def unfinished(said: str) -> str | None:
@@ -129,7 +140,12 @@ def unfinished(said: str) -> str | None:
 def run(nonce: str, *, last_exit_code: int) -> bytes:
     """The line that runs the remembered command, with `$?` as the command before left it."""
     join = "&&" if last_exit_code == 0 else "||"
-    return f'__cp_nonce={nonce}; __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
+    return f'{_secret(nonce)} __cp_begin {last_exit_code} {join} eval "$__cp_text"{_AFTER}\n'.encode()
+
+
+def _secret(nonce: str) -> str:
+    """Set the nonce; under `set -a` bash would hand it to the programs, and under `set -x` print it."""
+    return f"{{ __cp_nonce={nonce}; declare +x __cp_nonce __cp_text __cp_pipe; }} 2>/dev/null;"
 
 
 def _quoted(character: str) -> str:

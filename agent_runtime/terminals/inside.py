@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -55,7 +58,7 @@ class Inside:
         if self._keeper is not None and not self._keeper.alive:
             await self.close()
         if self._keeper is None:
-            launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable)
+            launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable, first=True)
             self._keeper = Keeper(launch)
         await self._keeper.ready()
         mark = secrets.token_hex(16)
@@ -72,14 +75,22 @@ class _InsidePty(Pty):
         super().__init__(fd)
 
     @override
+    def signal_foreground(self, number: signal.Signals) -> None:
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            # The terminal remembers a group that is gone; by now its number may be a group of ours.
+            self._family().signal_group(os.tcgetpgrp(self.fd), number)
+
+    @override
     async def finish(self, *, ended: bool) -> None:
         if self._finished:
             return
         self._finished = True
         if ended:
             self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
-        family = Family(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)
-        if not await family.kill(within=_LAST_SECONDS):
+        if not await self._family().kill(within=_LAST_SECONDS):
             await self._keeper.close()  # it multiplies faster than it is killed
         if not ended:
             self.exit_code = await self._keeper.exit_code(self._mark, within=_LAST_SECONDS)
+
+    def _family(self) -> Family:
+        return Family(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)

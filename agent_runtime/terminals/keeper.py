@@ -4,9 +4,10 @@ The keeper is a few lines of bash. It reads numbers of terminals from a socket a
 comes from the sandbox's own `/dev/pts`, whose master side we open from outside; so nothing has to be passed in, no
 privilege is needed, and whatever the keeper starts inherits the sandbox's namespaces, filter and limits.
 
-Code in the sandbox runs as the keeper's user and can take it over. So nothing that it says is trusted with more than an
-exit code: where the terminals are and which processes are the sandbox's is asked of the kernel before anything else
-runs inside (`SCM_CREDENTIALS` in unix(7), `/proc/[pid]/root` and `/proc/[pid]/ns` in proc(5)).
+Code in the sandbox runs as the keeper's user. The keeper is the sandbox's first process, out of the reach of the others
+(`WITHOUT_GUARD`); should it be taken over all the same, it must do no harm out here. So nothing that it says is trusted
+with more than an exit code: where the terminals are and which processes are the sandbox's is asked of the kernel before
+anything else runs inside (`SCM_CREDENTIALS` in unix(7), `/proc/[pid]/root` and `/proc/[pid]/ns` in proc(5)).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
+import select
+import signal
 import socket
 import struct
 import subprocess
@@ -24,8 +28,9 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from agent_runtime.errors import SandboxError
+from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.protocol import Launch
-from agent_runtime.terminals.processes import MARK, namespace_of
+from agent_runtime.terminals.processes import MARK
 from agent_runtime.terminals.pty import default_signals
 
 # Job control (`set -m`), because without it bash starts what runs in the background deaf to Ctrl+C, for ever.
@@ -35,12 +40,13 @@ echo ready
 while read -r number mark; do
   echo "started $mark"
   {{
-    {MARK}=$mark setsid --ctty "$@" <>"/dev/pts/$number" >&0 2>&0
+    {MARK}=$mark {" ".join(WITHOUT_GUARD)} setsid --ctty "$@" <>"/dev/pts/$number" >&0 2>&0
     echo "$? $mark"
   }} &
 done
 """
-_START_SECONDS, _END_SECONDS = 30.0, 10.0
+_START_SECONDS, _ANSWER_SECONDS, _END_SECONDS = 30.0, 10.0, 10.0
+_EXIT_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_WORDS = 4_000
 _MESSAGE = 4_096
 _CREDENTIALS = struct.Struct("3i")
@@ -56,7 +62,7 @@ class Keeper:
     """A sandbox that was started with `argv`.
 
     Attributes:
-        namespace: inode of the sandbox's process namespace; 0 until `ready`.
+        namespace: inode of the sandbox's process namespace; 0 until `ready` and after `close`.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -70,6 +76,8 @@ class Keeper:
         ours.settimeout(0)
         self._socket = ours
         self._pts = -1
+        self._first = -1
+        self._held: list[int] = []
         self._rest = b""
         self._words = ""
         self._awaited: dict[str, str] = {}
@@ -81,7 +89,7 @@ class Keeper:
                 ours.close()
                 raise SandboxError(f"`{launch.argv[0]}` could not be started: {error}") from error
         # For a runtime that nobody closes.
-        weakref.finalize(self, _kill, self._process)
+        weakref.finalize(self, _kill, self._process, self._held)
 
     @property
     def alive(self) -> bool:
@@ -121,30 +129,40 @@ class Keeper:
         """How a shell ended, for which is waited `within` seconds; None when the sandbox did not say."""
 
         def known() -> bool:
-            return self._awaited.get(mark, "").isdecimal()
+            return _EXIT_CODE.fullmatch(self._awaited.get(mark, "")) is not None
 
         await self._until(known, within)
         word = self._awaited.pop(mark, "")
-        return int(word) if word.isdecimal() else None
+        return int(word) if _EXIT_CODE.fullmatch(word) else None
 
     async def close(self) -> None:
-        """Kill the sandbox and everything in it; idempotent."""
+        """Kill the sandbox and everything in it, and wait until all of it is gone; idempotent."""
         self._socket.close()
-        if self._pts >= 0:
-            os.close(self._pts)
-            self._pts = -1
-        self._process.kill()
-        deadline = time.monotonic() + _END_SECONDS
-        while self._process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(0.001)
+        first, self._first = self._first, -1
+        if first >= 0:
+            self._held.remove(first)
+        self._pts, self.namespace = -1, 0
+        _close(self._held)
+        try:
+            if first >= 0:
+                with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                    signal.pidfd_send_signal(first, signal.SIGKILL)
+            self._process.kill()
+            deadline = time.monotonic() + _END_SECONDS
+            while (self.alive or not _ended(first)) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(0.001)
+        finally:
+            if first >= 0:
+                os.close(first)
 
     async def _request(self, line: str, mark: str) -> None:
         self._awaited[mark] = ""
         with contextlib.suppress(OSError):  # it is gone, or stuck; then there is no answer
             self._socket.send(line.encode())
-        if not await self._until(lambda: self._awaited[mark] != "", _START_SECONDS):
+        if not await self._until(lambda: self._awaited[mark] != "", _ANSWER_SECONDS):
             del self._awaited[mark]
-            raise SandboxError("The sandbox ended while a terminal was opened in it.")
+            await self.close()  # whoever asks again gets a new one
+            raise SandboxError("The sandbox ended, or did not answer, while a terminal was opened in it.")
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Listen until a condition holds; False when it cannot come to hold any more or did not within `seconds`."""
@@ -152,13 +170,15 @@ class Keeper:
         while not condition():
             if self._socket.fileno() < 0:
                 return False
+            if time.monotonic() > deadline:
+                return False
+            pause = 0.0  # one that never stops talking must not keep the loop from anything else
             try:
                 if not self._listen():
                     return condition()
             except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return False
-                await asyncio.sleep(0.001)
+                pause = 0.001
+            await asyncio.sleep(pause)
         return True
 
     def _listen(self) -> bool:
@@ -184,13 +204,33 @@ class Keeper:
         return bool(data)
 
     def _meet(self, pid: int) -> None:
+        # Held open, because the number of a namespace that is gone is given to the next one.
+        self._held.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
+        self.namespace = os.fstat(self._held[0]).st_ino
         self._pts = os.open(f"/proc/{pid}/root/dev/pts", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.namespace = namespace_of(pid)
+        self._held.append(self._pts)
+        self._first = os.pidfd_open(pid)
+        self._held.append(self._first)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], held: list[int]) -> None:
+    _close(held)
     process.kill()
     process.wait()
+
+
+def _ended(process: int) -> bool:
+    """Whether the first process of a namespace is gone: the kernel lets it go after all others (pid_namespaces(7))."""
+    if process < 0:
+        return True
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _close(held: list[int]) -> None:
+    while held:
+        os.close(held.pop())
 
 
 def _start(launch: Launch, standard: int) -> subprocess.Popen[bytes]:

@@ -14,6 +14,8 @@ MARK = "CODEPILOT_TERMINAL"
 
 _PROC = Path("/proc")
 _GONE = (b"Z", b"X")
+_ENVIRONMENT = 1 << 20
+"""Bytes of an environment to look at: a process can declare any part of its memory to be it (PR_SET_MM in prctl(2))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,35 +32,40 @@ class Family:
     session: int
     namespace: int | None
 
-    def has(self, pid: int) -> bool:
-        """Whether a live process belongs to it."""
+    def has(self, pid: int, *, group: int | None = None) -> bool:
+        """Whether a live process belongs to it, and to a process group of its session if one is named."""
         process = _PROC / str(pid)
         try:
             if self.namespace is not None and namespace_of(pid) != self.namespace:
                 return False
             # After the name in parentheses, which may hold anything: state, parent, group, session (proc(5)).
-            state, _, _, session = (process / "stat").read_bytes().rpartition(b")")[2].split(maxsplit=4)[:4]
+            state, _, its_group, session = (process / "stat").read_bytes().rpartition(b")")[2].split(maxsplit=4)[:4]
             if state in _GONE:
                 return False
-            if self.session and int(session) == self.session:
-                return True
-            return f"{MARK}={self.mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+            of_session = self.session > 0 and int(session) == self.session
+            if group is not None:
+                return of_session and int(its_group) == group
+            return of_session or f"{MARK}={self.mark}".encode() in _environment(process)
         except OSError:  # ended meanwhile, or another user's
             return False
 
     async def kill(self, *, within: float) -> bool:
         """Kill all of it, over and over until none is left; False when some are left after `within` seconds."""
         deadline = time.monotonic() + within
-        while self._kill_once():
+        while self._signal(signal.SIGKILL):
             if time.monotonic() > deadline:
                 return False
             await asyncio.sleep(0.001)
         return True
 
-    def _kill_once(self) -> int:
-        killed = 0
+    def signal_group(self, group: int, number: signal.Signals) -> None:
+        """Send a signal to a process group of its session."""
+        self._signal(number, group=group)
+
+    def _signal(self, number: signal.Signals, *, group: int | None = None) -> int:
+        sent = 0
         for pid in _processes():
-            if not self.has(pid):
+            if not self.has(pid, group=group):
                 continue
             try:
                 descriptor = os.pidfd_open(pid)
@@ -66,14 +73,14 @@ class Family:
                 continue
             try:
                 # Asked again, because the number may have become another process's before it was held.
-                if self.has(pid):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                    killed += 1
+                if self.has(pid, group=group):
+                    signal.pidfd_send_signal(descriptor, number)
+                    sent += 1
             except ProcessLookupError:
                 pass  # ended meanwhile
             finally:
                 os.close(descriptor)
-        return killed
+        return sent
 
 
 def namespace_of(pid: int) -> int:
@@ -83,6 +90,11 @@ def namespace_of(pid: int) -> int:
         OSError: it is gone, or another user's.
     """
     return Path(f"/proc/{pid}/ns/pid").stat().st_ino
+
+
+def _environment(process: Path) -> list[bytes]:
+    with (process / "environ").open("rb", buffering=0) as environment:
+        return environment.read(_ENVIRONMENT).split(b"\0")
 
 
 def _processes() -> list[int]:

@@ -65,6 +65,7 @@ class Shell:
         nonce = secrets.token_hex(16)
         self._output = output
         self._mark = bash.mark(nonce)
+        self._read_on()
         await self.pty.write(line(nonce), timeout=_ANSWER_SECONDS)
 
     def late(self) -> str:
@@ -93,7 +94,7 @@ class Shell:
             return
         self._detach()
         self._loop = loop
-        loop.add_reader(self.pty.fd, self._readable)
+        self._read_on()
         self._watch_end()
 
     async def lives(self) -> bool:
@@ -125,6 +126,10 @@ class Shell:
                     self._loop.remove_reader(descriptor)
         self._loop = None
 
+    def _read_on(self) -> None:
+        if self._loop is not None:
+            self._loop.add_reader(self.pty.fd, self._readable)
+
     def _watch_end(self) -> None:
         # A job in the background can hold the terminal open after the shell is gone, so its end is no sure sign.
         if self._loop is not None and self.pty.end_fd >= 0:
@@ -136,6 +141,9 @@ class Shell:
             self._take(self._carry + data)
         if ended:
             self._bury()
+        elif self.at_prompt and self._output.over_quota and self._loop is not None:
+            # Nobody waits for it: what jobs in the background go on to write blocks them until the next command.
+            self._loop.remove_reader(self.pty.fd)
         self._changed()
 
     def _bury(self) -> None:
@@ -180,7 +188,10 @@ class Shell:
         cut = start if start >= 0 else _possible_start(data, self._mark)
         self._output.feed(data[:cut])
         if end < 0:
-            self._carry = data[cut:]
+            if len(data) - cut > bash.LONGEST_MARK:  # only what knows the nonce can begin a marker and not end it
+                self._output.feed(data[cut:])
+            else:
+                self._carry = data[cut:]
             return
         self.marker = bash.parse_mark(data[start + len(self._mark) : end])
         self._mark = None

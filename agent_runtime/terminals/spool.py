@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
-import weakref
 from pathlib import Path
 from typing import BinaryIO
 
 from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox.temporary import Temporary
 
 COMMAND_BYTES = 128 * 1024**2
 """Output of one command; more stops the command."""
@@ -58,10 +56,12 @@ class Logs:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="codepilot-logs-"))
+        self._private: Temporary | None = None
+        if directory is None:
+            self._private = Temporary("codepilot-logs-")
+            directory = self._private.path
+        self.directory = directory
         self.directory.mkdir(parents=True, exist_ok=True)
-        private = directory is None
-        self._remove = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True) if private else None
 
     def seen_in(self, sandbox: Sandbox) -> dict[str, Path]:
         """It by its path in the agent's eyes: a name that tells nothing of the host, where the sandbox has its own."""
@@ -69,5 +69,5 @@ class Logs:
 
     def close(self) -> None:
         """Remove it if it is private; idempotent."""
-        if self._remove is not None:
-            self._remove()
+        if self._private is not None:
+            self._private.close()

@@ -136,7 +136,7 @@ class SearchTools:
         if await self._feed([*_JSON, *ask, *targets], hits.add, most=_MUCH):
             return
         counts: list[bytes] = []
-        await self._feed(["--count", "--null", *ask, *targets], counts.append)
+        await self._feed(["--count", "--null", *ask, *targets], counts.append, most=_MAX_OUTPUT)
         first = [_argument(name) for name in hits.start_over(b"\n".join(counts))]
         lines: list[bytes] = []
         await self._feed([*_JSON, f"--max-count={_MOST_RESULTS}", *ask, *first], lines.append, most=_MAX_OUTPUT)

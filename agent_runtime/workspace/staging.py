@@ -66,7 +66,8 @@ class Staged:
         if self._directory < 0:
             return
         if self._temporary:
-            os.unlink(self._temporary, dir_fd=self._directory)
+            with contextlib.suppress(FileNotFoundError):  # a program in the workspace was faster
+                os.unlink(self._temporary, dir_fd=self._directory)
         os.close(self._directory)
         self._directory = -1
         self._undo()

@@ -61,6 +61,7 @@ class ThreadFacts:
         is_open: whether the issue or pull request is open.
         locked: whether its conversation is locked.
         archived: whether the repository is archived.
+        private: whether it is private.
     """
 
     default_branch: str
@@ -71,6 +72,7 @@ class ThreadFacts:
     is_open: bool
     locked: bool
     archived: bool
+    private: bool
 
 
 def may_command(role: Role) -> bool:
@@ -91,6 +93,11 @@ def grant_for(job: Job, *, role: Role, facts: ThreadFacts, limits: RunLimits) ->
         return Refusal(reason="Only people with write access to this repository can ask me for work.", silent=True)
     if facts.archived:
         return Refusal(reason="This repository is archived, so nothing in it can change. Unarchive it and ask again.")
+    if job.repo.private and not facts.private:
+        return Refusal(
+            reason="This repository was private when you asked and is public now. If everyone may see what I make of "
+            "it, ask again."
+        )
     match job.command:
         case Help() | Unknown():
             return Grant(policy=Policy(limits=limits), publish="nothing", bound_to_sha=facts.head_sha)

@@ -15,7 +15,7 @@ from typing_extensions import override
 from bot.gate.permissions import Role
 from bot.github import parsing
 from bot.github.commits import MUTATION, check_expressible, commit_input
-from bot.github.connection import Connection
+from bot.github.connection import Connection, InstallationAuth
 from bot.github.errors import GitHubError, HeadMovedError
 from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
 from bot.workspace.change import Change
@@ -35,11 +35,19 @@ class GitHub:
     Args:
         connection: how to reach it.
         redact: takes secrets out of text.
+        minted: told of every token that is minted for one repository, before it is used.
     """
 
-    def __init__(self, connection: Connection, *, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        redact: Callable[[str], str],
+        minted: Callable[[str], None] = lambda _token: None,
+    ) -> None:
         self._connection = connection
         self._redact = redact
+        self._minted = minted
         self._me: BotIdentity | None = None
 
     @classmethod
@@ -51,11 +59,13 @@ class GitHub:
         base_url: str,
         *,
         redact: Callable[[str], str],
+        minted: Callable[[str], None] = lambda _token: None,
         seconds_between_writes: float = 0.25,
     ) -> Self:
-        """Act as an App on one installation; its token is minted and renewed as needed."""
-        auth = Auth.AppInstallationAuth(Auth.AppAuth(app_id, private_key), installation_id)
-        return cls(Connection(auth, base_url, seconds_between_writes=seconds_between_writes), redact=redact)
+        """Act as an App on one installation; its token is minted and renewed as needed, and `minted` told of each."""
+        auth = InstallationAuth(Auth.AppAuth(app_id, private_key), installation_id, minted=minted)
+        connection = Connection(auth, base_url, seconds_between_writes=seconds_between_writes)
+        return cls(connection, redact=redact, minted=minted)
 
     @classmethod
     def for_token(
@@ -256,7 +266,9 @@ class GitHub:
         body = {"repositories": [repo.partition("/")[2]], "permissions": dict(permissions)}
         ask = app.requester.requestJsonAndCheck
         _, answer = await self._connection.call(f"mint a token for {repo}", lambda: ask("POST", path, input=body))
-        return str(answer["token"])
+        token = str(answer["token"])
+        self._minted(token)
+        return token
 
     async def _who(self) -> Mapping[str, Any]:
         app = self._connection.app

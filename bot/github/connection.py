@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import requests
 from github import Auth, Github, GithubException, GithubIntegration
+from typing_extensions import override
 from urllib3.util import Retry
 
 from bot.github.errors import GitHubError, remedy_for
@@ -22,6 +23,21 @@ _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
+
+
+class InstallationAuth(Auth.AppInstallationAuth):
+    """PyGithub's own, which mints tokens as it needs them; `minted` hears of each before it is used."""
+
+    def __init__(self, app: Auth.AppAuth, installation_id: int, *, minted: Callable[[str], None]) -> None:
+        super().__init__(app, installation_id)
+        self._minted = minted
+
+    @property
+    @override
+    def token(self) -> str:
+        token = super().token
+        self._minted(token)
+        return token
 
 
 class Connection:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import assert_never
 
 from agent_runtime import AsyncRuntime, Event, Outcome, Policy, RunLimits, Status
+from bot.errors import BotError
 from bot.gate.brief import task_for
 from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for, may_command
 from bot.github import GitHub, GitHubError, Reaction, RepoFacts
@@ -20,7 +21,7 @@ from bot.jobs.progress import Progress
 from bot.jobs.status import StatusComment
 from bot.jobs.work import Work, WorkStore
 from bot.publishing.defuse import Allowed
-from bot.publishing.plan import plan
+from bot.publishing.plan import Publication, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.render import StatusView
@@ -41,6 +42,7 @@ class House:
         agent: makes a ready agent for a directory.
         limits: the operator's bounds of a run.
         redactor: takes secrets out of whatever leaves.
+        trigger: the word that starts a command, for the comment.
         server_url: GitHub's address for people and git.
         model: which model works, for the comment.
         sandbox: the level the agent's commands run at, for the comment.
@@ -53,6 +55,7 @@ class House:
     agent: Callable[[Path, Policy, Sequence[Listener]], AsyncRuntime]
     limits: RunLimits
     redactor: Redactor
+    trigger: str
     server_url: str
     model: str
     sandbox: str
@@ -68,6 +71,10 @@ class Ending:
     state: JobState
     reason: str
     view: StatusView | None
+
+
+class ReplacedRepositoryError(BotError):
+    """The repository was renamed, moved or deleted, and its name given to another, which is nobody's to answer in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +102,7 @@ class Corridor:
         self._may_be_answered = False
         self._view = StatusView(
             state="working",
-            verb=job.command.verb,
+            asked=f"{house.trigger} {_word(job)}",
             allowed=Allowed(
                 login=job.actor.login, number=job.thread.number, server=house.server_url, repo=job.repo.full_name
             ),
@@ -118,7 +125,7 @@ class Corridor:
             return await self._refuse(decision)
         match self._job.command:
             case Help() | Unknown():
-                return self._ending(JobState.DONE, replace(self._now(), state="done", completion=_answer(self._job)))
+                return self._ending(JobState.DONE, replace(self._now(), state="done", completion=self._answer()))
             case Fix():
                 return await self._fix(decision, here)
             case other:
@@ -137,11 +144,18 @@ class Corridor:
         return self._ending(JobState.FAILED, replace(self._now(), state="failed", reason=reason, remedy=remedy))
 
     async def _look(self) -> _Here:
-        """Everything that permissions are decided by, asked of GitHub now."""
+        """Everything that permissions are decided by, asked of GitHub now.
+
+        Raises:
+            ReplacedRepositoryError: the name belongs to another repository now.
+        """
         name, number = self._job.repo.full_name, self._job.thread.number
+        repo = await self._github.repo_facts(name)
+        if repo.id != self._job.repo.id:
+            self._may_be_answered = False
+            raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
         role = await self._github.role(name, self._job.actor.login)
         self._may_be_answered = may_command(role)
-        repo = await self._github.repo_facts(name)
         thread = await self._github.thread_facts(name, number)
         if self._job.thread.kind == "pull":
             pull = await self._github.pull_facts(name, number)
@@ -161,6 +175,7 @@ class Corridor:
                 is_open=thread.state == "open",
                 locked=thread.locked,
                 archived=repo.archived,
+                private=repo.private,
             ),
         )
 
@@ -199,7 +214,7 @@ class Corridor:
                 outcome, change = await self._work(grant, here, tree)
             else:
                 outcome, change = await self._work_again(*before, tree)
-            return await self._publish(grant, here, tree, outcome, change)
+            return await self._publish(grant, tree, outcome, change)
 
     async def _work(self, grant: Grant, here: _Here, tree: Tree) -> tuple[Outcome, Change]:
         """Have the agent do it, and keep what comes of it."""
@@ -224,16 +239,15 @@ class Corridor:
         async with self._house.agent(tree.path, grant.policy, listeners) as runtime:
             return await runtime.run(task_for(self._job), facts=facts)
 
-    async def _publish(self, grant: Grant, here: _Here, tree: Tree, outcome: Outcome, change: Change) -> Ending:
-        publication = plan(
-            self._job,
-            grant,
-            outcome,
-            change,
-            base_branch=here.thread.base_ref,
-            head_branch=here.thread.head_ref if self._job.thread.kind == "pull" else None,
-            server=self._house.server_url,
-        )
+    async def _publish(self, grant: Grant, tree: Tree, outcome: Outcome, change: Change) -> Ending:
+        # A run takes long enough for people to close the thread, to move the repository or to lose their role.
+        here = await self._look()
+        decision = grant_for(self._job, role=here.role, facts=here.thread, limits=self._house.limits)
+        if isinstance(decision, Refusal):
+            withheld = f"{decision.reason} The patch is kept." if change else decision.reason
+            publication = Publication(commit=None, pull_request=None, withheld=withheld)
+        else:
+            publication = self._planned(grant, here, outcome, change)
         target = Target(
             repo=here.repo.full_name, default_branch=here.repo.default_branch, clone_url=here.repo.clone_url
         )
@@ -243,6 +257,17 @@ class Corridor:
         if delivered.commit_sha is not None or not change:
             self._house.work.forget(self._job.id)
         return self._told(outcome, change, delivered)
+
+    def _planned(self, grant: Grant, here: _Here, outcome: Outcome, change: Change) -> Publication:
+        return plan(
+            self._job,
+            grant,
+            outcome,
+            change,
+            base_branch=here.thread.base_ref,
+            head_branch=here.thread.head_ref if self._job.thread.kind == "pull" else None,
+            server=self._house.server_url,
+        )
 
     def _told(self, outcome: Outcome, change: Change, delivered: Delivered) -> Ending:
         finished = outcome.status is Status.FINISHED
@@ -274,8 +299,23 @@ class Corridor:
             usage=progress.usage,
         )
 
+    def _answer(self) -> str:
+        """What the bot says to a command that needs no agent."""
+        verbs = help_text(trigger=self._house.trigger)
+        match self._job.command:
+            case Unknown(word=word, nearest=nearest):
+                hint = f" Did you mean `{nearest}`?" if nearest else ""
+                return f"I know no command `{word}`.{hint}\n\n{verbs}"
+            case _:
+                return verbs
+
     def _ending(self, state: JobState, view: StatusView) -> Ending:
         return Ending(state=state, reason=view.reason, view=view)
+
+
+def _word(job: Job) -> str:
+    """The verb as it was written."""
+    return job.command.word if isinstance(job.command, Unknown) else job.command.verb
 
 
 _REMEDIES = {
@@ -284,13 +324,3 @@ _REMEDIES = {
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.FAILED: "When the cause is mended, ask again with the same command.",
 }
-
-
-def _answer(job: Job) -> str:
-    """What the bot says to a command that needs no agent."""
-    match job.command:
-        case Unknown(word=word, nearest=nearest):
-            hint = f" Did you mean `{nearest}`?" if nearest else ""
-            return f"I know no command `{word}`.{hint}\n\n{help_text()}"
-        case _:
-            return help_text()

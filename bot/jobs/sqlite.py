@@ -33,6 +33,7 @@ CREATE TABLE jobs (
     finished_at REAL,
     body TEXT NOT NULL
 ) STRICT;
+CREATE INDEX states ON jobs (state);
 CREATE INDEX waiting ON jobs (seq) WHERE state = 'queued';
 CREATE UNIQUE INDEX one_running_job_a_thread ON jobs (repo_id, thread) WHERE state = 'running';
 CREATE TABLE facts (

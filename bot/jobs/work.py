@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,14 +50,9 @@ class WorkStore:
 
     async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = self._folder / f"{job_id}.partial"
-        with partial.open("wb") as file:
-            file.write(change.patch.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._path(job_id))
-        await memory.remember(_FACT, _WORK.dump_json(work).decode())
+        await asyncio.to_thread(self._write, job_id, change.patch)
+        # The standard library's JSON spells half a surrogate pair, which models and file names can hold; UTF-8 cannot.
+        await memory.remember(_FACT, json.dumps(_WORK.dump_python(work, mode="json")))
 
     async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, bytes] | None:
         """The work of an earlier attempt and its patch, or None where they are not to be had here."""
@@ -64,13 +61,22 @@ class WorkStore:
         if fact is None or not path.is_file():
             return None
         try:
-            return _WORK.validate_json(fact), path.read_bytes()
+            return _WORK.validate_python(json.loads(fact)), await asyncio.to_thread(path.read_bytes)
         except ValidationError:
             return None
 
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
         self._path(job_id).unlink(missing_ok=True)
+
+    def _write(self, job_id: str, patch: str) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = self._folder / f"{job_id}.partial"
+        with partial.open("wb") as file:
+            file.write(patch.encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path(job_id))
 
     def _path(self, job_id: str) -> Path:
         return self._folder / f"{job_id}.patch"

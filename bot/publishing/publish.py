@@ -5,6 +5,7 @@ It only ever adds. There is no force, no deletion, no tag, and the default branc
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +102,8 @@ async def publish(
     if not commit.create_branch and _is_default(commit.branch, target):
         return Delivered(withheld="The pull request comes from the default branch, which the bot never writes to.")
     _check_target(commit, target)
-    leaks = _leaks(commit.change, redactor)
+    # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
+    leaks = await asyncio.to_thread(_leaks, commit.change, redactor)
     if leaks:
         return Delivered(withheld=f"A secret of the bot's stands in {leaks}. Nothing was published.")
     try:

@@ -39,19 +39,36 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
         self._whole: set[str] = set()
         self._pieces: set[str] = set()
+        self._exact: re.Pattern[str] | None = None
         for secret in secrets:
-            for line in _lines(secret):
-                for form in _forms(line):
-                    self._learn(form)
-        self._exact = (
-            re.compile("|".join(map(re.escape, sorted(self._whole, key=len, reverse=True)))) if self._whole else None
-        )
+            self.learn(secret)
 
     @override
     def __repr__(self) -> str:
         return f"Redactor({len(self._pieces)} pieces)"
+
+    def learn(self, secret: str) -> None:
+        """Know one more secret, e.g. a token that was minted just now."""
+        if secret in self._secrets:
+            return
+        self._secrets.add(secret)
+        for line in _lines(secret):
+            for form in _forms(line):
+                self._learn(form)
+        if self._whole:
+            self._exact = re.compile("|".join(map(re.escape, sorted(self._whole, key=len, reverse=True))))
+
+    def copy(self) -> Redactor:
+        """Another redactor that knows the same, and learns on its own."""
+        other = Redactor()
+        other._secrets |= self._secrets
+        other._whole |= self._whole
+        other._pieces |= self._pieces
+        other._exact = self._exact
+        return other
 
     def redact(self, text: str) -> str:
         """Give back `text` with every secret replaced by `[redacted]`."""

@@ -69,7 +69,7 @@ class StatusView:
 
     Attributes:
         state: where the job stands.
-        verb: what was asked, e.g. `fix`.
+        asked: the command as it was given, e.g. `/codepilot fix`.
         allowed: who asked, in which thread, on which server.
         job_id: for the log.
         marker: from `marker.marker`.
@@ -92,7 +92,7 @@ class StatusView:
     """
 
     state: State
-    verb: str
+    asked: str
     allowed: Allowed
     job_id: str
     marker: str
@@ -153,7 +153,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     emoji, word = _STATES[view.state]
     return _Shown(
         emoji=emoji,
-        headline=f"{word} · {code(f'/codepilot {view.verb}')} for @{view.allowed.login} · {duration(view.seconds)}",
+        headline=f"{word} · {code(view.asked)} for @{view.allowed.login} · {duration(view.seconds)}",
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
         earlier_activities=[] if live or bare else activities,
         completion=_words(view.completion or "", view, COMPLETION_LIMIT),

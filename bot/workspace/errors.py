@@ -53,6 +53,8 @@ class GitError(WorkspaceError):
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
         ended = "ran out of time" if exit_code is None else f"ended with exit code {exit_code}"
-        super().__init__(f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", "Run `codepilot doctor`.")
+        super().__init__(
+            f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", "Show this to the bot's operator."
+        )
         self.exit_code = exit_code
         self.stderr = stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ from bot.workspace.mirror import Mirror, Source
 from bot.workspace.pristine import Pristine
 from bot.workspace.scan import Entry, walk
 from bot.workspace.tree import Tree
+
+log = logging.getLogger(__name__)
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -89,7 +92,11 @@ class Workspaces:
             finally:
                 release(self._lock_of(folder), descriptor)
         for path in sorted(self._mirrors.glob("*.git")):
-            await self._mirror(int(path.stem)).tidy()
+            try:
+                await self._mirror(int(path.stem)).tidy()
+            except WorkspaceError as error:
+                # One damaged mirror must not keep the bot from starting; its own jobs will say so.
+                log.warning("mirror %s was not packed; if it is damaged, delete it: %s", path, error)
         return tuple(removed)
 
     def _mirror(self, repo_id: int) -> Mirror:

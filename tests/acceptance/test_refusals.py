@@ -54,6 +54,7 @@ async def test_an_unknown_verb_is_answered_with_the_nearest_one_and_the_help(hub
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fxi the sum")
         assert end.state is JobState.DONE
+        assert "`/codepilot fxi` for @mona" in end.status
         assert "`fxi`" in end.status
         assert "Did you mean `fix`?" in end.status
         assert "`/codepilot fix [what to do]`" in end.status
@@ -68,6 +69,15 @@ async def test_help_lists_every_verb(hub: LocalHub, tmp_path: Path) -> None:
         assert "`/codepilot fix [what to do]`" in end.status
         assert "`/codepilot help`" in end.status
         assert len(stage.bot_comments(issue.number)) == 1
+
+
+async def test_the_operators_own_trigger_stands_in_every_answer(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, trigger="/robot") as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/robot help")
+        assert "`/robot fix [what to do]`" in end.status
+        assert "`/robot help` for @mona" in end.status
+        assert "/codepilot" not in end.status
 
 
 @pytest.mark.parametrize("why", ["closed", "locked"])

@@ -53,3 +53,29 @@ async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> N
     for text in (made.body, edited.body, message, opened.title, opened.body or ""):
         assert form not in text
         assert "[redacted]" in text
+
+
+async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: LocalHub) -> None:
+    hub.add_user("mona")
+    repo = hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n"})
+    app = hub.add_app("codepilot", webhook_secret="w" * 20)
+    installation = hub.install(app, repo)
+    issue = hub.open_issue(repo, author="mona", title="It breaks").number
+    redactor = Redactor()
+    async with GitHub.for_installation(
+        app.id,
+        app.private_key_pem,
+        installation,
+        hub.api_url,
+        redact=redactor.redact,
+        minted=redactor.learn,
+        seconds_between_writes=0,
+    ) as github:
+        first = await github.create_comment("mona/calc", issue, "The client mints one for this.")
+        client = github._connection.auth.token
+        clone = await github.clone_token("mona/calc")
+        for token in (client, clone):
+            for form in (token[::-1], token.encode().hex(), base64.b64encode(token.encode()).decode(), token[-14:]):
+                shown = await github.edit_comment("mona/calc", first.id, f"before {form} after")
+                assert form not in shown.body
+                assert shown.body.startswith("before [redacted]")

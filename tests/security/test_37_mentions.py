@@ -34,7 +34,7 @@ def comment_of(text: str, **places: str) -> str:
     return render_status(
         StatusView(
             state="failed",
-            verb="fix",
+            asked="/codepilot fix",
             allowed=ALLOWED,
             job_id="j1",
             marker=MARKER,
@@ -80,6 +80,8 @@ def test_the_pull_request_closes_its_own_issue_only(text: str) -> None:
 def test_a_file_name_is_shown_as_code_and_does_nothing() -> None:
     file = a_file("`@hubot` [x](https://evil.example) <b>.py", status="added", old_mode="")
     body = render_status(
-        StatusView(state="done", verb="fix", allowed=ALLOWED, job_id="j1", marker=MARKER, seconds=1, files=(file,))
+        StatusView(
+            state="done", asked="/codepilot fix", allowed=ALLOWED, job_id="j1", marker=MARKER, seconds=1, files=(file,)
+        )
     )
     assert harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)

@@ -23,7 +23,7 @@ def rendered(completion: str, *, many: int = 0) -> str:
     return render_status(
         StatusView(
             state="done",
-            verb="fix",
+            asked="/codepilot fix",
             allowed=ALLOWED,
             job_id="j1",
             marker=MARKER,

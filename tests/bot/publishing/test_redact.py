@@ -92,3 +92,12 @@ def test_repeated_token_openings_take_linear_time() -> None:
     for opening in ("eyJ", "ghs_", "sk-", "-----BEGIN PRIVATE KEY-----"):
         text = opening * 100_000
         assert len(REDACTOR.redact(text)) <= len(text)
+
+
+def test_what_is_learnt_later_is_taken_out_and_a_copy_learns_on_its_own() -> None:
+    first = Redactor(["the-first-secret"])
+    second = first.copy()
+    second.learn("minted-while-it-ran")
+    text = "the-first-secret minted-while-it-ran"
+    assert second.redact(text) == f"{MARK} {MARK}"
+    assert first.redact(text) == f"{MARK} minted-while-it-ran"

@@ -16,7 +16,7 @@ ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo=
 
 
 def a_view(**changes: object) -> StatusView:
-    values: dict[str, Any] = {"state": "working", "verb": "fix", "allowed": ALLOWED, "seconds": 34}
+    values: dict[str, Any] = {"state": "working", "asked": "/codepilot fix", "allowed": ALLOWED, "seconds": 34}
     values.update({"job_id": "j1", "marker": MARKER} | changes)
     return StatusView(**values)
 

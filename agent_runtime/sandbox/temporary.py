@@ -1,0 +1,73 @@
+"""Temporary directories that go with their process, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from pathlib import Path
+
+_NEWBORN_SECONDS = 60.0
+"""A directory younger than this may not be locked yet by the process that makes it."""
+
+
+class Temporary:
+    """A private directory, removed by `close`, with this object, or at the process's end.
+
+    A process that is killed removes nothing. So each holds a lock on its directories, which the kernel gives back
+    whatever happens, and the next one to make a directory of that name removes those that nobody holds.
+
+    Attributes:
+        path: the directory.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Make a directory whose name begins with `prefix`.
+
+        Raises:
+            OSError: the place for temporary files cannot be written.
+        """
+        _sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        lock = _lock(self.path)
+        self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+
+    def close(self) -> None:
+        """Remove it; idempotent."""
+        self._remove()
+
+
+def _sweep(prefix: str) -> None:
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        try:
+            status = left.lstat()
+            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _NEWBORN_SECONDS:
+                continue
+            lock = _lock(left)
+        except OSError:  # in use, gone meanwhile, or no directory
+            continue
+        _remove(left, lock, os.getpid())
+
+
+def _lock(directory: Path) -> int:
+    """Lock a directory for as long as the descriptor is open.
+
+    Raises:
+        OSError: it is locked already, or no directory.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(directory: Path, lock: int, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        shutil.rmtree(directory, ignore_errors=True)
+    os.close(lock)

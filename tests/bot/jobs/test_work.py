@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_runtime import Outcome, Status
+from bot.jobs.memory import JobMemory
+from bot.jobs.progress import Progress
+from bot.jobs.queue import SqliteQueue
+from bot.jobs.work import Work, WorkStore
+from bot.publishing.render import Activity
+from tests.builders import a_job
+from tests.changes import a_change, a_file
+
+
+async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
+    work = Work(
+        outcome=Outcome(status=Status.FINISHED, summary="Half a smile: \ud83d"),
+        progress=Progress(activities=(Activity(label="Writing caf\udce9.py", state="done"),), steps=2),
+        base_sha="a" * 40,
+        tree_sha="b" * 40,
+    )
+    queue = SqliteQueue(tmp_path / "queue.sqlite")
+    try:
+        await queue.enqueue(a_job("j1"))
+        memory, store = JobMemory(queue, "j1"), WorkStore(tmp_path / "patches")
+        change = a_change(a_file("caf\udce9.py", b"x\n"))
+        await store.keep("j1", memory, work, change)
+        found = await store.find("j1", memory)
+        assert found == (work, change.patch.encode("utf-8", "surrogateescape"))
+        store.forget("j1")
+        assert await store.find("j1", memory) is None
+    finally:
+        await queue.close()

@@ -1,0 +1,86 @@
+"""Threat 53: what a job was allowed by is asked again before its work is published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.model import Repo
+from tests.stage import FIX, WAIT_FOR_GO, acting, staged
+
+
+def _rename(hub: LocalHub, repo: Repo, name: str) -> None:
+    repos = hub._site.store.repos
+    repos.put(replace(repos[repo.id], name=name))
+
+
+def _set_private(hub: LocalHub, repo: Repo, *, private: bool) -> None:
+    repos = hub._site.store.repos
+    repos.put(replace(repos[repo.id], private=private))
+
+
+async def test_a_name_that_was_given_to_another_repository_is_left_alone(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.job_of(command)
+        other = hub.add_repo("mona/another", owner="mona", files={"a.txt": "another\n"})
+        _rename(hub, stage.repo, "moved")
+        _rename(hub, other, "calc")
+        hub.install(stage.app, other)
+        theirs = hub.open_issue(other, author="mona", title="Not about this")
+        assert theirs.number == issue.number
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state is JobState.FAILED
+        assert "another repository" in end.reason
+        assert stage.providers == []
+        assert hub.comments(other, theirs.number) == []
+        assert set(hub.branches(other)) == {"main"}
+
+
+async def test_a_repository_made_public_before_the_run_is_refused(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        _set_private(hub, stage.repo, private=True)
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.job_of(command)
+        _set_private(hub, stage.repo, private=False)
+        stage.open_for_work.set()
+        end = await stage.end_of(command)
+        assert end.state is JobState.REFUSED
+        assert "is public now" in end.status
+        assert stage.providers == []
+
+
+async def test_what_changed_while_the_agent_worked_is_asked_before_publishing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        hub.close(stage.repo, issue.number, by="mona")
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert "Not published" in end.status
+        assert "This issue is closed. Reopen it and ask again. The patch is kept." in end.status
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        assert (stage.data / "patches" / f"{job_id}.patch").is_file()
+
+
+async def test_who_lost_the_right_while_the_agent_worked_gets_nothing_published(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        writer = hub.add_user("writer").login
+        hub.add_collaborator(stage.repo, writer, "write")
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix", author=writer)
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        hub.add_collaborator(stage.repo, writer, "read")
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert "Only people with write access" in end.status
+        assert stage.nothing_published()
