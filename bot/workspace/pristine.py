@@ -16,6 +16,9 @@ from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
 from bot.workspace.locks import locked
 
+_MAX_NAMES = 5_000
+"""More would not fit on a command line."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pristine:
@@ -82,9 +85,36 @@ def _start_anew(folder: Path) -> None:
 
 
 async def _copy(source: Path, target: Path) -> None:
-    """`cp` knows how to have the file system share the bytes, where it can."""
+    """Copy a directory's content with `cp`, which knows how to have the file system share the bytes, twice at once."""
+    source, target, names = await asyncio.to_thread(_first_fork, source, target)
+    halves = [half for half in (names[::2], names[1::2]) if half]
+    if len(names) > _MAX_NAMES:
+        halves = [["."]]
+    results = await asyncio.gather(*(_cp(source, target, half) for half in halves))
+    said = next((each for each in results if each), "")
+    if said:
+        raise WorkspaceError(f"The files could not be copied: {said}", "See whether the disk is full.")
+
+
+def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
+    """The first level below `source` with more than one name on it; what leads there is made in `target`."""
+    names = _names(source)
+    while len(names) == 1 and (source / names[0]).is_dir() and not (source / names[0]).is_symlink():
+        source, target = source / names[0], target / names[0]
+        target.mkdir()
+        names = _names(source)
+    return source, target, names
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def _cp(source: Path, target: Path, names: list[str]) -> str:
+    """Copy some names of a directory; what `cp` had to complain of, or nothing."""
     process = await asyncio.create_subprocess_exec(
-        *(shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", "--", f"{source}/.", str(target)),
+        *(shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", "-t", str(target), "--", *names),
+        cwd=source,
         env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -96,8 +126,4 @@ async def _copy(source: Path, target: Path) -> None:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode:
-        raise WorkspaceError(
-            f"The files could not be copied: {said.decode(errors='replace').strip()[:500]}",
-            "See whether the disk is full.",
-        )
+    return (said.decode(errors="replace").strip()[:500] or "cp gave no reason") if process.returncode else ""
