@@ -8,6 +8,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -277,9 +278,13 @@ def _is_documentation(path: Path) -> bool:
 
 
 def _machine() -> list[re.Pattern[str]]:
-    """What must not be in any file: the places around this checkout, and the hosts that packages come from here."""
-    places = [str(ROOT)] + ([f"{ROOT.parent}/"] if ROOT.parent != Path(ROOT.anchor) else [])
+    """What must not be in any file: the place of this checkout, and the hosts that packages come from here.
+
+    A checkout right below the root or in the directory for temporary files says nothing: such names are everybody's.
+    """
+    telling = len(ROOT.parts) > len(("/", "src")) and not ROOT.is_relative_to(tempfile.gettempdir())
+    places = [str(ROOT)] if telling else []
     shown = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"]+", shown.stdout)} - {"pypi.org"}
-    paths = [re.compile(rf"(?<![\w.]){re.escape(place)}") for place in places]
+    paths = [re.compile(rf"(?<![\w.]){re.escape(place)}(?![\w-])") for place in places]
     return paths + [re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])") for host in hosts if host]
