@@ -63,6 +63,7 @@ _PURE = (
     "bot/gate/**/*.py",
     "bot/intake/**/*.py",
     "bot/jobs/job.py",
+    "bot/jobs/progress.py",
     "bot/publishing/defuse.py",
     "bot/publishing/marker.py",
     "bot/publishing/plan.py",
