@@ -17,6 +17,14 @@ class SettingsError(AgentError):
     """The caller's settings cannot work; the text names the setting and the remedy."""
 
 
+class SessionError(AgentError):
+    """The store of a session cannot be read or written, or another process works on it; the text says which and why."""
+
+
+class ResumeError(AgentError):
+    """A paused run cannot be gone on with: nothing waits, it was answered already, or something was altered since."""
+
+
 class SandboxError(AgentError):
     """No sandbox, or it broke; the text names what is missing and the command that mends it."""
 
@@ -35,6 +43,10 @@ class ModelRejectedError(ModelError):
 
 class ModelRefusedError(ModelError):
     """The model declined to answer (a content filter or a refusal)."""
+
+
+class ContextOverflowError(ModelRejectedError):
+    """The conversation is longer than the model takes."""
 
 
 class ScriptError(ModelError):

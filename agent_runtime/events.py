@@ -1,12 +1,19 @@
-"""What happened in a run, as values. The log of a session is a list of these; watchers get the same values live."""
+"""What happened in a run, as values. The log of a session is a list of these; watchers get the same values live.
+
+A recorded event is kept for as long as its session; `agent_runtime.sessions.codec` writes and reads it. A field that is
+added to one needs a default, so that older logs can still be read.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from agent_runtime.outcome import Outcome, Usage
+from agent_runtime.outcome import Outcome, PendingCall, Usage
 from agent_runtime.task import Task
 from agent_runtime.tools.protocol import Plain
+
+Role = Literal["user", "assistant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +23,12 @@ class Started:
     Attributes:
         task: what it was asked to do.
         opening: the first message of the run as the model reads it: goal, quotes, orientation.
+        run_id: names the run; random. A paused run keeps it when it goes on.
     """
 
     task: Task
     opening: str
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,155 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQueued:
+    """Someone sent a message to the agent; it is not in the conversation yet. Live only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageInjected:
+    """A message that was sent to the agent entered the conversation, at the start of a step. Recorded."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A message that no run of ours made: a history that was brought in from elsewhere. Recorded."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The run waits for a person. Recorded.
+
+    Attributes:
+        pending: the call that waits, and how it is shown to people.
+        state: all that is needed to go on at that call in another process; opaque text.
+        signature: HMAC over `state`, hexadecimal; a state without its signature is never gone on with.
+    """
+
+    pending: PendingCall
+    state: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The person has answered; the run goes on. Recorded, before the call is made.
+
+    Attributes:
+        request_id: which request was answered.
+        approved: whether the call may be made; for a question, whether there is an answer.
+        note: what the person said with it: the answer to a question, or the reason of a denial.
+    """
+
+    request_id: str
+    approved: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """The run went on after its process had died in the middle of a step. Recorded.
+
+    Attributes:
+        text: what the model is told of it.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """The agent put a finished task aside. Recorded.
+
+    Attributes:
+        task: the task's number: the first `Started` of a session is task 1.
+        summary: what stands in its place from now on.
+    """
+
+    task: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revealed:
+    """The agent took an archived task back into the conversation. Recorded."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """The conversation was made shorter; requests after this one begin with another prefix. Recorded.
+
+    What is left out is decided once and kept here, so that a log always tells the same conversation.
+
+    Attributes:
+        tasks: numbers of the archived tasks whose summaries replace them from now on.
+        outputs: positions in the log of `Observed` events whose text is replaced by a note of what they held.
+        reason: why it was worth it, for people.
+    """
+
+    tasks: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """The oldest part of the conversation was replaced by a summary that the model wrote. Recorded.
+
+    Attributes:
+        upto: position in the log; events before it are told by `text` alone.
+        text: the summary.
+        usage: what the request for it used.
+    """
+
+    upto: int
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionAsked:
+    """A call waits for approval, and handlers are asked. Live only."""
+
+    pending: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked:
+    """The agent asks the user something, and handlers are asked for the answer. Live only."""
+
+    pending: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Something that the model tried is not allowed, e.g. a call that the policy denies. Live only."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faulted:
+    """Something went wrong that is not the run's end, e.g. a control block that raised. Live only."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReset:
+    """The session was emptied. Live only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionWithdrawn:
     """Completion text was streamed, but its step failed, so it does not count. Live only."""
 
@@ -117,16 +275,38 @@ class Ended:
     outcome: Outcome
 
 
-Event = (
+Recorded = (
     Started
-    | StepStarted
-    | Streamed
-    | StreamReset
     | Replied
-    | ToolCalled
-    | ToolProgressed
     | ToolReturned
     | Observed
-    | CompletionWithdrawn
+    | MessageInjected
+    | Told
+    | Paused
+    | Resumed
+    | Recovered
+    | Archived
+    | Revealed
+    | Shrunk
+    | Summarised
     | Ended
 )
+"""What a session's log is made of."""
+
+Live = (
+    StepStarted
+    | Streamed
+    | StreamReset
+    | ToolCalled
+    | ToolProgressed
+    | MessageQueued
+    | PermissionAsked
+    | QuestionAsked
+    | Refused
+    | Faulted
+    | SessionReset
+    | CompletionWithdrawn
+)
+"""What only watchers are told."""
+
+Event = Recorded | Live

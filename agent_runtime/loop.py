@@ -14,7 +14,16 @@ from typing import Protocol
 from agent_runtime import prompts
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.errors import FormatError, ModelUnreachableError
-from agent_runtime.events import CompletionWithdrawn, Event, Observed, Replied, StepStarted, Streamed, StreamReset
+from agent_runtime.events import (
+    CompletionWithdrawn,
+    Event,
+    Observed,
+    Recorded,
+    Replied,
+    StepStarted,
+    Streamed,
+    StreamReset,
+)
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.outcome import Outcome, Status, Usage
 from agent_runtime.policy import RunLimits
@@ -64,7 +73,7 @@ class Loop:
     calls: Calls
     files: Files
     session: Session
-    record: Callable[[Event], None]
+    record: Callable[[Recorded], None]
     emit: Callable[[Event], None]
     system: str
     status: Callable[[int], str]
@@ -101,7 +110,7 @@ class Loop:
                 return Outcome(status=status, summary=summary, steps=step, usage=usage)
             if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
                 reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
-                return Outcome(status=Status.BUDGET, reason=reason, steps=step, usage=usage)
+                return Outcome(status=Status.MAX_COST, reason=reason, steps=step, usage=usage)
         reason = f"The task was not finished within {limits.max_steps} steps."
         return Outcome(status=Status.MAX_STEPS, reason=reason, steps=limits.max_steps, usage=usage)
 

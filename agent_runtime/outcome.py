@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
+
+from typing_extensions import override
+
+from agent_runtime.tools.protocol import Plain
 
 
 class Status(StrEnum):
@@ -13,12 +18,20 @@ class Status(StrEnum):
     """A completion block, and its step succeeded."""
     ANSWERED = "answered"
     """A conversational reply without a control block (chat only)."""
+    PAUSED = "paused"
+    """A call waits for a person; `pending` says which, and `resume` goes on at it."""
     STOPPED = "stopped"
     """Someone stopped it."""
     MAX_STEPS = "max_steps"
     """The step limit was reached first."""
-    BUDGET = "budget"
-    """A token, money or time limit was reached first."""
+    MAX_TOKENS = "max_tokens"
+    """The token budget was reached first."""
+    MAX_COST = "max_cost"
+    """The budget of money was reached first."""
+    TIMEOUT = "timeout"
+    """The time limit was reached first."""
+    REPEATED_CALLS = "repeated_calls"
+    """The same call was made over and over, to the same end."""
     FORMAT_ERRORS = "format_errors"
     """Several replies in a row could not be understood."""
     FAILED = "failed"
@@ -63,14 +76,41 @@ class Usage:
         return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
 
 
+PendingKind = Literal["permission", "question"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCall:
+    """The one tool call that waits for a person.
+
+    Attributes:
+        request_id: names this request in answers to it; random, 8 hexadecimal digits.
+        kind: `permission` for a call that may only be made when somebody approves, `question` for `ask_user`.
+        tool: the tool's name.
+        args: by parameter name, whole; plain data.
+        reason: why it waits, e.g. the rule that asks; for a question, the question.
+        preview: what the call would do, as text for people: a diff for a write, the command for a shell.
+        workspace: a hash over the workspace's files, as they were when the call was shown.
+    """
+
+    request_id: str
+    kind: PendingKind
+    tool: str
+    args: dict[str, Plain]
+    reason: str
+    preview: str
+    workspace: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of one run.
+    """The end of one run, or of one leg of a run that paused. As text it is the summary, or else the reason.
 
     Attributes:
         status: how it ended.
         summary: the completion or answer, else None.
         reason: for every ending but `finished` and `answered`: why, and what to do.
+        pending: for `paused`: the call that waits.
         steps: steps taken.
         usage: what the model calls used.
         seconds: wall time.
@@ -79,6 +119,12 @@ class Outcome:
     status: Status
     summary: str | None = None
     reason: str | None = None
+    pending: PendingCall | None = None
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
+
+    @override
+    def __str__(self) -> str:
+        """The text for the person who asked."""
+        return self.summary or self.reason or ""

@@ -17,7 +17,7 @@ from agent_runtime.context.briefing import opening
 from agent_runtime.context.orientation import orient
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.errors import ModelError, SandboxError
-from agent_runtime.events import Ended, Event, Replied, Started, ToolReturned
+from agent_runtime.events import Ended, Event, Recorded, Replied, Started, ToolReturned
 from agent_runtime.hooks import Hooks, Listener
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
 from agent_runtime.loop import Loop
@@ -170,7 +170,7 @@ class AsyncRuntime:
             if not deadline.expired():
                 raise
             await self._shell.interrupt("the run's time was up")
-            return self._cut_short(Status.BUDGET, f"The run took longer than {limits.max_seconds:.0f} seconds.")
+            return self._cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
         except (ModelError, SandboxError) as error:
             return self._cut_short(Status.FAILED, str(error))
         finally:
@@ -202,7 +202,7 @@ class AsyncRuntime:
         counter = f"[Step {step} of {self.policy.limits.max_steps}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.]"
         return f"{counter}\n{self._shell.status}".rstrip()
 
-    def _record(self, event: Event) -> None:
+    def _record(self, event: Recorded) -> None:
         self.session.append(event)
         self.hooks.emit(event)
 

@@ -5,17 +5,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from agent_runtime.events import Event
+from agent_runtime.events import Recorded
 
 
 class Session(Protocol):
-    """The history of one conversation. Whatever else a run needs to know is derived from it."""
+    """The history of one conversation. Whatever else a run needs to know is derived from it.
+
+    Attributes:
+        session_id: names the conversation in its store.
+    """
 
     @property
-    def events(self) -> Sequence[Event]:
+    def session_id(self) -> str:
+        """Names the conversation in its store."""
+        ...
+
+    @property
+    def events(self) -> Sequence[Recorded]:
         """Everything that was recorded, oldest first."""
         ...
 
-    def append(self, event: Event) -> None:
-        """Record one event; it is kept when this returns."""
+    def append(self, event: Recorded) -> None:
+        """Record one event; it outlives this process at the latest after the next `commit`.
+
+        Raises:
+            SessionError: it cannot be written, e.g. the disk is full.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Make everything recorded so far durable; called at the end of each step, and before a call that was approved.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget the whole conversation, in memory and in the store."""
+        ...
+
+    def close(self) -> None:
+        """Give the store and its lock back; idempotent."""
         ...

@@ -318,9 +318,13 @@ def _word(job: Job) -> str:
     return job.command.word if isinstance(job.command, Unknown) else job.command.verb
 
 
+_NARROWER = "Ask again with a narrower goal, or have the operator raise the limit."
 _REMEDIES = {
     Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
-    Status.BUDGET: "Ask again with a narrower goal, or have the operator raise the limit.",
+    Status.MAX_TOKENS: _NARROWER,
+    Status.MAX_COST: _NARROWER,
+    Status.TIMEOUT: _NARROWER,
+    Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.FAILED: "When the cause is mended, ask again with the same command.",
 }

@@ -61,7 +61,10 @@ class Publication:
 _UNFINISHED = {
     Status.STOPPED: "the run was stopped",
     Status.MAX_STEPS: "the run reached its step limit",
-    Status.BUDGET: "the run reached its budget",
+    Status.MAX_TOKENS: "the run reached its token budget",
+    Status.MAX_COST: "the run reached its budget",
+    Status.TIMEOUT: "the run reached its time limit",
+    Status.REPEATED_CALLS: "the run went in circles",
     Status.FORMAT_ERRORS: "the model's replies could not be understood",
     Status.FAILED: "the run failed",
     Status.ANSWERED: "the run ended in an answer, not in a finished task",

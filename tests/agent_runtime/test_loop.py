@@ -14,6 +14,7 @@ from agent_runtime.events import (
     CompletionWithdrawn,
     Event,
     Observed,
+    Recorded,
     Replied,
     Started,
     Streamed,
@@ -110,7 +111,7 @@ class Bench:
         finally:
             await interpreter.close()
 
-    def record(self, event: Event) -> None:
+    def record(self, event: Recorded) -> None:
         self.session.append(event)
         self.live.append(event)
 
@@ -222,7 +223,7 @@ async def test_the_step_limit_ends_the_run(bench: Bench) -> None:
 async def test_the_money_limit_ends_the_run(bench: Bench) -> None:
     dear = ScriptedReply(text=READ, usage=Usage(requests=1, output_tokens=10, cost_usd=0.6))
     outcome = await bench.run(dear, dear, dear, policy=Policy(limits=RunLimits(max_cost_usd=1.0)))
-    assert (outcome.status, outcome.steps) == (Status.BUDGET, 2)
+    assert (outcome.status, outcome.steps) == (Status.MAX_COST, 2)
     assert "$1.20" in (outcome.reason or "")
 
 

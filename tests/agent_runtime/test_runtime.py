@@ -155,7 +155,7 @@ async def test_the_time_limit_ends_a_run_in_mid_command(project: Path, sandbox: 
     replies = ['```codepilot\nexecute("main", "sleep 1000")\n```\n']
     async with runtime_for(project, sandbox, replies, policy=policy) as runtime:
         outcome = await runtime.run("Wait")
-    assert outcome.status is Status.BUDGET
+    assert outcome.status is Status.TIMEOUT
     assert "1 seconds" in (outcome.reason or "")
 
 
