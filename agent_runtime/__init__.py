@@ -1,84 +1,224 @@
 """The embeddable agent runtime: everything public, and nothing else."""
 
+from agent_runtime.agent import Agent
+from agent_runtime.agent_file import AgentFile, ModelSettings
+from agent_runtime.blocking import Runtime
+from agent_runtime.commands import CommandEnd, CommandRunner
+from agent_runtime.context.instructions import read_instructions
+from agent_runtime.context.memory import MemorySettings
 from agent_runtime.errors import (
     AgentError,
+    ContextOverflowError,
     ModelError,
     ModelRefusedError,
     ModelRejectedError,
     ModelUnreachableError,
+    ResumeError,
     SandboxError,
+    SandboxLimitError,
     ScriptError,
+    SessionError,
     SettingsError,
     ToolError,
+    UsageError,
 )
 from agent_runtime.events import (
+    Archived,
     CompletionWithdrawn,
     Ended,
     Event,
+    Faulted,
+    MessageInjected,
+    MessageQueued,
+    NetworkLost,
+    NetworkUsed,
     Observed,
+    Paused,
+    PermissionAsked,
+    QuestionAsked,
+    Recovered,
+    Refused,
     Replied,
+    Resumed,
+    Revealed,
+    SessionReset,
+    Shrunk,
     Started,
     StepStarted,
     Streamed,
     StreamReset,
+    Summarised,
+    Told,
     ToolCalled,
     ToolProgressed,
     ToolReturned,
 )
-from agent_runtime.outcome import Outcome, Status, Usage
-from agent_runtime.policy import Policy, RunLimits
+from agent_runtime.hooks import (
+    EventType,
+    HookSystem,
+    on_ask_user,
+    on_completion_withdrawn,
+    on_end,
+    on_finish,
+    on_max_steps,
+    on_paused,
+    on_permission_request,
+    on_runtime_error,
+    on_security_error,
+    on_session_reset,
+    on_start,
+    on_step,
+    on_stream,
+    on_stream_reset,
+    on_tool_call,
+    on_tool_progress,
+    on_tool_result,
+    on_user_message_injected,
+    on_user_message_queued,
+)
+from agent_runtime.network import Connection, Destination, Network, NetworkLimits
+from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Provider
+from agent_runtime.providers.fallback import FallbackProvider
+from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.recordings.comparing import Comparison
+from agent_runtime.recordings.recorder import Recorder
+from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
 from agent_runtime.runtime import AsyncRuntime
-from agent_runtime.sandbox.protocol import Sandbox, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.select import SandboxName
 from agent_runtime.sandbox.select import pick as pick_sandbox
+from agent_runtime.sessions.create import create_session
+from agent_runtime.sessions.database import DatabaseSession
+from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.settings.reading import read_settings
 from agent_runtime.task import Quote, Task
 from agent_runtime.tools.protocol import ToolResult
 
 __all__ = [
     "CATALOG",
+    "Agent",
     "AgentError",
+    "AgentFile",
+    "Archived",
     "AsyncRuntime",
+    "Chunk",
+    "CommandEnd",
+    "CommandRunner",
+    "Comparison",
     "CompletionWithdrawn",
+    "Connection",
+    "ContainerSettings",
+    "ContextOverflowError",
+    "DatabaseSession",
+    "Destination",
     "Ended",
     "Event",
+    "EventType",
+    "FallbackProvider",
+    "Faulted",
+    "FileSession",
+    "HookSystem",
     "InMemorySession",
+    "MemorySettings",
+    "Message",
+    "MessageInjected",
+    "MessageQueued",
     "ModelError",
     "ModelOptions",
     "ModelRefusedError",
     "ModelRejectedError",
+    "ModelSettings",
     "ModelUnreachableError",
+    "Network",
+    "NetworkLimits",
+    "NetworkLost",
+    "NetworkUsed",
     "Observed",
     "Outcome",
+    "Paused",
+    "PendingCall",
+    "PermissionAsked",
     "Policy",
     "Provider",
+    "QuestionAsked",
     "Quote",
+    "Recorder",
+    "RecordingProvider",
+    "Recovered",
+    "Refused",
+    "ReplayProvider",
+    "Replayed",
     "Replied",
+    "ReplyEnd",
+    "ReplyStart",
+    "Request",
+    "ResumeError",
+    "Resumed",
+    "Revealed",
+    "Rule",
     "RunLimits",
+    "Runtime",
     "Sandbox",
     "SandboxError",
+    "SandboxLimitError",
     "SandboxLimits",
+    "SandboxName",
     "SandboxSettings",
     "ScriptError",
     "ScriptedProvider",
     "Session",
+    "SessionError",
+    "SessionReset",
     "SettingsError",
+    "Shrunk",
     "Started",
     "Status",
     "StepStarted",
     "StreamReset",
     "Streamed",
+    "Summarised",
     "Task",
+    "TextChunk",
+    "Thinking",
+    "Told",
     "ToolCalled",
     "ToolError",
     "ToolProgressed",
     "ToolResult",
     "ToolReturned",
     "Usage",
+    "UsageError",
+    "compare_recording",
+    "create_session",
+    "on_ask_user",
+    "on_completion_withdrawn",
+    "on_end",
+    "on_finish",
+    "on_max_steps",
+    "on_paused",
+    "on_permission_request",
+    "on_runtime_error",
+    "on_security_error",
+    "on_session_reset",
+    "on_start",
+    "on_step",
+    "on_stream",
+    "on_stream_reset",
+    "on_tool_call",
+    "on_tool_progress",
+    "on_tool_result",
+    "on_user_message_injected",
+    "on_user_message_queued",
     "pick_sandbox",
     "provider_for",
+    "read_instructions",
+    "read_settings",
+    "replay_recording",
 ]

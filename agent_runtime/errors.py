@@ -17,6 +17,10 @@ class SettingsError(AgentError):
     """The caller's settings cannot work; the text names the setting and the remedy."""
 
 
+class UsageError(AgentError):
+    """A call that cannot work where it is made, e.g. a blocking one inside an event loop."""
+
+
 class SessionError(AgentError):
     """The store of a session cannot be read or written, or another process works on it; the text says which and why."""
 
@@ -27,6 +31,10 @@ class ResumeError(AgentError):
 
 class SandboxError(AgentError):
     """No sandbox, or it broke; the text names what is missing and the command that mends it."""
+
+
+class SandboxLimitError(SandboxError):
+    """What ran in the sandbox went over its limits again and again; the text says which and how often."""
 
 
 class ModelError(AgentError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from agent_runtime.network import Connection
 from agent_runtime.outcome import Outcome, PendingCall, Usage
 from agent_runtime.task import Task
 from agent_runtime.tools.protocol import Plain
@@ -244,7 +245,7 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Something that the model tried is not allowed, e.g. a call that the policy denies. Live only."""
+    """What the model tried is not allowed: a call that the policy denies, a block that is not run. Live only."""
 
     error: str
 
@@ -254,6 +255,24 @@ class Faulted:
     """Something went wrong that is not the run's end, e.g. a control block that raised. Live only."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkUsed:
+    """A connection that a program in the sandbox asked for is over, or was refused. Live only."""
+
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLost:
+    """The network of the sandbox has gone away; what programs ask for there is refused by the kernel. Live only.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,6 +323,8 @@ Live = (
     | QuestionAsked
     | Refused
     | Faulted
+    | NetworkUsed
+    | NetworkLost
     | SessionReset
     | CompletionWithdrawn
 )

@@ -1,36 +1,40 @@
 """One run: ask the model, parse its reply, execute the control block, record what it showed; again.
 
-The loop keeps no history of its own: what the model reads is derived from the session's events. Whatever the model
-should know about a step that failed travels as an `Interrupt`, whose text is the next message.
+The loop keeps no history of its own: what the model reads, and how far the run is, is derived from the session's
+events. Whatever the model should know about a step that failed travels as an `Interrupt`, whose text is the next
+message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent_runtime import prompts
-from agent_runtime.context.transcript import Transcript
-from agent_runtime.errors import FormatError, ModelUnreachableError
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.errors import ContextOverflowError, FormatError, ModelUnreachableError
 from agent_runtime.events import (
     CompletionWithdrawn,
     Event,
+    Faulted,
     Observed,
     Recorded,
+    Refused,
     Replied,
     StepStarted,
     Streamed,
     StreamReset,
 )
-from agent_runtime.interpreter import Interpreter
-from agent_runtime.outcome import Outcome, Status, Usage
+from agent_runtime.interpreter import Interpreter, InterpreterState
+from agent_runtime.outcome import Outcome, Status
 from agent_runtime.policy import RunLimits
-from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.progress import Progress, Repeats
+from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyStart, StopReason, TextChunk
 from agent_runtime.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.step import Calls, execute
+from agent_runtime.step import Calls, observed
 from agent_runtime.tools.payloads import Payloads
 
 
@@ -45,9 +49,32 @@ class Files(Protocol):
         """Take over a reply's payloads and look at its control block, before that runs."""
         ...
 
+    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+        """The same for a control block that stands in the middle, as `step_state` told it."""
+        ...
+
     def end_step(self, *, ok: bool) -> str:
         """What the model should know beside the step's results; empty for nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a paused run goes on.
+
+    Attributes:
+        interpreter: the control block's state.
+        shown: what the step has shown.
+        files: what the file tools have done in it.
+        call: the number of the call that was waiting.
+        note: what the model should know of the break; empty for nothing.
+    """
+
+    interpreter: InterpreterState
+    shown: Mapping[str, Any]
+    files: Mapping[str, Any]
+    call: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +86,12 @@ class Loop:
         interpreter: runs control blocks.
         calls: answers their tool calls.
         files: is told of each step.
-        session: the log that messages are derived from; holds at least the run's `Started`.
+        session: the log that everything is derived from; holds at least the run's `Started`.
+        progress: reads off that log how far the run is.
+        conversation: makes requests of it.
         record: appends an event to the session and tells watchers.
         emit: tells watchers only.
-        system: the system prompt.
+        inject: records the messages that people have sent to the agent meanwhile.
         status: the short text sent after the last message of a request, from the step's number.
         limits: bounds of the run.
         chat: whether a reply that neither acts nor finishes is an answer.
@@ -73,51 +102,95 @@ class Loop:
     calls: Calls
     files: Files
     session: Session
+    progress: Progress
+    conversation: Conversation
     record: Callable[[Recorded], None]
     emit: Callable[[Event], None]
-    system: str
+    inject: Callable[[int], None]
     status: Callable[[int], str]
     limits: RunLimits
     chat: bool
-    transcript: Transcript = field(default_factory=Transcript, init=False)
+    repeats: Repeats = field(default_factory=Repeats, init=False)
 
     async def run(self) -> Outcome:
         """Take steps until the task is finished or a limit is reached.
 
         Raises:
+            Suspended: a call waits for a person.
             ModelError: the model service failed for good.
             SandboxError: the machine failed.
         """
-        limits, usage, errors_in_a_row, writers = self.limits, Usage(), 0, frozenset[str]()
-        for step in range(1, limits.max_steps + 1):
-            self.emit(StepStarted(step=step, max_steps=limits.max_steps))
-            if changes := self.files.changed_by_others():
-                self.record(Observed(step=step, text=changes, ok=True))
-            parser, end = await self._ask(step, writers)
-            usage += end.usage
+        progress, errors_in_a_row = self.progress.read(), 0
+        self.calls.number = progress.calls
+        self.repeats.recall(progress)
+        writers = progress.writers()
+        for step in range(progress.step + 1, self.limits.max_steps + 1):
+            if (over := self._over_budget()) is not None:
+                return over
+            self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
+            self._hear(step)
+            parser, stop = await self._ask(step, writers)
             try:
-                reply = parser.finish(end.stop)
+                reply = parser.finish(stop)
                 writers |= reply.writers
-                status, summary = await self._act(step, reply)
+                outcome = await self._act(step, reply)
                 errors_in_a_row = 0
             except FormatError as error:
                 errors_in_a_row += 1
-                status, summary = None, None
-                self.record(Observed(step=step, text=_format_error(error, errors_in_a_row, limits), ok=False))
-                if errors_in_a_row >= limits.max_format_errors:
-                    return Outcome(status=Status.FORMAT_ERRORS, reason=f"{error}", steps=step, usage=usage)
-            if status:
-                return Outcome(status=status, summary=summary, steps=step, usage=usage)
-            if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
-                reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
-                return Outcome(status=Status.MAX_COST, reason=reason, steps=step, usage=usage)
-        reason = f"The task was not finished within {limits.max_steps} steps."
-        return Outcome(status=Status.MAX_STEPS, reason=reason, steps=limits.max_steps, usage=usage)
+                outcome = self._misunderstood(step, error, errors_in_a_row)
+            await self.session.commit()
+            if outcome is not None:
+                return outcome
+        return self._over_budget() or self._outcome(
+            Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
+        )
 
-    async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, ReplyEnd]:
-        """Send the conversation and take in the reply, telling watchers of its text as it arrives."""
-        history = self.transcript.messages(self.session.events)
-        request = Request(system=self.system, messages=history, status=self.status(step))
+    async def resume(self, standing: Standing) -> Outcome:
+        """Go on in the middle of a step, at the call that was waiting; then like `run`.
+
+        Raises:
+            Suspended: as for `run`; the step may pause again.
+            ModelError: the same.
+            SandboxError: the same.
+        """
+        reply = self._last_reply()
+        self.repeats.recall(self.progress)
+        payloads = Payloads(reply.payloads)
+        self.files.resume_step(payloads, reply.control or "", standing.files)
+        self.calls.begin_step()
+        self.calls.shown.take_back(standing.shown)
+        self.calls.number = standing.call - 1
+        if standing.note:
+            self.calls.shown.result(standing.note)
+        block = self.interpreter.resume(standing.interpreter, call=self.calls, show=self.calls.shown.printed)
+        outcome = await self._see_through(self.progress.step, reply, payloads, block)
+        await self.session.commit()
+        return outcome if outcome is not None else await self.run()
+
+    def _last_reply(self) -> Reply:
+        progress = self.progress.read()
+        parser = ReplyParser(known_writers=progress.writers())
+        parser.feed(progress.reply)
+        return parser.finish("stop")
+
+    def _hear(self, step: int) -> None:
+        """Take in what happened around the agent since its last step."""
+        if changes := self.files.changed_by_others():
+            self.record(Observed(step=step, text=changes, ok=True))
+        self.inject(step)
+
+    async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+        """Send the conversation and take in the reply; one that the model finds too long is sent shortened."""
+        try:
+            return await self._send(step, writers)
+        except ContextOverflowError:
+            if not await self.conversation.shorten():
+                raise
+            return await self._send(step, writers)
+
+    async def _send(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+        """Take in one reply, telling watchers of its text as it arrives."""
+        request = await self.conversation.request(self.status(step))
         parser, text, end = ReplyParser(known_writers=writers), list[str](), None
         async with aclosing(self.provider.reply(request)) as chunks:
             async for chunk in chunks:
@@ -135,7 +208,8 @@ class Loop:
             raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
         self._tell(parser.flush())
         self.record(Replied(step=step, text="".join(text), usage=end.usage))
-        return parser, end
+        self.conversation.learned(end.usage)
+        return parser, end.stop
 
     def _tell(self, events: list[ReplyEvent]) -> None:
         for event in events:
@@ -147,35 +221,71 @@ class Loop:
                 case _:
                     pass
 
-    async def _act(self, step: int, reply: Reply) -> tuple[Status | None, str | None]:
+    async def _act(self, step: int, reply: Reply) -> Outcome | None:
         """Do what a reply says.
 
         Returns:
-            How the run ends and with what text, or two Nones when it goes on.
+            How the run ends, or None when it goes on.
 
         Raises:
             FormatError: the reply cannot be acted on.
+            Suspended: a call waits for a person.
         """
         if reply.control is None:
             if reply.completion is not None:
-                return Status.FINISHED, reply.completion.strip()
+                return self._outcome(Status.FINISHED, summary=reply.completion.strip())
             if self.chat:
-                return Status.ANSWERED, reply.prose.strip()
+                return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", prompts.NO_ACTION)
         payloads = Payloads(reply.payloads)
         self.files.begin_step(payloads, reply.control)
+        self.calls.begin_step()
+        block = self.interpreter.run(reply.control, call=self.calls, show=self.calls.shown.printed)
+        return await self._see_through(step, reply, payloads, block)
+
+    async def _see_through(self, step: int, reply: Reply, payloads: Payloads, block: Awaitable[None]) -> Outcome | None:
+        """See a control block to its end, and record what the step showed."""
         try:
-            shown, ok = await execute(reply.control, interpreter=self.interpreter, calls=self.calls, payloads=payloads)
+            shown, ok = await observed(block, calls=self.calls, payloads=payloads)
         except FormatError as error:  # nothing ran, but the contents came
             raise FormatError(error.code, f"{error}\n{self.files.end_step(ok=False)}".rstrip()) from error
-        shown = "\n\n".join(part for part in (shown, self.files.end_step(ok=ok)) if part)
-        finished = ok and reply.completion is not None
+        parts = [shown, self.files.end_step(ok=ok)]
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))
-            shown = f"{shown}\n\n{prompts.WITHDRAWN}"
-        self.record(Observed(step=step, text=shown or prompts.NO_OUTPUT, ok=ok))
-        return (Status.FINISHED, (reply.completion or "").strip()) if finished else (None, None)
+            parts.append(prompts.WITHDRAWN)
+        if not ok:
+            self.emit(Faulted(error=shown))
+        repeated = self.repeats.count(self.progress.read().called, [payload.text for payload in reply.payloads])
+        if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
+            parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
+        self.record(Observed(step=step, text="\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT, ok=ok))
+        if ok and reply.completion is not None:
+            return self._outcome(Status.FINISHED, summary=reply.completion.strip())
+        if repeated >= self.limits.max_repeated_calls:
+            reason = f"The agent made the same calls in {repeated} steps in a row."
+            return self._outcome(Status.REPEATED_CALLS, reason=reason)
+        return None
+
+    def _misunderstood(self, step: int, error: FormatError, count: int) -> Outcome | None:
+        limit = self.limits.max_format_errors
+        text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
+        self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+        self.record(Observed(step=step, text=text, ok=False))
+        return self._outcome(Status.FORMAT_ERRORS, reason=str(error)) if count >= limit else None
+
+    def _over_budget(self) -> Outcome | None:
+        usage, limits = self.progress.read().usage, self.limits
+        if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
+            reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
+            return self._outcome(Status.MAX_COST, reason=reason)
+        if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
+            reason = f"The run has used {usage.total_tokens:,} tokens; its limit is {limits.max_tokens:,}."
+            return self._outcome(Status.MAX_TOKENS, reason=reason)
+        return None
+
+    def _outcome(self, status: Status, *, summary: str | None = None, reason: str | None = None) -> Outcome:
+        progress = self.progress.read()
+        return Outcome(status=status, summary=summary, reason=reason, steps=progress.step, usage=progress.usage)
 
 
-def _format_error(error: FormatError, count: int, limits: RunLimits) -> str:
-    return f"[Format error {count} of {limits.max_format_errors} in a row: {error.code}. Nothing was run.]\n{error}"
+_WARNED_OF_REPEATS = 3

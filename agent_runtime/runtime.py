@@ -1,40 +1,40 @@
-"""AsyncRuntime: settings to a ready agent."""
+"""AsyncRuntime: one agent, one session; tasks in, outcomes out."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from agent_runtime import prompts
-from agent_runtime.context.briefing import opening
-from agent_runtime.context.orientation import orient
-from agent_runtime.context.toolchain import toolchain
-from agent_runtime.errors import ModelError, SandboxError
-from agent_runtime.events import Ended, Event, Recorded, Replied, Started, ToolReturned
-from agent_runtime.hooks import Hooks, Listener
-from agent_runtime.interpreter import Interpreter, InterpreterLimits
-from agent_runtime.loop import Loop
-from agent_runtime.outcome import Outcome, Status, Usage
-from agent_runtime.policy import Policy
-from agent_runtime.providers.protocol import Provider
-from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.agent import Agent
+from agent_runtime.agent_file import AgentFile
+from agent_runtime.announcer import Announcer
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.transcript import messages
+from agent_runtime.errors import ResumeError, UsageError
+from agent_runtime.events import Ended, Event, MessageInjected, MessageQueued, Recorded, SessionReset
+from agent_runtime.gate import Answer, Gate
+from agent_runtime.hands import Hands
+from agent_runtime.hooks import HookSystem, Listener
+from agent_runtime.keys import StateKey
+from agent_runtime.outcome import Outcome, PendingCall, Status
+from agent_runtime.progress import Progress
+from agent_runtime.run import Run
+from agent_runtime.sessions.create import create_session
+from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.step import Calls
 from agent_runtime.task import Task
-from agent_runtime.terminals.spool import Logs
-from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.registry import Registry
-from agent_runtime.tools.search import SearchTools
-from agent_runtime.tools.shell import ShellTools
-from agent_runtime.workspace.files import Workspace
+
+RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
+"""The runtime in whose run this code is called, also in a thread that a handler or tool was given."""
 
 
 class AsyncRuntime:
@@ -42,57 +42,75 @@ class AsyncRuntime:
 
     Example:
         ```python
-        async with AsyncRuntime(provider=provider, work_dir=Path("."), sandbox=pick("auto")) as runtime:
+        async with AsyncRuntime("agent.yaml") as runtime:
             outcome = await runtime.run("Make the tests pass")
         ```
+
+    Attributes:
+        agent: who works, with which model, where.
+        session: the log of the conversation.
+        hooks: who is told what happens, and who is asked.
     """
 
     def __init__(
         self,
+        agent: Agent | AgentFile | Path | str,
+        session: Session | str = "memory",
         *,
-        provider: Provider,
-        work_dir: Path,
-        sandbox: Sandbox,
-        policy: Policy | None = None,
-        session: Session | None = None,
+        session_id: str | None = None,
+        session_dir: Path | None = None,
+        db_url: str | None = None,
+        stream: bool = False,
         listeners: Sequence[Listener] = (),
-        name: str = "Codepilot",
-        role: str = "an autonomous software engineering agent.",
-        instructions: str = "",
-        chat: bool = True,
-        logs: Path | None = None,
+        hooks: HookSystem | None = None,
+        state_key: bytes | None = None,
+        console: Callable[[str], str | None] | None = None,
     ) -> None:
         """Prepare an agent; nothing is started before the first run.
 
         Args:
-            provider: the model.
-            work_dir: the directory that the agent may read and change.
-            sandbox: where its commands run.
-            policy: what it may call and spend.
-            session: the log of the conversation; in memory by default.
-            listeners: told of every event.
-            name: how the agent is called.
-            role: what it is, as one sentence.
-            instructions: further words for the system prompt.
-            chat: whether a reply that neither acts nor finishes is an answer (True) or an error (False).
-            logs: where the full output of commands is kept; a private directory, removed by `close`, by default.
+            agent: an agent described in code, or the path of an `agent.yaml`.
+            session: `memory`, `file`, `db`, or a session of your own.
+            session_id: names the conversation; by default the agent's name in lower case with hyphens.
+            session_dir: where `file` keeps its sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
+            db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
+            stream: whether handlers get text as it comes (True), or once a reply is complete.
+            listeners: told of every event, as the values of `agent_runtime.events`.
+            hooks: handlers that are registered already.
+            state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
+                with each other's. By default one in `~/.codepilot/state.key`, made when it is first needed.
+            console: asked a question of the agent that no handler answers.
+
+        Raises:
+            SettingsError: something in it cannot work.
+            SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
-        self.policy = policy or Policy()
-        self.session: Session = session or InMemorySession()
-        self.hooks = Hooks(*listeners)
-        self.registry = Registry()
-        self._provider, self._sandbox, self._chat = provider, sandbox, chat
-        self._persona = {"name": name, "role": role, "instructions": instructions}
-        self._work_dir = work_dir
-        self._logs = Logs(logs)
-        self._workspace = Workspace(work_dir, seen_as=sandbox.seen_as(work_dir), readable=self._logs.seen_in(sandbox))
-        self._files = FileTools(self._workspace)
-        self._search = SearchTools(self._workspace, sandbox)
-        self._shell = ShellTools(sandbox, work_dir, self._logs)
-        for family in (self._files, self._search, self._shell):
-            self.registry.add_family(family)
-        self._running: asyncio.Task[Outcome] | None = None
+        self.agent = agent if isinstance(agent, Agent) else Agent.from_file(agent)
+        name = self.agent.name
+        if isinstance(session, str):
+            session = create_session(session, session_id or slug(name), name, session_dir, db_url)
+        if isinstance(session, FileSession):
+            session.require_out_of_reach(self.agent.work_dir)
+        self.session: Session = session
+        self.hooks = hooks or HookSystem()
+        for listener in listeners:
+            self.hooks.add(listener)
+        self._announce = Announcer(self.hooks, stream=stream)
+        forgets = isinstance(self.session, InMemorySession)
+        self._key = StateKey(state_key, lasting=not forgets, work_dir=self.agent.work_dir)
+        self._gate = Gate(self.hooks, tell=self._emit, untimed=self._untimed, console=console)
+        self._hands = Hands(
+            self.agent, ask=self._gate.question, events=lambda: self.session.events, record=self._record, say=self._emit
+        )
+        self._progress = Progress(self.session.events)
+        self._talk: tuple[str, Conversation] | None = None
+        self._messages: deque[str] = deque()
+        self._run: Run | None = None
+        self._work: asyncio.Task[Outcome] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
+        self._resets = 0
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         """Enter; see `close`."""
@@ -104,6 +122,28 @@ class AsyncRuntime:
         """Close."""
         await self.close()
 
+    @property
+    def registry(self) -> Registry:
+        """The agent's tools."""
+        return self._hands.registry
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as the model would read it now: `role` and `content` of each message."""
+        return [{"role": each.role, "content": each.text} for each in messages(self.session.events)]
+
+    @property
+    def pending(self) -> PendingCall | None:
+        """The call that waits for a person, if the session's newest run is paused."""
+        waiting = self._progress.read().waiting
+        return waiting[1].pending if waiting else None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the session's newest run waits, or was cut off when its process died; `resume` goes on with it."""
+        progress = self._progress.read()
+        return progress.waiting is not None or (progress.is_open and self._work is None)
+
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
         """Let control code call `func`; its signature and docstring are what the model is told.
 
@@ -113,7 +153,7 @@ class AsyncRuntime:
         self.registry.register_tool(name, func, replace=replace)
 
     async def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Outcome:
-        """Work on one task to its end; a second call waits for the first.
+        """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
 
         Args:
             task: what to do; a plain string is a goal without quotes.
@@ -121,106 +161,222 @@ class AsyncRuntime:
 
         Returns:
             How it ended. A model or sandbox that fails is an outcome (`failed`), not an exception.
+
+        Raises:
+            ResumeError: a call of an earlier run waits; answer it with `resume`, or `reset`.
+            SessionError: the session cannot be written.
+            UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
+                or the caller is one of its own handlers or tools, for which the run under way waits.
         """
+        self._require_outside()
+        task = Task(goal=task) if isinstance(task, str) else task
+        if not task.goal.strip():
+            raise UsageError("The task is empty: say what the agent is to do.")
+        resets = self._resets
         async with self._lock:
-            begun = time.monotonic()
-            self._running = asyncio.create_task(self._run(Task(goal=task) if isinstance(task, str) else task, facts))
-            try:
-                outcome = await self._running
-            except asyncio.CancelledError:
-                await self._shell.interrupt("the run was stopped")
-                outcome = self._cut_short(Status.STOPPED, "The run was stopped.")
-                if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
-                    self._record(Ended(outcome=outcome))
-                    raise
-            finally:
-                self._running = None
-            outcome = replace(outcome, seconds=time.monotonic() - begun)
-            self._record(Ended(outcome=outcome))
-            return outcome
+            self._require_usable(resets)
+            if (pending := self.pending) is not None:
+                raise ResumeError(
+                    f"The session waits for an answer to request {pending.request_id} ({pending.tool}). Answer it with "
+                    "resume(approve=True or False) first, or reset() the session."
+                )
+            return await self._see(lambda run: run.begin(task, facts))
+
+    async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
+        """Go on with the session's newest run, in this process or another, at the call that waits.
+
+        A run that was cut off when its process died goes on too; the model is told what is known of the step in flight.
+
+        Args:
+            approve: whether the call may be made; for a question, False means that there is no answer.
+            note: the answer to a question, or a word to the model about a denial.
+            request_id: which request is answered; give it where somebody else may have answered it already, and the run
+                may wait for another by now. By default the one that waits.
+
+        Raises:
+            ResumeError: nothing waits, or not this request; it was altered; or files have changed since the call was
+                shown, and it was approved. The run still waits then.
+            SessionError: the session cannot be written.
+            UsageError: as for `run`.
+        """
+        self._require_outside()
+        resets = self._resets
+        async with self._lock:
+            self._require_usable(resets)
+            if not self.unfinished:
+                raise ResumeError("Nothing waits in this session: start a task with run().")
+            pending = self.pending
+            if request_id is not None and (pending is None or pending.request_id != request_id):
+                now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
+                raise ResumeError(f"Request {request_id} does not wait any more; {now}. Look at it again.")
+            if pending is None:
+                return await self._see(lambda run: run.recover())
+            if approve is None and pending.kind == "permission":
+                raise ResumeError(f"Request {pending.request_id} asks for permission: pass approve=True or False.")
+            answer = Answer(approved=approve is None or approve, note=note)
+            return await self._see(lambda run: run.answer(answer))
+
+    def send_message(self, message: str) -> None:
+        """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread."""
+        self._messages.append(message)
+        self._emit(MessageQueued(text=message))
 
     def abort(self) -> None:
-        """Stop the run that is under way, if any; its outcome has the status `stopped`."""
-        if self._running is not None:
-            self._running.cancel()
+        """Stop the run that is under way, if any; its outcome has the status `stopped`. From any thread."""
+        work, loop = self._work, self._loop
+        if work is None or loop is None or loop.is_closed():
+            return
+        if _running_loop() is loop:
+            work.cancel()
+        else:
+            loop.call_soon_threadsafe(work.cancel)
+
+    async def reset(self) -> None:
+        """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files.
+
+        A run that waits for its turn is refused.
+
+        Raises:
+            UsageError: the runtime is closed, or as for `run`.
+        """
+        self._require_outside()
+        self._resets += 1
+        self.abort()
+        async with self._lock:
+            self._require_usable(self._resets)
+            await self._hands.reset()
+            self._messages.clear()
+            self.session.reset()
+            self._progress, self._talk = Progress(self.session.events), None
+            self._emit(SessionReset())
 
     async def close(self) -> None:
-        """Stop what runs, end every terminal, give back connections; idempotent."""
+        """Stop what runs, end every terminal, give back connections and the session; idempotent."""
+        self._closed = True
         self.abort()
-        if self._running is not None:
-            await asyncio.wait([self._running])
-        await self._shell.close()
-        self._search.close()
-        self._workspace.close()
-        self._logs.close()
-        await self._provider.close()
+        async with self._lock, AsyncExitStack() as stack:  # whatever fails, the rest is given back
+            stack.callback(self.session.close)
+            stack.push_async_callback(self.agent.provider.close)
+            stack.push_async_callback(self._hands.close)
 
-    async def _run(self, task: Task, facts: Sequence[str]) -> Outcome:
-        limits = self.policy.limits
-        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
-        interpreter = Interpreter(tools=self.registry.names, stubs=self.registry.stubs, limits=bounds)
-        deadline = asyncio.timeout(limits.max_seconds)
-        try:
-            async with deadline:
-                told = [*facts, *await self._facts()]
-                orientation = await asyncio.to_thread(orient, self._workspace, task, told)
-                self._record(Started(task=task, opening=opening(task, orientation, nonce=secrets.token_hex(6))))
-                return await self._loop(interpreter).run()
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            await self._shell.interrupt("the run's time was up")
-            return self._cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
-        except (ModelError, SandboxError) as error:
-            return self._cut_short(Status.FAILED, str(error))
-        finally:
-            await interpreter.close()
+    def _require_outside(self) -> None:
+        """A run waits for its handlers and tools; one of them that waited for a run would wait for ever.
 
-    async def _facts(self) -> list[str]:
-        """What the model would otherwise have to find out about the place it works in."""
-        programs = await toolchain(self._sandbox, self._work_dir)
-        place = f"Working directory: {self._sandbox.seen_as(self._work_dir)} (sandbox: {self._sandbox.level})"
-        return [place, *([programs] if programs else [])]
+        Raises:
+            UsageError: the caller is such a one.
+        """
+        if self._work is not None and asyncio.current_task() is self._work:
+            raise UsageError(WAITS_FOR_ITSELF)
 
-    def _loop(self, interpreter: Interpreter) -> Loop:
-        return Loop(
-            provider=self._provider,
-            interpreter=interpreter,
-            calls=Calls(registry=self.registry, policy=self.policy, emit=self._tell_call),
-            files=self._files,
+    def _require_usable(self, resets: int) -> None:
+        """A call that waited its turn must not go on with what was given back or forgotten meanwhile.
+
+        Raises:
+            UsageError: the runtime is closed, or was reset since there were `resets` of them.
+        """
+        if self._closed:
+            raise UsageError("This runtime is closed; make a new one.")
+        if resets != self._resets:
+            raise UsageError("The runtime was reset while this call waited for another to end; make it again.")
+
+    async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
+        """See one leg of a run to its end, and record how it ended."""
+        self._loop = asyncio.get_running_loop()
+        self._run = run = Run(
+            agent=self.agent,
+            hands=self._hands,
             session=self.session,
+            progress=self._progress,
+            conversation=self._conversation(),
+            gate=self._gate,
             record=self._record,
-            emit=self.hooks.emit,
-            system=prompts.system_prompt(tools=self.registry.declarations, chat=self._chat, **self._persona),
-            status=self._status,
-            limits=self.policy.limits,
-            chat=self._chat,
+            emit=self._emit,
+            inject=self._inject,
+            key=self._key,
         )
+        context = copy_context()
+        context.run(RUNNING.set, self)
+        self._work = asyncio.create_task(begin(run), context=context)
+        try:
+            outcome = await self._work
+        except asyncio.CancelledError:
+            await self._hands.interrupt("the run was stopped")
+            outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
+            if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
+                await self._end(outcome)
+                raise
+        finally:
+            self._work = self._run = None
+        if outcome.status is not Status.PAUSED:
+            await self._end(outcome)
+        return outcome
 
-    def _status(self, step: int) -> str:
-        """What changes with every request; sent last, so that it never breaks the cached prefix."""
-        counter = f"[Step {step} of {self.policy.limits.max_steps}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.]"
-        return f"{counter}\n{self._shell.status}".rstrip()
+    async def _end(self, outcome: Outcome) -> None:
+        """Keep how a run ended, and only then tell it."""
+        ended = Ended(outcome=outcome)
+        self.session.append(ended)
+        await self.session.commit()
+        self._emit(ended)
+
+    def _conversation(self) -> Conversation:
+        """The one of this session; a new one when tools came or went, as the model is told of them first."""
+        agent = self.agent
+        system = prompts.system_prompt(
+            name=agent.name,
+            role=agent.role,
+            instructions=agent.instructions,
+            tools=self.registry.declarations,
+            chat=agent.chat,
+        )
+        if self._talk is None or self._talk[0] != system:
+            conversation = Conversation(
+                session=self.session,
+                provider=agent.provider,
+                record=self._record,
+                system=system,
+                memory=agent.memory,
+                limits=agent.policy.limits,
+                clock=lambda: agent.surroundings.now().timestamp(),
+            )
+            self._talk = (system, conversation)
+        return self._talk[1]
+
+    def _inject(self, step: int) -> None:
+        """Put the messages that were sent meanwhile into the conversation."""
+        while self._messages:
+            self._record(MessageInjected(step=step, text=self._messages.popleft()))
 
     def _record(self, event: Recorded) -> None:
         self.session.append(event)
-        self.hooks.emit(event)
+        self._emit(event)
 
-    def _tell_call(self, event: Event) -> None:
-        """Calls are told to watchers; only what they returned is history."""
-        if isinstance(event, ToolReturned):
-            self.session.append(event)
-        self.hooks.emit(event)
+    def _emit(self, event: Event) -> None:
+        self.hooks.tell(event)
+        self._announce(event)
 
-    def _cut_short(self, status: Status, reason: str) -> Outcome:
-        """An outcome for a run that ended between steps: what it used is in the log, after the last run's end."""
-        steps, usage = 0, Usage()
-        for event in reversed(self.session.events):
-            if isinstance(event, Started | Ended):
-                break
-            if isinstance(event, Replied):
-                steps, usage = max(steps, event.step), usage + event.usage
-        return Outcome(status=status, reason=reason, steps=steps, usage=usage)
+    @contextmanager
+    def _untimed(self) -> Iterator[None]:
+        """While a person is asked, the run's clock stands still."""
+        with self._run.untimed() if self._run is not None else nullcontext():
+            yield
+
+
+WAITS_FOR_ITSELF = (
+    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for that. Use send_message() or "
+    "abort(), or do it once run() has returned."
+)
+
+
+def slug(name: str) -> str:
+    """A session's name from an agent's: lower case, hyphens between words."""
+    return "-".join(name.lower().split()) or "agent"
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _being_cancelled() -> bool:

@@ -1,47 +1,121 @@
-"""What the loop adds to a step when the model takes no time: early and late in a long run."""
+"""What the loop adds to a step when the model takes no time: early and late, in memory and on disk."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from agent_runtime import AsyncRuntime, Policy, RunLimits, SandboxSettings, ScriptedProvider, pick_sandbox
-from agent_runtime.events import Event, StepStarted
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Chunk,
+    Event,
+    FileSession,
+    InMemorySession,
+    Policy,
+    ReplyEnd,
+    ReplyStart,
+    Request,
+    RunLimits,
+    SandboxSettings,
+    Session,
+    StepStarted,
+    TextChunk,
+    Usage,
+    pick_sandbox,
+)
+from agent_runtime.events import Told
 from bench.measure import Figure, percentile
 
 STEPS = 300
+PAST = 10_000
+_NOTHING = "```codepilot\npass\n```\n"
 _READ = '```codepilot\nread_file("a.py", 1, 20)\n```\n'
+_IDLE = """
+import json, re, sys, tempfile
+from pathlib import Path
+from agent_runtime import *
+agent = Agent(provider=provider_for("anthropic", api_key="sk-none"), work_dir=Path(tempfile.mkdtemp()),
+              sandbox=pick_sandbox("auto", SandboxSettings()))
+runtime = Runtime(agent, quiet=True)
+print(json.dumps(int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024))
+"""
+
+
+class _Model:
+    """Says the same over and over, and takes no time for it."""
+
+    model = "none"
+
+    def __init__(self, text: str) -> None:
+        self._chunks = (ReplyStart(attempt=1), TextChunk(text=text), ReplyEnd(stop="stop", usage=Usage(requests=1)))
+        self._left = STEPS
+
+    async def reply(self, _request: Request) -> AsyncGenerator[Chunk]:
+        self._left -= 1
+        for chunk in self._chunks if self._left >= 0 else ():
+            yield chunk
+
+    async def close(self) -> None:
+        pass
 
 
 def measure() -> list[Figure]:
-    """One run of 300 steps that each read a file; medians of the first and the last fifty steps."""
+    """Runs of 300 steps; medians of the steps 10 to 60 and of the last fifty."""
+    figures = []
+    for what, block, kind, past, bound in (
+        ("an empty block, session in memory", _NOTHING, "memory", 0, 1.0),
+        (f"an empty block, session in memory, {PAST:,} messages before", _NOTHING, "memory", PAST, 1.0),
+        ("an empty block, session in a file", _NOTHING, "file", 0, 3.0),
+        (f"an empty block, session in a file, {PAST:,} messages before", _NOTHING, "file", PAST, 3.0),
+        ("a block that reads a file, session in memory", _READ, "memory", 0, 3.0),
+    ):
+        early, late = _steps(block, kind, past)
+        figures.append(Figure(what=f"step with {what}, steps 10 to 60", value=early, unit="ms", bound=bound))
+        figures.append(Figure(what=f"the same, last 50 of {STEPS}", value=late, unit="ms", bound=bound))
+    figures.append(Figure(what="memory of an idle runtime (whole process)", value=_idle(), unit="MB", bound=45))
+    return figures
+
+
+def _steps(block: str, kind: str, past: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "a.py").write_text("".join(f"x{i} = {i}\n" for i in range(40)))
-        stamps = asyncio.run(_run(Path(directory)))
+        work = Path(directory, "work")
+        work.mkdir()
+        Path(work, "a.py").write_text("".join(f"x{i} = {i}\n" for i in range(40)))
+        session: Session = InMemorySession() if kind == "memory" else FileSession("bench", session_dir=Path(directory))
+        for number in range(past):
+            session.append(Told(role="user" if number % 2 == 0 else "assistant", text=f"Message {number}."))
+        stamps = asyncio.run(_run(work, block, session))
     steps = [later - earlier for earlier, later in itertools.pairwise(stamps)]
     early, late = (percentile(part, 0.5) * 1000 for part in (steps[10:60], steps[-50:]))
-    return [
-        Figure(what="loop overhead a step, steps 10 to 60 (median)", value=early, unit="ms", bound=3),
-        Figure(what=f"loop overhead a step, last 50 of {STEPS} (median)", value=late, unit="ms", bound=3),
-    ]
+    return early, late
 
 
-async def _run(work_dir: Path) -> list[float]:
+async def _run(work_dir: Path, block: str, session: Session) -> list[float]:
     stamps: list[float] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, StepStarted):
             stamps.append(time.perf_counter())
 
-    async with AsyncRuntime(
-        provider=ScriptedProvider([_READ] * STEPS, chunk_chars=1000),
+    agent = Agent(
+        provider=_Model(block),
         work_dir=work_dir,
         sandbox=pick_sandbox("auto", SandboxSettings()),
-        policy=Policy(limits=RunLimits(max_steps=STEPS)),
-        listeners=[listen],
-    ) as runtime:
+        policy=Policy(limits=RunLimits(max_steps=STEPS, max_repeated_calls=STEPS + 1)),
+    )
+    async with AsyncRuntime(agent, session, listeners=[listen]) as runtime:
         await runtime.run("read")
     return stamps
+
+
+def _idle() -> float:
+    done = subprocess.run([sys.executable, "-c", _IDLE], capture_output=True, check=True, text=True)
+    return float(json.loads(done.stdout))

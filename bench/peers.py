@@ -20,8 +20,9 @@ def timed(call, times):
     for _ in range(times):
         begun = time.perf_counter(); call(); taken.append(time.perf_counter() - begun)
     return sorted(taken)[times // 2]
+done = {}
 def measure(execute, find, stdlib):
-    done = {'command': timed(lambda: execute('true'), 20) * 1000}
+    done.update({'command': timed(lambda: execute('true'), 20) * 1000})
     before = rss()
     for size in (10, 50):
         done[f'{size} MB'] = timed(lambda: execute(f'yes %s | head -c {size}000000' % ('0123456789' * 5)), 1)
@@ -62,11 +63,35 @@ with tempfile.TemporaryDirectory() as work_dir:
     measure(lambda command: runtime.bash(command, 300), None, sys.argv[1])
 """
 )
-PEERS = {"codepilot": ("codepilot-ai 0.9.1", _CODEPILOT), "pygent": ("pygent 0.1.26", _PYGENT)}
+
+_LLM_CODING_AGENT = (
+    _COMMON
+    + """
+from pathlib import Path
+from llm_coding_agent.tools import CodingTools
+lines = 'def f{i}(a, b=1):', '    x{i} = a + b * {i}', '    if x{i} > 3:', '        return [x{i}]', '    return 1', ''
+function = ''.join(line + '\\n' for line in lines)
+with tempfile.TemporaryDirectory() as work_dir:
+    tools = CodingTools(work_dir)
+    Path(work_dir, 'a.py').write_text(''.join(function.format(i=i) for i in range(833)))
+    turns = iter(range(833))
+    def edit():
+        i = next(turns)
+        answer = tools.edit_file('a.py', f'def f{i}(a, b=1):\\n', f'def f{i}(a, b=1):\\n    # {i}\\n')
+        assert f'# {i}' in Path(work_dir, 'a.py').read_text(), answer
+    done['edit'] = timed(edit, 200) * 1000
+    measure(lambda command: tools.execute_command(command, 300), CodingTools(sys.argv[1]).search_files, sys.argv[1])
+"""
+)
+PEERS = {
+    "codepilot": ("codepilot-ai 0.9.1", _CODEPILOT),
+    "pygent": ("pygent 0.1.26", _PYGENT),
+    "llm-coding-agent": ("llm-coding-agent 0.1a0", _LLM_CODING_AGENT),
+}
 
 
 def measure(environments: Path, stdlib: Path) -> dict[str, dict[str, float]]:
-    """What each peer that has an environment in a directory takes: commands and searches in ms, outputs in s, MiB."""
+    """What each peer with an environment in a directory takes: commands, searches, edits in ms; outputs in s; MiB."""
     answers: dict[str, dict[str, float]] = {}
     for name, (title, program) in PEERS.items():
         python = environments / name / "bin" / "python"

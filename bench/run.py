@@ -9,13 +9,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import (
+    bench_context,
     bench_delivery,
     bench_edits,
     bench_import,
     bench_job_setup,
+    bench_limits,
     bench_loop,
     bench_reply,
     bench_search,
+    bench_sessions,
     bench_terminals,
 )
 from bench.measure import table
@@ -26,12 +29,15 @@ if __name__ == "__main__":
         for part in (
             bench_import,
             bench_loop,
+            bench_context,
             bench_delivery,
             bench_job_setup,
             bench_edits,
             bench_reply,
             bench_search,
+            bench_sessions,
             bench_terminals,
+            bench_limits,
         )
         for figure in part.measure()
     ]

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import click
 
-from agent_runtime import AgentError
+from agent_runtime import AgentError, SandboxName
+from bot.chat.commands import chat, run
 from bot.errors import BotError
 
 T = TypeVar("T")
@@ -28,9 +29,11 @@ def serve() -> None:
     """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
     from bot import config, server  # noqa: PLC0415 - `codepilot --help` should not load a web server
     from bot.logs import start_log  # noqa: PLC0415 - as above
+    from bot.process import guard  # noqa: PLC0415 - as above
     from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
     settings = config.load()
+    guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
     _finish(server.serve(settings))
 
@@ -40,9 +43,11 @@ def work() -> None:
     """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
     from bot import config, server  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
+    from bot.process import guard  # noqa: PLC0415 - as above
     from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
     settings = config.load()
+    guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
     _finish(server.work(settings))
 
@@ -54,8 +59,10 @@ def act() -> None:
     from bot.intake.deliveries import Ignored  # noqa: PLC0415 - as above
     from bot.jobs.job import JobState  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
+    from bot.process import guard  # noqa: PLC0415 - as above
 
     settings = config.load_action()
+    guard(allow_root=settings.agent.allow_root)
     start_log(wiring.redactor_for(settings))
     result = _finish(wiring.act(settings))
     if isinstance(result, Ignored):
@@ -91,11 +98,76 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
 
 @cli.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--work-dir",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="A directory as it was when the recording began; the replay works on a copy.",
+)
+@click.option("--compare", is_flag=True, help="Run nothing: show where today's code would ask something else.")
+@click.option(
+    "--sandbox",
+    type=click.Choice(["auto", "bubblewrap", "local"]),
+    default="auto",
+    show_default=True,
+    help="Where commands run.",
+)
+@click.option("--exact", is_flag=True, help="Compare times, durations and process numbers, too.")
+def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: SandboxName, exact: bool) -> None:
+    """Run a recorded session again with the recorded replies; exit code 1 when it goes another way.
+
+    Commands of the recorded replies really run, in the sandbox.
+    """
+    from agent_runtime import SandboxSettings, compare_recording, pick_sandbox, replay_recording  # noqa: PLC0415 - as above
+    from bot.replays import comparison_report, replay_report  # noqa: PLC0415 - as above
+
+    if compare:
+        compared = _finish(compare_recording(file))
+        if compared is not None:
+            click.echo(comparison_report(compared))
+        sys.exit(0 if compared is not None and not compared.differences else 1)
+    if work_dir is None:
+        raise click.UsageError("--work-dir DIR is needed, a directory as it was when the recording began; or --compare")
+    place = pick_sandbox(sandbox, SandboxSettings())
+    found = _finish(replay_recording(file, work_dir=work_dir, sandbox=place, exact=exact))
+    if found is not None:
+        click.echo(replay_report(found))
+    sys.exit(0 if found is not None and found.is_same else 1)
+
+
+@cli.command()
+@click.option("--online", is_flag=True, help="Ask the model one short question, too, which costs a little.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(*, online: bool, as_json: bool) -> None:
+    """Say whether `codepilot serve` could work here, and what mends it; exit code 0 only when it could."""
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from bot import config  # noqa: PLC0415 - as above
+    from bot.doctor import report  # noqa: PLC0415 - as above
+    from bot.doctor.examination import examine  # noqa: PLC0415 - as above
+
+    found = _finish(examine(config.survey(), online=online))
+    if found is None:  # Ctrl+C
+        sys.exit(130)
+    if as_json:
+        click.echo(report.as_json(found))
+    elif sys.stdout.isatty():
+        report.show(found, Console())
+    else:
+        click.echo(report.as_lines(found))
+    sys.exit(0 if report.could_work(found) else 1)
+
+
+@cli.command()
 def settings() -> None:
     """Print every setting: what it is called, what it means, its default and an example."""
     from bot.config_table import settings_table  # noqa: PLC0415 - as above
 
     click.echo(settings_table())
+
+
+cli.add_command(run)
+cli.add_command(chat)
 
 
 def main() -> None:

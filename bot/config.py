@@ -5,17 +5,29 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
 
-from agent_runtime import RunLimits
-from bot.config_table import AGENT, MODELS, PROVIDER_KEYS, RUNNER, SERVICE, SETTINGS, Provider, SandboxChoice, Setting
+from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
+from bot.config_table import (
+    AGENT,
+    MODELS,
+    PROVIDER_KEYS,
+    SERVICE,
+    SETTINGS,
+    Provider,
+    SandboxChoice,
+    Setting,
+)
 from bot.errors import ConfigError
+from bot.runner_table import RUNNER
 
 _PREFIX = "CODEPILOT_"
+_SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], *PROVIDER_KEYS.values())
+"""The settings that are secrets themselves, rather than name a file with one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +41,17 @@ class AgentSettings:
         base_url: the service's address, or None for its own.
         sandbox: where commands run; `auto` takes the first that works.
         toolchains: directories that the sandbox shows read-only, their `bin` on the `PATH`.
+        network: what commands may reach at most.
         trigger: the word that starts a command.
         limits: bounds of one run.
         trusted_bot_ids: numeric user ids of bots that may command.
         data_dir: where the queue, the mirrors and the workspaces live.
+        container: what containers are made with, where commands may run in some.
+        allow_root: whether the bot may work as root.
+        sandbox_limits: what the commands of one job may use together.
+        setup_network: what repositories' setup commands may reach at most; None for the same as `network`.
+        setup_seconds: how long those may take together.
+        setup_cache_gb: gigabytes that are kept of what they made.
     """
 
     provider: Provider
@@ -41,10 +60,17 @@ class AgentSettings:
     base_url: str | None
     sandbox: SandboxChoice
     toolchains: tuple[Path, ...]
+    network: Network
     trigger: str
     limits: RunLimits
     trusted_bot_ids: frozenset[int]
     data_dir: Path
+    container: ContainerSettings | None = None
+    allow_root: bool = False
+    sandbox_limits: SandboxLimits = field(default_factory=SandboxLimits)
+    setup_network: Network | None = None
+    setup_seconds: int = 600
+    setup_cache_gb: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +144,57 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     service = reader.read(SERVICE)
     agent = reader.agent()
     reader.check()
+    if environ is None:
+        _forget_secrets()
     return Settings(agent=agent, **service)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What can be made of settings that need not be complete, for `codepilot doctor`.
+
+    Attributes:
+        problems: one sentence for each setting that is missing, wrong or unknown.
+        agent: how the agent works; what is wrong or missing there is as if it were not set.
+        webhook_secret: proves deliveries, or None.
+        app_id: the GitHub App's id, or None.
+        private_key: the GitHub App's private key in PEM, or None.
+        api_url: GitHub's REST address, or None.
+    """
+
+    problems: tuple[str, ...]
+    agent: AgentSettings
+    webhook_secret: SecretStr | None
+    app_id: int | None
+    private_key: SecretStr | None
+    api_url: str | None
+
+
+def survey(environ: Mapping[str, str] | None = None) -> Survey:
+    """Read as much as there is of what `codepilot serve` needs.
+
+    Args:
+        environ: the variables, by default the process's own.
+    """
+    reader = _Reader(os.environ if environ is None else environ)
+    service, agent = reader.read(SERVICE), reader.agent()
+    usual = {key: setting.parse(setting.default) for key, setting in AGENT.items() if setting.default}
+    mended = {key: value for key, value in usual.items() if hasattr(agent, key) and getattr(agent, key) is None}
+    problems: tuple[str, ...] = ()
+    try:
+        reader.check()
+    except ConfigError as error:
+        problems = error.problems
+    if environ is None:
+        _forget_secrets()
+    return Survey(
+        problems=problems,
+        agent=replace(agent, **mended),
+        webhook_secret=service["webhook_secret"],
+        app_id=service["app_id"],
+        private_key=service["private_key"],
+        api_url=service["api_url"],
+    )
 
 
 def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
@@ -135,9 +211,13 @@ def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
     if (temporary := given.get("RUNNER_TEMP")) and not given.get(data_dir):
         given[data_dir] = f"{temporary}/codepilot"
     reader = _Reader(given, inputs=True)
+    if given.get("RUNNER_ENVIRONMENT") == "github-hosted":  # a machine that lives for one job
+        reader.default(AGENT["allow_root"], "yes")
     runner = reader.read(RUNNER)
     agent = reader.agent()
     reader.check()
+    if environ is None:
+        _forget_secrets()
     return ActionSettings(agent=agent, **runner)
 
 
@@ -169,7 +249,23 @@ def load_demo(
     reader = _Reader(given)
     agent = reader.agent()
     reader.check()
+    if environ is None:
+        _forget_secrets()
     return agent
+
+
+def _forget_secrets() -> None:
+    """Take the secrets out of the environment, once they were read: what is started later must not inherit them."""
+    for setting in _SECRETS:
+        for written in _spellings(setting.name):
+            os.environ.pop(written, None)
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """How a setting is called in the environment: the runner turns an input `max-steps` into INPUT_MAX-STEPS, and
+    composite actions pass theirs on by hand."""  # noqa: D205, D209 - one sentence
+    plain = name.removeprefix(_PREFIX)
+    return (name, f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}")
 
 
 class _Reader:
@@ -178,7 +274,12 @@ class _Reader:
     def __init__(self, environ: Mapping[str, str], *, inputs: bool = False) -> None:
         self._environ = environ
         self._inputs = inputs
+        self._defaults: dict[str, str] = {}
         self._problems: list[str] = []
+
+    def default(self, setting: Setting, written: str) -> None:
+        """Take another value for a setting that is not set than its usual one."""
+        self._defaults[setting.name] = written
 
     def read(self, table: Mapping[str, Setting]) -> dict[str, Any]:
         """One value a row, by the row's key; None for a wrong one and for one that is not set."""
@@ -201,6 +302,10 @@ class _Reader:
             self._missing(AGENT["model"])
         trusted = found.pop("trusted_bot_ids") or frozenset()
         toolchains = found.pop("toolchains") or ()
+        bounds = found.pop("sandbox_limits") or SandboxLimits()
+        image, program = found.pop("docker_image"), found.pop("docker_program")
+        if found["sandbox"] == "docker" and image is None:
+            self._missing(AGENT["docker_image"])
         return AgentSettings(
             provider=provider,
             model=model,
@@ -208,6 +313,8 @@ class _Reader:
             limits=limits,
             trusted_bot_ids=trusted,
             toolchains=toolchains,
+            sandbox_limits=bounds,
+            container=ContainerSettings(image=image, program=program) if image else None,
             **found,
         )
 
@@ -223,7 +330,7 @@ class _Reader:
             raise ConfigError(tuple(self._problems))
 
     def _value(self, setting: Setting) -> Any:  # noqa: ANN401 - each row has its own type
-        written = self._written(setting.name) or setting.default
+        written = self._written(setting.name) or self._defaults.get(setting.name, setting.default)
         if written is None:
             return self._missing(setting)
         if not written:
@@ -235,11 +342,7 @@ class _Reader:
             return None
 
     def _written(self, name: str) -> str:
-        names = [name]
-        if self._inputs and name.startswith(_PREFIX):
-            # The runner turns an input `max-steps` into INPUT_MAX-STEPS; composite actions pass theirs on by hand.
-            plain = name.removeprefix(_PREFIX)
-            names += [f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}"]
+        names = _spellings(name) if self._inputs and name.startswith(_PREFIX) else (name,)
         return next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
 
     def _missing(self, setting: Setting) -> None:

@@ -12,7 +12,7 @@ from bot import values
 from bot.intake.commands import DEFAULT_TRIGGER
 
 Provider = Literal["anthropic", "openai", "scripted"]
-SandboxChoice = Literal["auto", "bubblewrap"]
+SandboxChoice = Literal["auto", "bubblewrap", "docker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,31 @@ AGENT: dict[str, Setting] = {
     ),
     "sandbox": Setting(
         name="CODEPILOT_SANDBOX",
-        meaning="Where commands run: `bubblewrap`, or `auto` for the first that works.",
+        meaning="Where commands run: `bubblewrap`, `docker` (a container a job), or `auto` for the first that works.",
         example="bubblewrap",
-        parse=values.one_of("auto", "bubblewrap"),
+        parse=values.one_of("auto", "bubblewrap", "docker"),
         default="auto",
+    ),
+    "docker_image": Setting(
+        name="CODEPILOT_DOCKER_IMAGE",
+        meaning="The image for the sandbox `docker`, which must be on this machine; name it by its digest.",
+        example="docker.io/library/python@sha256:…",
+        parse=str,
+        default="",
+    ),
+    "docker_program": Setting(
+        name="CODEPILOT_DOCKER_PROGRAM",
+        meaning="The engine's command line for the sandbox `docker`.",
+        example="podman",
+        parse=str,
+        default="docker",
+    ),
+    "allow_root": Setting(
+        name="CODEPILOT_ALLOW_ROOT",
+        meaning="Whether the bot works as root, `yes` or `no`; where it must not, it refuses to start as root.",
+        example="yes",
+        parse=values.yes_or_no,
+        default="no",
     ),
     "toolchains": Setting(
         name="CODEPILOT_TOOLCHAINS",
@@ -73,6 +94,44 @@ AGENT: dict[str, Setting] = {
         example="/opt/python3.13:/opt/node",
         parse=values.directories,
         default="",
+    ),
+    "network": Setting(
+        name="CODEPILOT_NETWORK",
+        meaning="What commands may reach, over TLS only: `off`, or `registries` (where packages are fetched from) and "
+        "hosts, with commas between.",
+        example="registries,internal-index.example.com:8443",
+        parse=values.network,
+        default="off",
+    ),
+    "sandbox_limits": Setting(
+        name="CODEPILOT_SANDBOX_LIMITS",
+        meaning="What the commands of one job may use together, where it is to differ from memory=8GiB, processes=512, "
+        "cpu-seconds=7200, disk=10GiB, files=150000; and what they must leave: free-disk=1GiB.",
+        example="memory=4GiB,processes=256",
+        parse=values.sandbox_limits,
+        default="",
+    ),
+    "setup_network": Setting(
+        name="CODEPILOT_SETUP_NETWORK",
+        meaning="What the `setup:` commands of repositories may reach, written as above; when not set, what "
+        "`CODEPILOT_NETWORK` says.",
+        example="registries",
+        parse=values.network,
+        default="",
+    ),
+    "setup_seconds": Setting(
+        name="CODEPILOT_SETUP_SECONDS",
+        meaning="Seconds the `setup:` commands of a repository may take together, before each run.",
+        example="600",
+        parse=values.whole(1, 86_400),
+        default="600",
+    ),
+    "setup_cache_gb": Setting(
+        name="CODEPILOT_SETUP_CACHE_GB",
+        meaning="Gigabytes kept of what `setup:` commands made, for later jobs; 0 keeps nothing.",
+        example="10",
+        parse=values.whole(0, 10_000),
+        default="10",
     ),
     "trigger": Setting(
         name="CODEPILOT_TRIGGER",
@@ -187,65 +246,6 @@ SERVICE: dict[str, Setting] = {
         default="8080",
     ),
 }
-
-RUNNER: dict[str, Setting] = {
-    "token": Setting(
-        name="GITHUB_TOKEN",
-        meaning="The workflow's token; the action passes it on.",
-        example="${{ github.token }}",
-        parse=SecretStr,
-    ),
-    "event_path": Setting(
-        name="GITHUB_EVENT_PATH",
-        meaning="The file with the event's payload.",
-        example="/home/runner/work/_temp/_github_workflow/event.json",
-        parse=values.path,
-    ),
-    "event_name": Setting(name="GITHUB_EVENT_NAME", meaning="The event's name.", example="issue_comment", parse=str),
-    "repository": Setting(
-        name="GITHUB_REPOSITORY", meaning="The repository.", example="octocat/hello-world", parse=values.repository
-    ),
-    "run_id": Setting(
-        name="GITHUB_RUN_ID", meaning="The workflow run.", example="1658821493", parse=values.whole(1, 2**63 - 1)
-    ),
-    "run_attempt": Setting(
-        name="GITHUB_RUN_ATTEMPT",
-        meaning="Which attempt of that run.",
-        example="1",
-        parse=values.whole(1, 1_000_000),
-        default="1",
-    ),
-    "api_url": Setting(
-        name="GITHUB_API_URL",
-        meaning="GitHub's REST address.",
-        example="https://api.github.com",
-        parse=values.url,
-        default="https://api.github.com",
-    ),
-    "server_url": Setting(
-        name="GITHUB_SERVER_URL",
-        meaning="GitHub's address for people and git.",
-        example="https://github.com",
-        parse=values.url,
-        default="https://github.com",
-    ),
-    "output_path": Setting(
-        name="GITHUB_OUTPUT",
-        meaning="The file that takes the step's outputs.",
-        example="/home/runner/work/_temp/_runner_file_commands/set_output",
-        parse=values.path,
-        default="",
-    ),
-    "summary_path": Setting(
-        name="GITHUB_STEP_SUMMARY",
-        meaning="The file that takes the step's summary.",
-        example="/home/runner/work/_temp/_runner_file_commands/step_summary",
-        parse=values.path,
-        default="",
-    ),
-}
-"""What GitHub's runner sets for every step:
-https://docs.github.com/en/actions/reference/workflows-and-actions/variables"""
 
 SETTINGS: tuple[Setting, ...] = (*SERVICE.values(), *AGENT.values(), *PROVIDER_KEYS.values())
 """What an operator may set, in the order of the documentation."""

@@ -6,10 +6,13 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
+
+from agent_runtime import Network, SandboxLimits
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
@@ -27,6 +30,14 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text.lower()
 
     return parse
+
+
+def yes_or_no(text: str) -> bool:
+    """`yes` or `1`, `no` or `0`."""
+    known = {"yes": True, "1": True, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError(f"must be yes or no, not {text!r}")
+    return known[text.lower()]
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -99,6 +110,39 @@ def directories(text: str) -> tuple[Path, ...]:
         if not each.is_absolute():
             raise ValueError(f"must name directories by their absolute paths, and {str(each)!r} is none")
     return found
+
+
+def network(text: str) -> Network:
+    """`off`, `registries`, hosts with or without a port; with commas between."""
+    return Network.of(*text.split(","))
+
+
+_LIMITS = {
+    "memory": "memory_bytes",
+    "processes": "processes",
+    "cpu-seconds": "cpu_seconds",
+    "disk": "disk_bytes",
+    "files": "files",
+    "free-disk": "free_bytes",
+}
+_AMOUNT = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB)?")
+_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def sandbox_limits(text: str) -> SandboxLimits:
+    """Limits by name, as `memory=4GiB,processes=256`; the others stay what they are."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, written = (word.strip() for word in part.partition("="))
+        amount = _AMOUNT.fullmatch(written)
+        field = _LIMITS.get(name, "")
+        if amount is None or not field or field.endswith("_bytes") != bool(amount[2]):
+            raise ValueError(
+                f"must be limits with commas between, each one of {', '.join(_LIMITS)} with `=` and a whole number, "
+                f"and MiB or GiB behind it for bytes; {part.strip()!r} is none"
+            )
+        found[field] = int(amount[1]) * _UNITS.get(amount[2], 1)
+    return replace(SandboxLimits(), **found)
 
 
 def secret(text: str) -> SecretStr:

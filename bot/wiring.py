@@ -11,36 +11,33 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from aiohttp import web
 
 from agent_runtime import (
-    AsyncRuntime,
-    ModelOptions,
-    Policy,
     Provider,
     Sandbox,
     SandboxSettings,
     pick_sandbox,
-    provider_for,
 )
 from bot.action import delivery_from, write_outputs, write_summary
+from bot.agents import agent_maker, model_of
 from bot.config import ActionSettings, AgentSettings, Settings
 from bot.errors import ConfigError
 from bot.github import GitHub
 from bot.intake.deliveries import Ignored
 from bot.intake.triggers import job_from
-from bot.jobs.corridor import House, Listener
 from bot.jobs.greeter import Greeter
+from bot.jobs.house import House, Listener
 from bot.jobs.job import TRANSITIONS, Job, JobState
 from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
+from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.redact import Redactor
 from bot.webhook import Door, make_app, make_runner
-from bot.workspace import Workspaces
+from bot.workspace import SetupCache, Workspaces
 
 EDIT_SECONDS = 10.0
 
@@ -232,55 +229,42 @@ def house(
         SandboxError: no sandbox works here.
     """
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sandbox = pick_sandbox(agent.sandbox, _sandbox_settings(agent.toolchains))
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces"),
-        agent=_agent_maker(provider or partial(_provider, agent), sandbox),
+        setup=_setup(agent, sandbox),
+        agent=agent_maker(provider or partial(model_of, agent), sandbox),
         limits=agent.limits,
         redactor=redactor,
         trigger=agent.trigger,
         server_url=server_url.rstrip("/"),
         model=agent.model if agent.provider != "scripted" else "scripted",
-        sandbox=f"{sandbox.level}, no network",
+        sandbox=sandbox.level,
+        network=agent.network,
         work=WorkStore(agent.data_dir / "patches"),
         edit_seconds=edit_seconds,
         listeners=tuple(listeners),
     )
 
 
-def _agent_maker(
-    make_provider: Callable[[], Provider], sandbox: Sandbox
-) -> Callable[[Path, Policy, Sequence[Listener]], AsyncRuntime]:
-    def make(work_dir: Path, policy: Policy, listeners: Sequence[Listener]) -> AsyncRuntime:
-        return AsyncRuntime(
-            provider=make_provider(),
-            work_dir=work_dir,
-            sandbox=sandbox,
-            policy=policy,
-            listeners=listeners,
-            chat=False,
-        )
-
-    return make
-
-
-def _provider(settings: AgentSettings) -> Provider:
-    scripted = settings.provider == "scripted"
-    return provider_for(
-        settings.provider,
-        model=None if scripted else settings.model,
-        api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        base_url=settings.base_url,
-        options=ModelOptions(script=Path(settings.model) if scripted else None),
+def _setup(agent: AgentSettings, sandbox: Sandbox) -> Setup:
+    most = agent.setup_cache_gb * 10**9
+    return Setup(
+        sandbox=sandbox,
+        network=agent.network if agent.setup_network is None else agent.setup_network,
+        seconds=agent.setup_seconds,
+        cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=most) if most else None,
     )
 
 
-def _sandbox_settings(toolchains: Sequence[Path]) -> SandboxSettings:
+def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
     """Show the operator's toolchains, and put their `bin` before the system's programs."""
     return SandboxSettings(
-        read_only=tuple(toolchains),
-        path=tuple(path / "bin" for path in toolchains if (path / "bin").is_dir()),
+        read_only=agent.toolchains,
+        path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
         environment=_ENVIRONMENT,
+        limits=agent.sandbox_limits,
+        container=agent.container,
     )
 
 

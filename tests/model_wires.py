@@ -168,6 +168,9 @@ def _response(model: str) -> dict[str, Any]:
 
 def _responses_begun(reply: Says, model: str) -> Events:
     events: Events = [{"type": "response.created", "response": {**_response(model), "status": "in_progress"}}]
+    for piece in _pieces(reply.thinking):
+        place = {"item_id": "rs_0", "output_index": 0, "summary_index": 0, "sequence_number": 1}
+        events.append({"type": "response.reasoning_summary_text.delta", **place, "delta": piece})
     kind = "refusal" if reply.stop == "refusal" else "output_text"
     for index, text in enumerate(reply.texts):
         place = {"item_id": f"msg_{index}", "output_index": index, "content_index": 0}
@@ -199,7 +202,10 @@ def _chunk(model: str, *choices: dict[str, Any]) -> dict[str, Any]:
 
 def _chat_begun(reply: Says, model: str) -> Events:
     part = "refusal" if reply.stop == "refusal" else "content"
-    deltas = [{"role": "assistant", "content": ""}, *({part: piece} for piece in _pieces("".join(reply.texts)))]
+    # Not of OpenAI's own, but how DashScope and other compatible servers stream what a model thinks.
+    thoughts = [{"content": None, "reasoning_content": piece} for piece in _pieces(reply.thinking)]
+    texts = [{part: piece} for piece in _pieces("".join(reply.texts))]
+    deltas = [{"role": "assistant", "content": ""}, *thoughts, *texts]
     return [_chunk(model, {"delta": delta}) for delta in deltas]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 from pydantic import SecretStr
 
-from agent_runtime import Event, Provider, RunLimits, ScriptedProvider
+from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
 from bot.config import AgentSettings, Settings
 from bot.jobs.job import TRANSITIONS, JobState
@@ -204,7 +204,9 @@ class Stage:
         return not jobs and not any(git(each, "for-each-ref", "refs/keep") for each in mirrors)
 
 
-def agent_settings(data: Path, *, limits: RunLimits | None = None, trigger: str = "/codepilot") -> AgentSettings:
+def agent_settings(
+    data: Path, *, limits: RunLimits | None = None, trigger: str = "/codepilot", network: Network | None = None
+) -> AgentSettings:
     """Settings of an agent whose model the test gives."""
     return AgentSettings(
         provider="scripted",
@@ -213,6 +215,7 @@ def agent_settings(data: Path, *, limits: RunLimits | None = None, trigger: str 
         base_url=None,
         sandbox="auto",
         toolchains=(),
+        network=network or Network(),
         trigger=trigger,
         limits=limits or RunLimits(),
         trusted_bot_ids=frozenset(),
@@ -240,6 +243,7 @@ async def staged(
     provider: Callable[[], Provider] | None = None,
     held: bool = False,
     trigger: str = "/codepilot",
+    network: Network | None = None,
 ) -> AsyncIterator[Stage]:
     """The bot at work, one script a run; a run beyond the last one fails loudly.
 
@@ -252,11 +256,12 @@ async def staged(
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the scripts.
         trigger: the word that starts a command.
+        network: what the agent's commands may reach; nothing by default.
         held: whether the worker waits for `Stage.open_for_work`, while the door is open.
     """
     app, repo = build(hub, files)
     settings = Settings(
-        agent=agent_settings(directory / "bot", limits=limits, trigger=trigger),
+        agent=agent_settings(directory / "bot", limits=limits, trigger=trigger, network=network),
         webhook_secret=SecretStr(WEBHOOK_SECRET),
         app_id=app.id,
         private_key=SecretStr(app.private_key_pem),

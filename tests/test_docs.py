@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from agent_runtime import AsyncRuntime, SandboxSettings, ScriptedProvider, pick_sandbox
+from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
+from agent_runtime.settings.schema import json_schema
+from bot.chat.commands import run
 from bot.config_table import settings_table
 from bot.intake.commands import help_text
 from bot.jobs.job import TRANSITIONS
@@ -21,7 +28,6 @@ from tests.source_files import ROOT
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 _EXAMPLE = re.compile(r"<!-- example: (?P<name>[a-z]+) -->\n```python\n(?P<code>.*?)```", re.DOTALL)
-_SHOWN_SCRIPT = re.compile(r"<!-- script: tools -->\n````yaml\n(?P<text>.*?)````", re.DOTALL)
 
 _SCRIPT = """\
 - reply: |
@@ -55,17 +61,79 @@ def _action_table(part: str) -> str:
 def _tools() -> str:
     """The declarations of a runtime's own tools. As text: the formatter would touch up what the model is told."""
     sandbox = pick_sandbox("local", SandboxSettings())
-    runtime = AsyncRuntime(provider=ScriptedProvider([]), work_dir=ROOT, sandbox=sandbox)
+    runtime = AsyncRuntime(Agent(provider=ScriptedProvider([]), work_dir=ROOT, sandbox=sandbox))
     try:
         return f"```text\n{runtime.registry.declarations}\n```"
     finally:
         asyncio.run(runtime.close())
 
 
+def _agent_keys() -> str:
+    """The keys of an agent file, section by section."""
+    sections = json_schema()["$defs"]
+    rows: list[str] = []
+
+    def describe(section: str, above: str) -> None:
+        for key, field in sections[section]["properties"].items():
+            written = json.dumps(field)
+            inner = re.search(r"#/\$defs/(\w+)", written)
+            path = f"{above}{key}{'[]' if inner and 'array' in written else ''}"
+            meaning = (
+                " ".join(field.get("description", "").split()) or sections[inner[1] if inner else ""]["description"]
+            )
+            default = field.get("default")
+            given = (
+                f"`{json.dumps(default)}`" if isinstance(default, bool | int | float | str) and default != "" else ""
+            )
+            if key in sections[section].get("required", ()):
+                given = "must be set"
+            rows.append(f"| `{path}` | {meaning} | {given} |")
+            if inner and key != "fallback":
+                describe(inner[1], f"{path}.")
+
+    describe("Agent", "")
+    return "\n".join(["| key, below `agent` | meaning | default |", "|---|---|---|", *rows])
+
+
+def _help() -> str:
+    context = click.Context(run, info_name="codepilot run", terminal_width=100)
+    return f"```text\n{run.get_help(context)}\n```"
+
+
+def _events() -> str:
+    """Every kind of event, from the words below each in the code: `argument, argument: when`."""
+    tree = ast.parse((ROOT / "agent_runtime" / "hooks.py").read_text(encoding="utf-8"))
+    [kinds] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EventType"]
+    rows = ["| event | decorator | keyword arguments | meaning |", "|---|---|---|---|"]
+    for member, words in pairwise(kinds.body):
+        if isinstance(member, ast.Assign) and isinstance(words, ast.Expr):
+            name = ast.unparse(member.targets[0])
+            arguments, _, meaning = ast.literal_eval(words.value).partition(": ")
+            listed = "" if arguments == "No arguments" else ", ".join(f"`{each}`" for each in arguments.split(", "))
+            rows.append(f"| `{name}` | `on_{EventType[name]}` | {listed} | {meaning} |")
+    return "\n".join(rows)
+
+
+def _registries() -> str:
+    """What `registries` stands for, and what it leaves out."""
+    listed = tomllib.loads((ROOT / "agent_runtime" / "registries.toml").read_text(encoding="utf-8"))
+    rows = ["| packages of | hosts | among `registries` |", "|---|---|---|"]
+    for table, among in (("downloads", "yes"), ("also_takes_uploads", "no: they take uploads")):
+        rows += [
+            f"| {kind} | {', '.join(f'`{host}`' for host in hosts)} | {among} |"
+            for kind, hosts in listed[table].items()
+        ]
+    return "\n".join(rows)
+
+
 _MAKERS: dict[str, Callable[[], str]] = {
+    "agentfile": _agent_keys,
+    "commandline": _help,
     "commands": help_text,
+    "events": _events,
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
+    "registries": _registries,
     "settings": settings_table,
     "states": _states,
     "tools": _tools,
@@ -106,22 +174,6 @@ def test_the_example_of_the_library_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "finished There is a greeting now.\n"
     assert (workspace / "greeting.txt").read_text(encoding="utf-8") == "hello\n"
-
-
-def test_the_example_of_a_tool_of_ones_own_runs_with_the_script_beside_it(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
-    example, script = _EXAMPLE.search(text), _SHOWN_SCRIPT.search(text)
-    assert example is not None
-    assert script is not None
-    (tmp_path / "script.yaml").write_text(script["text"], encoding="utf-8")
-    done = _ran(example["code"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "ticket succeeded",
-        "write_file succeeded",
-        "execute succeeded",
-        "finished The title is in title.txt.",
-    ]
 
 
 def _ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -33,20 +34,49 @@ _MAX_MODULE_LINES = 250
 _MAX_FUNCTION_LINES = 40
 
 _PURE = (
+    "agent_runtime/context/archive.py",
+    "agent_runtime/context/awareness.py",
     "agent_runtime/context/briefing.py",
+    "agent_runtime/context/candidates.py",
+    "agent_runtime/context/estimate.py",
+    "agent_runtime/context/memory.py",
+    "agent_runtime/context/planner.py",
+    "agent_runtime/context/results.py",
+    "agent_runtime/context/summary.py",
     "agent_runtime/context/transcript.py",
     "agent_runtime/events.py",
     "agent_runtime/fences.py",
     "agent_runtime/interpreter/diagnostics.py",
+    "agent_runtime/interpreter/limits.py",
     "agent_runtime/interpreter/plain.py",
     "agent_runtime/interpreter/source.py",
+    "agent_runtime/interpreter/suspension.py",
+    "agent_runtime/nearest.py",
+    "agent_runtime/network.py",
     "agent_runtime/outcome.py",
     "agent_runtime/payload_plan.py",
     "agent_runtime/policy.py",
+    "agent_runtime/prompts/notes.py",
+    "agent_runtime/providers/tape.py",
+    "agent_runtime/recordings/comparing.py",
     "agent_runtime/reply.py",
     "agent_runtime/reply_faults.py",
+    "agent_runtime/rules/*.py",
+    "agent_runtime/sessions/codec.py",
+    "agent_runtime/sessions/log.py",
+    "agent_runtime/sessions/messages.py",
+    "agent_runtime/sessions/names.py",
+    "agent_runtime/settings/document.py",
+    "agent_runtime/sandbox/engine.py",
+    "agent_runtime/sandbox/remedies.py",
+    "agent_runtime/sandbox/egress/addresses.py",
+    "agent_runtime/sandbox/egress/client_hello.py",
+    "agent_runtime/sandbox/egress/request.py",
+    "agent_runtime/sandbox/limits.py",
     "agent_runtime/task.py",
     "agent_runtime/tools/planned.py",
+    "agent_runtime/tools/preview.py",
+    "agent_runtime/terminals/windows_shells.py",
     "agent_runtime/workspace/changes.py",
     "agent_runtime/workspace/diffs.py",
     "agent_runtime/workspace/edits.py",
@@ -59,7 +89,11 @@ _PURE = (
     "agent_runtime/workspace/seen.py",
     "agent_runtime/workspace/syntax.py",
     "agent_runtime/workspace/text.py",
+    "agent_runtime/workspace/unified.py",
     "agent_runtime/workspace/views.py",
+    "bot/chat/answers.py",
+    "bot/chat/visible.py",
+    "bot/doctor/findings.py",
     "bot/gate/**/*.py",
     "bot/intake/**/*.py",
     "bot/jobs/job.py",
@@ -72,18 +106,22 @@ _PURE = (
     "bot/publishing/screening.py",
     "bot/publishing/text.py",
     "bot/publishing/wording.py",
+    "bot/replays.py",
 )
 _WORLDLY = frozenset({"asyncio", "os", "random", "socket", "subprocess", "threading", "time"})
 _CLIENTS = frozenset(
     {
         "aiohttp",
         "anthropic",
+        "filelock",
         "git",
         "github",
         "httpx2",
         "openai",
         "pexpect",
+        "psycopg",
         "pydantic_monty",
+        "sqlalchemy",
         "sqlite3",
         "urllib.request",
     }
@@ -91,7 +129,8 @@ _CLIENTS = frozenset(
 _GIDGETHUB_PARTS_WITH_IO = frozenset({"gidgethub.abc", "gidgethub.aiohttp", "gidgethub.httpx", "gidgethub.tornado"})
 _IMPURE = _WORLDLY | _CLIENTS | _GIDGETHUB_PARTS_WITH_IO
 
-_READS_THE_ENVIRONMENT = frozenset({"bot/config.py"})
+_READS_THE_ENVIRONMENT = frozenset({"agent_runtime/agent_file.py", "bot/config.py"})
+"""The settings, and the one function that looks up the key whose variable an agent file names."""
 _ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb"})
 
 _SILENCED = re.compile(
@@ -144,7 +183,7 @@ def test_only_the_settings_read_the_environment() -> None:
         or (isinstance(node, ast.ImportFrom) and node.module == "os" and {n.name for n in node.names} & _ENVIRONMENT)
     ]
     assert not readers, (
-        f"only bot/config.py reads the environment:{_listed(readers)}\n"
+        f"only the settings read the environment:{_listed(readers)}\n"
         "Add a row to bot/config_table.py and pass the value in."
     )
 
@@ -174,7 +213,8 @@ def test_the_front_door_lists_what_it_gives_and_gives_what_it_lists() -> None:
     assert len(listed) == len(set(listed)), "agent_runtime.__all__ names something twice; remove one."
     missing = [name for name in listed if not hasattr(door, name)]
     assert not missing, f"agent_runtime.__all__ names what cannot be imported: {missing}. Import it there or drop it."
-    undocumented = [name for name in listed if callable(value := getattr(door, name)) and not value.__doc__]
+    values = {name: getattr(door, name) for name in listed}
+    undocumented = [n for n, v in values.items() if (inspect.isroutine(v) or isinstance(v, type)) and not v.__doc__]
     assert not undocumented, f"public names of agent_runtime without a docstring: {undocumented}. Say what they are."
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agent_runtime.prompts import notes
 from agent_runtime.task import Task
+
+INSTRUCTION_CHARS = 8_000
+"""What the instruction files of a repository may take of the first message, all together."""
 
 _TRACEBACK = re.compile(r'File "(?P<path>[^"\n]{1,300})", line (?P<line>\d{1,7})')
 _PATH = re.compile(r"(?<![\w/.-])(?P<path>(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7})(?::(?P<line>\d{1,7}))?")
 _SOURCE_CHARS = 200
+_WORTH_SHOWING = 200
 _BLANK_LINES = "\r\n"
 _SEARCHED_CHARS = 200_000
 _IDENTIFIER = re.compile(r"`(?P<name>[A-Za-z_][\w.]{2,80})(?:\(\))?`")
@@ -66,7 +71,14 @@ def identifiers(text: str, limit: int = 10) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.isidentifier()][:limit]
 
 
-def opening(task: Task, orientation: Orientation, *, nonce: str) -> str:
+def opening(
+    task: Task,
+    orientation: Orientation,
+    *,
+    nonce: str,
+    number: int = 1,
+    instructions: Mapping[str, str] | None = None,
+) -> str:
     """Render the first message.
 
     Args:
@@ -74,9 +86,14 @@ def opening(task: Task, orientation: Orientation, *, nonce: str) -> str:
         orientation: facts about the workspace.
         nonce: frames everything that the person who asks did not write: quotes, names and lines of files. Their
             authors cannot know it, since it is random, new for each run.
+        number: of the task in its session, from 1; by it the agent names the task later on.
+        instructions: texts, by file name, of what the project's maintainers ask of those who work in it. Only from
+            where the caller trusts them as much as that: an agent follows them.
     """
-    parts = [f"# Task\n{task.goal.strip()}"]
+    parts = [f"[Task {number}]\n{task.goal.strip()}"]
     parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
+    if instructions:
+        parts.append(_instructions(nonce, instructions))
     if orientation.facts:
         parts.append("# Workspace\n" + "\n".join(orientation.facts))
     if orientation.tree:
@@ -85,6 +102,19 @@ def opening(task: Task, orientation: Orientation, *, nonce: str) -> str:
         named = "\n\n".join(f"{excerpt.path}\n{excerpt.text}" for excerpt in orientation.excerpts)
         parts.append(_quoted(nonce, "the workspace: what the task names", named))
     return "\n\n".join(parts)
+
+
+def _instructions(nonce: str, texts: Mapping[str, str]) -> str:
+    """Frame the maintainers' wishes; together they take `INSTRUCTION_CHARS` at most."""
+    parts = [notes.INSTRUCTIONS]
+    left = INSTRUCTION_CHARS
+    for name, text in texts.items():
+        if left < _WORTH_SHOWING:
+            break
+        shown = notes.cut(text.strip(_BLANK_LINES), left)
+        left -= len(shown)
+        parts.append(f"[instructions {nonce} from {_one_line(name)}]\n{shown}\n[end of instructions {nonce}]")
+    return "\n".join(parts)
 
 
 def _quoted(nonce: str, source: str, text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from agent_runtime.context.briefing import (
     Excerpt,
@@ -17,12 +17,10 @@ from agent_runtime.context.briefing import (
     mentions,
     printable,
 )
+from agent_runtime.context.ignored import Ignored
 from agent_runtime.errors import ToolError
 from agent_runtime.task import Task
 from agent_runtime.workspace.files import Workspace
-
-if TYPE_CHECKING:  # takes a while to import, and only a run needs it
-    from pathspec import GitIgnoreSpec
 
 TREE_CHARS = 1_500
 EXCERPT_CHARS = 4_000
@@ -36,8 +34,6 @@ _CHILDREN = 25
 _LOOK_INTO = 100
 _MOST_NAMES = 1_000
 _MOST_PARTS = 30
-_MOST_PATTERNS = 500
-_MOST_STARS = 3
 
 # First match wins: a file that says how the project is tested, a text in it, and the command.
 _TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
@@ -55,60 +51,50 @@ _TEST_COMMANDS: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def orient(workspace: Workspace, task: Task, facts: Sequence[str]) -> Orientation:
+def orient(
+    workspace: Workspace, task: Task, facts: Sequence[str], hides: Callable[[str], bool] = lambda _path: False
+) -> Orientation:
     """Gather the layout, the likely test command and the lines that the task names.
 
     Args:
         workspace: where the agent works.
         task: what it was asked; goal and quotes are searched for names of files and code.
         facts: what the caller knows already, one line each.
+        hides: whether a file or directory, by its canonical path, is not to be shown or named.
     """
     test = _test_command(workspace)
     told = [*facts, f"Likely test command: {test}"] if test else list(facts)
     text = "\n".join([task.goal, *(quote.text for quote in task.quotes)])
     return Orientation(
         facts=tuple(told),
-        tree=clip_tree(list(_tree(workspace)), TREE_CHARS),
-        excerpts=_excerpts(workspace, text),
+        tree=clip_tree(list(_tree(workspace, hides)), TREE_CHARS),
+        excerpts=_excerpts(workspace, text, hides),
     )
 
 
-def _tree(workspace: Workspace) -> Iterator[str]:
-    """Two levels, directories first; what `.gitignore` names and hidden directories are left out."""
-    ignored = _ignored(workspace)
-    for number, name in enumerate(_listed(workspace, "", ignored)):
+def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:
+    """Two levels, directories first; what `.gitignore` files name and hidden directories are left out."""
+    ignored = Ignored(partial(_read, workspace))
+    names = [name for name in _listed(workspace, "", ignored) if not hides(name.rstrip("/"))]
+    for number, name in enumerate(names):
         if not name.endswith("/") or number >= _LOOK_INTO:
             yield printable(name)
             continue
-        children = _listed(workspace, name, ignored)
+        children = [child for child in _listed(workspace, name, ignored) if not hides(name + child.rstrip("/"))]
         more = f"  ... ({len(children)} in all)" if len(children) > _CHILDREN else ""
         shown = "  ".join(printable(child) for child in children[:_CHILDREN])
         yield f"{printable(name)}: {shown}{more}" if children else printable(name)
 
 
-def _listed(workspace: Workspace, directory: str, ignored: GitIgnoreSpec) -> list[str]:
+def _listed(workspace: Workspace, directory: str, ignored: Ignored) -> list[str]:
     try:
         names = workspace.names(directory or ".")
     except ToolError:  # not readable, or gone in this moment
         return []
     kept = [
-        n
-        for n in names[:_MOST_NAMES]
-        if not (n.startswith(".") and n.endswith("/")) and not ignored.match_file(directory + n)
+        n for n in names[:_MOST_NAMES] if not (n.startswith(".") and n.endswith("/")) and not ignored(directory + n)
     ]
     return sorted(kept, key=lambda name: (not name.endswith("/"), name))
-
-
-def _ignored(workspace: Workspace) -> GitIgnoreSpec:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see TYPE_CHECKING above
-
-    lines = _read(workspace, ".gitignore").splitlines()[:_MOST_PATTERNS]
-    return GitIgnoreSpec.from_lines(line for line in lines if _is_harmless(line))
-
-
-def _is_harmless(pattern: str) -> bool:
-    """Patterns become regular expressions that backtrack over every star; a stranger's may have a dozen."""
-    return len(re.findall(r"\*+", pattern)) <= _MOST_STARS
 
 
 def _test_command(workspace: Workspace) -> str:
@@ -120,7 +106,7 @@ def _test_command(workspace: Workspace) -> str:
     return ""
 
 
-def _excerpts(workspace: Workspace, text: str) -> tuple[Excerpt, ...]:
+def _excerpts(workspace: Workspace, text: str, hides: Callable[[str], bool]) -> tuple[Excerpt, ...]:
     """The lines that a text names, until `EXCERPT_CHARS` are used up; each place once."""
     wanted = identifiers(text)
     found = [place for mention in mentions(text) if (place := _find(workspace, mention))]
@@ -131,11 +117,18 @@ def _excerpts(workspace: Workspace, text: str) -> tuple[Excerpt, ...]:
     excerpts: list[Excerpt] = []
     left = EXCERPT_CHARS
     for place in dict.fromkeys(places):
-        excerpt = _excerpt(workspace, place)
+        excerpt = None if hides(_canonical(workspace, place.path)) else _excerpt(workspace, place)
         if excerpt and len(excerpt.text) <= left:
             left -= len(excerpt.text)
             excerpts.append(excerpt)
     return tuple(excerpts)
+
+
+def _canonical(workspace: Workspace, path: str) -> str:
+    try:
+        return workspace.resolve(path)
+    except ToolError:  # gone in this moment: there will be nothing to show either
+        return path
 
 
 def _find(workspace: Workspace, mention: Mention) -> Mention | None:
@@ -177,7 +170,7 @@ def _definitions(workspace: Workspace, names: list[str]) -> Iterator[Mention]:
 
 def _sources(workspace: Workspace) -> Iterator[str]:
     """Python files, outermost first, a bounded number of them."""
-    ignored = _ignored(workspace)
+    ignored = Ignored(partial(_read, workspace))
     queue, left = deque([""]), _SCAN_FILES
     for _ in range(_SCAN_DIRECTORIES):
         if not queue:

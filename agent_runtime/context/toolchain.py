@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.starting import end, started
 
 _SECONDS = 10.0
 _ASK = r"""
@@ -23,13 +24,7 @@ async def toolchain(sandbox: Sandbox, workspace: Path) -> str:
         SandboxError: the sandbox cannot start programs at all.
     """
     launch = sandbox.launch(["bash", "-c", _ASK], workspace=workspace)
-    process = await asyncio.create_subprocess_exec(
-        *launch.argv,
-        env=dict(launch.env),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    process = await started(launch.argv, env=launch.env)
     try:
         async with asyncio.timeout(_SECONDS):
             answer, _ = await process.communicate()
@@ -37,7 +32,7 @@ async def toolchain(sandbox: Sandbox, workspace: Path) -> str:
         return ""
     finally:
         if process.returncode is None:
-            process.kill()
+            end(process)
             await process.wait()
     programs, _, version = answer.decode(errors="replace").strip().partition("\n")
     if not programs:

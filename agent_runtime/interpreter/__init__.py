@@ -1,5 +1,15 @@
 """The control block's interpreter: a worker process that holds no host objects."""
 
-from agent_runtime.interpreter.monty import CallTool, Interpreter, InterpreterLimits
+from agent_runtime.interpreter.limits import InterpreterLimits
+from agent_runtime.interpreter.monty import CallTool, Interpreter, require_readable
+from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
 
-__all__ = ["CallTool", "Interpreter", "InterpreterLimits"]
+__all__ = [
+    "CallTool",
+    "Interpreter",
+    "InterpreterLimits",
+    "InterpreterState",
+    "Suspend",
+    "Suspended",
+    "require_readable",
+]

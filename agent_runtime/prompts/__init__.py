@@ -17,6 +17,14 @@ NO_OUTPUT = "[Control block executed with no output.]"
 WITHDRAWN = "[The completion was withdrawn because this step failed. Mend it, or finish saying what is open.]"
 
 
+def repeated(steps: int, limit: int) -> str:
+    """A warning for an agent that goes in circles."""
+    return (
+        f"[These are the same calls as in the {steps - 1} steps before. After {limit} such steps in a row the run ends:"
+        " do something else, or finish saying what is open.]"
+    )
+
+
 def system_prompt(*, name: str, role: str, tools: str, chat: bool, instructions: str = "") -> str:
     """The system prompt; byte-stable for the same arguments, so that the provider's cache stays warm."""
     return (
@@ -24,6 +32,16 @@ def system_prompt(*, name: str, role: str, tools: str, chat: bool, instructions:
         .substitute(name=name, role=role, tools=tools, mode=CHAT if chat else JOB, instructions=instructions)
         .strip()
     )
+
+
+def summary_request(*, place: str, max_tokens: int) -> str:
+    """What asks for the summary of a conversation's oldest part.
+
+    Args:
+        place: up to where, in words.
+        max_tokens: its length.
+    """
+    return _template("summary.md").substitute(place=place, max_tokens=max_tokens).strip()
 
 
 @cache

@@ -18,9 +18,10 @@ from agent_runtime.providers.faults import Failure, Service, retry_after, should
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.thinking import effort_param, thinking_param
 
 if TYPE_CHECKING:
-    from anthropic import types
+    from anthropic import AsyncAnthropic, types
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
@@ -60,10 +61,8 @@ class AnthropicProvider:
         """Get ready; nothing is sent yet.
 
         Raises:
-            SettingsError: there is no usable key, or the address is none.
+            SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
         """
-        import anthropic  # noqa: PLC0415 - takes most of a second: only who asks for it pays
-
         key = checked_key(api_key, provider="anthropic", variable=KEY_VARIABLE)
         self._options = options or ModelOptions()
         self._service = Service(
@@ -73,12 +72,22 @@ class AnthropicProvider:
             key_variable=KEY_VARIABLE,
             secret=key,
         )
-        self._client = anthropic.AsyncAnthropic(
-            api_key=key,
-            base_url=self._service.url,
-            timeout=anthropic.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
-            max_retries=0,
-        )
+        reasoning_params(self._service.model, self._options)  # told now, not by the first request
+        self._made: AsyncAnthropic | None = None
+
+    @property
+    def _client(self) -> AsyncAnthropic:
+        """Made for the first request: the SDK takes half a second and 60 MB, which an idle runtime need not pay."""
+        import anthropic  # noqa: PLC0415 - as said
+
+        if self._made is None:
+            self._made = anthropic.AsyncAnthropic(
+                api_key=self._service.secret,
+                base_url=self._service.url,
+                timeout=anthropic.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
+                max_retries=0,
+            )
+        return self._made
 
     @property
     def model(self) -> str:
@@ -91,10 +100,11 @@ class AnthropicProvider:
 
     async def close(self) -> None:
         """Give back connections; idempotent."""
-        await self._client.close()
+        if self._made is not None:
+            await self._made.close()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
-        import anthropic  # noqa: PLC0415 - see __init__
+        import anthropic  # noqa: PLC0415 - see _client
         import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
 
         body = wire_body(request, model=self.model, options=self._options)
@@ -183,7 +193,25 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
     }
     if request.system:
         body["system"] = [_block(request.system, mark=True)]
+    thinking, effort = reasoning_params(model, options)
+    if thinking is not None:
+        body["thinking"] = thinking
+    if effort is not None:
+        body["output_config"] = effort
     return body
+
+
+def reasoning_params(
+    model: str, options: ModelOptions
+) -> tuple[types.ThinkingConfigParam | None, types.OutputConfigParam | None]:
+    """What the options say of reasoning, in the words that `model` takes; None for what is not to be sent.
+
+    Raises:
+        SettingsError: the model cannot do what the options say.
+    """
+    thinking = None if options.thinking is None else thinking_param(model, options.thinking)
+    effort = None if options.reasoning_effort is None else effort_param(options.reasoning_effort)
+    return thinking, effort
 
 
 def _message(role: Literal["user", "assistant"], content: list[types.TextBlockParam]) -> types.MessageParam:

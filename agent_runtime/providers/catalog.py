@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Protocol
 
 from agent_runtime.errors import SettingsError
-from agent_runtime.providers import anthropic, openai, scripted
-from agent_runtime.providers.options import ModelOptions, nearest
+from agent_runtime.nearest import nearest
+from agent_runtime.providers import alibaba, anthropic, llm, openai, scripted
+from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Provider
 
 
@@ -29,7 +30,7 @@ class Entry:
 
     Attributes:
         make: makes it.
-        default_model: the model asked for when none is named.
+        default_model: the model asked for when none is named; empty where the user's own set-up says it (`llm`).
         key_variable: the environment variable that usually holds its key; None when it needs no key.
     """
 
@@ -40,11 +41,17 @@ class Entry:
 
 CATALOG: Mapping[str, Entry] = MappingProxyType(
     {
+        "alibaba": Entry(
+            make=alibaba.AlibabaProvider,
+            default_model=alibaba.DEFAULT_MODEL,
+            key_variable=alibaba.KEY_VARIABLE,
+        ),
         "anthropic": Entry(
             make=anthropic.AnthropicProvider,
             default_model=anthropic.DEFAULT_MODEL,
             key_variable=anthropic.KEY_VARIABLE,
         ),
+        "llm": Entry(make=llm.LLMProvider, default_model="", key_variable=None),
         "openai": Entry(
             make=openai.OpenAIProvider,
             default_model=openai.DEFAULT_MODEL,
@@ -68,7 +75,8 @@ def provider_for(
     Args:
         name: a key of `CATALOG`.
         model: the model's name as the service knows it; None for the provider's default.
-        api_key: the key; not needed for `scripted`, nor for `openai` with a `base_url` of one's own.
+        api_key: the key; not needed for `scripted`, for `llm` where that knows one, nor for `openai` with a `base_url`
+            of one's own.
         base_url: the address of a compatible server; None for the service itself.
         options: everything else; `scripted` needs `ModelOptions(script=…)`.
 

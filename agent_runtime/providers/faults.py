@@ -9,10 +9,25 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from agent_runtime.errors import ModelError, ModelRejectedError
+from agent_runtime.errors import ContextOverflowError, ModelError, ModelRefusedError, ModelRejectedError
 
 _MESSAGE_CHARS = 400
-_NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached"})
+_NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})
+_LOW_BALANCE = "credit balance is too low"
+"""How Anthropic words an empty account, as an ordinary `invalid_request_error`."""
+
+_POLICY = frozenset(
+    {
+        "DataInspectionFailed",
+        "bio_policy",
+        "content_filter",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "misalignment_policy_violation",
+    }
+)
+_FILTERED = "content filtering policy"
+_UNKNOWN_MODEL = frozenset({"model_not_found", "ModelNotFound", "model_not_supported"})
 _OVERFLOW = (
     "prompt is too long",
     "context window",
@@ -20,6 +35,8 @@ _OVERFLOW = (
     "context_length",
     "maximum context",
     "too many tokens",
+    "range of input length",
+    "exceeds the maximum number of tokens",
 )
 _TRANSIENT = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
@@ -90,9 +107,18 @@ class Failure:
 
 
 def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
-    """The exception to raise: `BrokenOffError` to try again, `ModelRejectedError` to give up."""
+    """The exception to raise: `BrokenOffError` to try again, any other to give up.
+
+    Returns:
+        `ModelRefusedError` when a policy's filter said no, `ContextOverflowError` when the conversation is too long,
+        `ModelRejectedError` for whatever else trying again cannot mend.
+    """
     if failure.status is None:
         return BrokenOffError(service.clean(failure.message), retry_after=failure.retry_after)
+    if failure.code in _POLICY or _FILTERED in failure.message.lower():
+        return refused(failure.message or failure.code, service)
+    if _overflows(failure):
+        return ContextOverflowError(_overflow_text(failure, service))
     refusal = _refusal(failure, service)
     if refusal is not None:
         return ModelRejectedError(refusal)
@@ -104,13 +130,21 @@ def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
     return ModelRejectedError(f"{service.name} refused the request to model {service.model!r} ({text}).")
 
 
+def refused(why: str, service: Service) -> ModelRefusedError:
+    """The model, or a filter before it, declined to answer."""
+    return ModelRefusedError(
+        f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
+        f"Word the task anew, or choose another `model`."
+    )
+
+
 def _refusal(failure: Failure, service: Service) -> str | None:
     """The text for the refusals that a person can mend; None for all others.
 
     The service's own words are left out where they may quote a part of the key.
     """
     who, model, said = service.name, service.model, service.clean(failure.message)
-    if failure.code in _NO_CREDIT or failure.status == HTTPStatus.PAYMENT_REQUIRED:
+    if _no_credit(failure):
         return f"The account at {who} has no credit left. Top it up, or set {service.key_variable} to another's key."
     if failure.status == HTTPStatus.UNAUTHORIZED:
         return (
@@ -122,22 +156,30 @@ def _refusal(failure: Failure, service: Service) -> str | None:
             f"{who} accepts the API key but does not let it use model {model!r} (HTTP 403). "
             f"Choose another `model`, or set {service.key_variable} to a key that may use it."
         )
-    if failure.status == HTTPStatus.NOT_FOUND:
+    if failure.status == HTTPStatus.NOT_FOUND or failure.code in _UNKNOWN_MODEL:
         return (
-            f"{who} knows no model {model!r} at {service.place} (HTTP 404{': ' if said else ''}{said}). "
+            f"{who} knows no model {model!r} at {service.place} (HTTP {failure.status}{': ' if said else ''}{said}). "
             f"Set `model` to one that your key can use, and check `base_url` if you have set it."
-        )
-    if failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _overflows(failure):
-        return (
-            f"The conversation no longer fits into the context window of model {model!r} at {who} ({said}). "
-            f"Choose a `model` with a larger one, or split the task."
         )
     return None
 
 
+def _no_credit(failure: Failure) -> bool:
+    told = failure.code in _NO_CREDIT or _LOW_BALANCE in failure.message.lower()
+    return told or failure.status == HTTPStatus.PAYMENT_REQUIRED
+
+
+def _overflow_text(failure: Failure, service: Service) -> str:
+    return (
+        f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
+        f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."
+    )
+
+
 def _overflows(failure: Failure) -> bool:
     words = f"{failure.code} {failure.message}".lower()
-    return failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
+    said = failure.status == HTTPStatus.BAD_REQUEST and any(sign in words for sign in _OVERFLOW)
+    return said or failure.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent_runtime.errors import ModelError, ModelRefusedError
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
-from agent_runtime.providers.faults import BrokenOffError, Failure, Service, verdict
+from agent_runtime.providers.faults import Failure, Service, refused, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
@@ -41,7 +40,6 @@ _STATUS_IN_STREAM = {
     "model_not_found": 404,
     "rate_limit_exceeded": 429,
 }
-_POLICY = frozenset({"bio_policy", "content_filter", "content_policy_violation", "misalignment_policy_violation"})
 
 
 def responses_body(request: Request, *, model: str, options: ModelOptions) -> ResponseCreateParamsStreaming:
@@ -77,6 +75,8 @@ def responses_body(request: Request, *, model: str, options: ModelOptions) -> Re
         body["prompt_cache_key"] = options.cache_key
     if options.temperature is not None:
         body["temperature"] = options.temperature
+    if options.reasoning_effort is not None:
+        body["reasoning"] = {"effort": options.reasoning_effort}
     return body
 
 
@@ -108,6 +108,8 @@ def chat_body(
         body["prompt_cache_key"] = options.cache_key
     if options.temperature is not None:
         body["temperature"] = options.temperature
+    if options.reasoning_effort is not None:
+        body["reasoning_effort"] = options.reasoning_effort
     return body
 
 
@@ -152,9 +154,9 @@ class ResponsesReading:
             case responses.ResponseIncompleteEvent(response=responses.Response() as response):
                 return [self._end("length", response)]
             case responses.ResponseFailedEvent(response=responses.Response(error=error)):
-                raise raised(told(error.code, error.message) if error else told(None, None), self.service)
+                raise verdict(told(error.code, error.message) if error else told(None, None), self.service)
             case responses.ResponseErrorEvent(code=code, message=message):
-                raise raised(told(code, message), self.service)
+                raise verdict(told(code, message), self.service)
             case _:
                 pass
         return []
@@ -220,21 +222,6 @@ class ChatReading:
 def told(code: str | None, message: str | None) -> Failure:
     """A failure that was told inside a stream, where it has no HTTP status of its own."""
     return Failure(status=_STATUS_IN_STREAM.get(code or "", 500), code=code or "", message=message or "")
-
-
-def raised(failure: Failure, service: Service) -> BrokenOffError | ModelError:
-    """The exception for a failure: a policy's no is the model declining, the rest is `verdict`'s."""
-    if failure.code in _POLICY:
-        return refused(failure.message or failure.code, service)
-    return verdict(failure, service)
-
-
-def refused(why: str, service: Service) -> ModelRefusedError:
-    """The model, or a filter before it, declined to answer."""
-    return ModelRefusedError(
-        f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
-        f"Word the task anew, or choose another `model`."
-    )
 
 
 def _usage(*, sent: int, received: int, details: object) -> Usage:

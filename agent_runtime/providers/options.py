@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from agent_runtime.errors import SettingsError
+from agent_runtime.nearest import nearest
 from agent_runtime.providers.retry import Retry
 
 OpenAIApi = Literal["responses", "chat"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+_LEAST_BUDGET = 1024
+"""Anthropic's own floor, see `agent_runtime.providers.thinking`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """Extended reasoning before the answer, for `anthropic`.
+
+    Models up to Claude 4.5 think within a budget; later ones decide themselves how long (`reasoning_effort` guides
+    them) and refuse a budget, which is then not sent.
+
+    Attributes:
+        enabled: whether to think; False switches thinking off in models that would think by themselves.
+        budget_tokens: tokens to think with at most; they count towards `max_tokens`.
+    """
+
+    enabled: bool = True
+    budget_tokens: int = 8_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +46,9 @@ class ModelOptions:
         api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
             wherever `base_url` points, because Chat Completions is what compatible servers speak.
         cache_key: for `openai`: sends requests that share a long beginning to the same cache, e.g. a session id.
+        thinking: for `anthropic`: whether to reason before answering; None leaves it to the model's own default.
+        reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
+            are words of `openai` only.
         script: for `scripted`: the file to replay.
     """
 
@@ -36,6 +58,8 @@ class ModelOptions:
     retry: Retry = field(default_factory=Retry)
     api: OpenAIApi | None = None
     cache_key: str | None = None
+    thinking: Thinking | None = None
+    reasoning_effort: ReasoningEffort | None = None
     script: Path | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +74,18 @@ class ModelOptions:
             raise SettingsError(f"temperature is {self.temperature}; it must lie between 0 and 2, or be left out.")
         if self.silence <= 0:
             raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
+        if self.reasoning_effort is not None and self.reasoning_effort not in get_args(ReasoningEffort):
+            hint = nearest(str(self.reasoning_effort), get_args(ReasoningEffort))
+            raise SettingsError(f"There is no reasoning_effort {self.reasoning_effort!r}. {hint}")
+        if self.thinking is not None and self.thinking.enabled:
+            self._check_budget(self.thinking.budget_tokens)
+
+    def _check_budget(self, budget: int) -> None:
+        if not _LEAST_BUDGET <= budget < self.max_tokens:
+            raise SettingsError(
+                f"thinking.budget_tokens is {budget}; it must be at least {_LEAST_BUDGET} and less than max_tokens, "
+                f"which is {self.max_tokens} and holds the thinking as well as the answer."
+            )
 
 
 def checked_key(api_key: str | None, *, provider: str, variable: str) -> str:
@@ -83,11 +119,3 @@ def checked_url(base_url: str | None, *, default: str) -> str:
     if not usable:
         raise SettingsError(f"base_url is {url!r}; it must be an address such as https://models.example.com/v1.")
     return url
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown word: the known one that looks most like it, then all of them."""
-    names = sorted(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
-    return f"{hint}Known: {', '.join(names)}."

@@ -52,10 +52,17 @@ class ReplyStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEnd:
-    """The reply is complete; always the last chunk."""
+    """The reply is complete; always the last chunk.
+
+    Attributes:
+        stop: why it ended.
+        usage: what it used, at the prices of the model that gave it.
+        model: the model that gave it, where that may be another than the provider's `model`; else empty.
+    """
 
     stop: StopReason
     usage: Usage
+    model: str = ""
 
 
 Chunk = ReplyStart | TextChunk | ReplyEnd
@@ -82,6 +89,7 @@ class Provider(Protocol):
         Raises:
             ModelUnreachableError: every attempt failed.
             ModelRejectedError: the service refused for good.
+            ContextOverflowError: the conversation is too long for the model.
             ModelRefusedError: the model declined.
         """
         ...

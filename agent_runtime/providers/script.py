@@ -28,8 +28,8 @@ from dataclasses import dataclass, fields
 from typing import get_args
 
 from agent_runtime.errors import ScriptError
+from agent_runtime.nearest import nearest
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.options import nearest
 from agent_runtime.providers.protocol import StopReason
 
 _SHOWN_CHARS = 700

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import functools
 import platform
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_runtime.errors import SandboxError
 from agent_runtime.sandbox import seccomp
+from agent_runtime.sandbox.machine import find, this_machine
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
+from agent_runtime.sandbox.remedies import explain
 from agent_runtime.sandbox.temporary import Temporary
 
 WORKSPACE = "/workspace"
 HOME = "/home/agent"
+TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - mount points inside, not files of the host
 _USER = 1000
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
@@ -56,6 +57,10 @@ _FILES = {
 _OPEN_FILTER = 'exec "$@" 9<"$0"'
 
 
+_STARTED: set[tuple[str, ...]] = set()
+"""What was started as a probe, without the workspace."""
+
+
 class Bubblewrap:
     """Runs programs in new user, process, network, IPC, host name and cgroup namespaces, without capabilities.
 
@@ -67,7 +72,11 @@ class Bubblewrap:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
-        self._good = False
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """Those of the settings."""
+        return self._settings.limits
 
     def launch(
         self,
@@ -91,19 +100,19 @@ class Bubblewrap:
         """
         if not workspace.is_dir():
             raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting the sandbox.")
-        files = _files()
+        files = shared_files()
         filtered = (files / "filter").exists()
-        options = [*_namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
+        options = [*namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
         for inside, place in (readable or {}).items():
             options += ["--ro-bind", str(place), inside]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
         if first:
             options += ["--as-pid-1", "--cap-add", _GUARD]
-        command = [_find("bwrap", "bubblewrap"), *options]
+        command = [find("bwrap", "bubblewrap"), *options]
         if first:
-            _find(WITHOUT_GUARD[0], "util-linux")
+            find(WITHOUT_GUARD[0], "util-linux")
         if filtered:
-            shell = _find("sh", "dash")
+            shell = find("sh", "dash")
             command = [shell, "-c", _OPEN_FILTER, str(files / "filter"), *command, "--seccomp", "9"]
         return Launch(
             argv=(*command, "--", *_limited(self._settings.limits), *argv),
@@ -115,15 +124,16 @@ class Bubblewrap:
         return WORKSPACE
 
     def probe(self) -> None:
-        """Start `true` with the full argument list, once; success is remembered, failure is tried again.
+        """Start `true` with the full argument list, once a process; success is remembered, failure is tried again.
 
         Raises:
             SandboxError: it did not start; the text says what mends it.
         """
-        if self._good:
-            return
-        with tempfile.TemporaryDirectory(prefix="codepilot-probe-") as workspace:
-            launch = self.launch(["true"], workspace=Path(workspace), first=True)
+        with Temporary("codepilot-probe-") as workspace:
+            launch = self.launch(["true"], workspace=workspace.path, first=True)
+            started = tuple(word for word in launch.argv if word != str(workspace.path.resolve()))
+            if started in _STARTED:
+                return
             try:
                 done = subprocess.run(
                     launch.argv,
@@ -138,13 +148,13 @@ class Bubblewrap:
                     "bubblewrap did not start `true` within 30 seconds; the machine is overloaded."
                 ) from None
         if done.returncode != 0:
-            raise SandboxError(explain(done.stderr.decode(errors="replace").strip(), done.returncode))
-        self._good = True
+            raise SandboxError(explain(done.stderr.decode(errors="replace"), done.returncode, this_machine()))
+        _STARTED.add(started)
 
     def _mounts(self, files: Path) -> list[str]:
         size = str(self._settings.limits.tmp_bytes)
         options = [*_proc(), "--dev", "/dev", *_system()]
-        for place in ("/dev/shm", "/tmp", HOME):  # noqa: S108 - mount points inside, not files of the host
+        for place in TMPFS:
             options += ["--perms", "1777", "--size", size, "--tmpfs", place]
         options += ["--remount-ro", "/dev", "--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108 - the same
         for name in _FILES:
@@ -159,43 +169,8 @@ class Bubblewrap:
         return options
 
 
-def explain(message: str, code: int) -> str:
-    """What to do about a bubblewrap that did not start, from what it said on standard error."""
-    said = f"bubblewrap could not start a sandbox (exit code {code}): {message or 'it said nothing'}"
-    lower = message.lower()
-    if "unknown option" in lower:
-        return f"{said}\nIt is too old. Install version 0.8 or newer: sudo apt-get install bubblewrap"
-    if any(
-        sign in lower
-        for sign in ("setting up uid map", "no permissions to create", "rtm_newaddr", "creating new namespace")
-    ):
-        return f"{said}\n{_NAMESPACES_REFUSED}"
-    if "mount proc" in lower or "mounting proc" in lower:
-        return f"{said}\n{_IN_CONTAINER}"
-    return said
-
-
-_IN_CONTAINER = (
-    "Inside Docker, start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
-    "--security-opt systempaths=unconfined"
-)
-_NAMESPACES_REFUSED = f"""\
-The system refuses user namespaces. On Ubuntu 24.04 and newer, allow them for bubblewrap: write this to \
-/etc/apparmor.d/bwrap and run: sudo apparmor_parser -r /etc/apparmor.d/bwrap
-
-abi <abi/4.0>,
-include <tunables/global>
-profile bwrap /usr/bin/bwrap flags=(unconfined) {{
-  userns,
-}}
-
-On a throw-away runner: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0
-On older systems: sudo sysctl -w kernel.unprivileged_userns_clone=1
-{_IN_CONTAINER}"""
-
-
-def _files() -> Path:
-    """The directory with our files for /etc and the filter, the same for all sandboxes of this process."""
+def shared_files() -> Path:
+    """The directory with our files for /etc, and `filter` if there is one for this machine; all sandboxes share it."""
     directory = _directory().path
     directory.mkdir(mode=0o700, exist_ok=True)
     wanted = {name: text.encode() for name, text in _FILES.items()}
@@ -214,7 +189,8 @@ def _directory() -> Temporary:
     return Temporary("codepilot-sandbox-")
 
 
-def _namespaces() -> list[str]:
+def namespaces() -> list[str]:
+    """What cuts a program off from the host, as options of bubblewrap."""
     # No --new-session: it takes the terminal away, and Ctrl+C with it; the filter refuses typing into it instead.
     options = ["--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox"]
     options += ["--uid", str(_USER), "--gid", str(_USER)]
@@ -248,10 +224,18 @@ def _system() -> list[str]:
 
 
 def _limited(limits: SandboxLimits) -> list[str]:
-    """Rlimits are set inside: there the number of processes counts this sandbox's own (Linux 5.14 and newer)."""
+    """Rlimits are set inside: there the number of processes counts this sandbox's own (Linux 5.14 and newer).
+
+    Memory is bounded by what a process may write to (`RLIMIT_DATA`), not by its address space (`RLIMIT_AS`): Node sets
+    10 GiB of addresses aside for each WebAssembly memory, Go and Java do the like, and use none of it. Should the
+    machine run out of memory all the same, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)).
+    """
     return [
-        _find("prlimit", "util-linux"),
-        f"--as={limits.memory_bytes}",
+        find("choom", "util-linux"),
+        "--adjust=1000",
+        "--",
+        find("prlimit", "util-linux"),
+        f"--data={limits.memory_bytes}",
         f"--nproc={limits.processes}",
         f"--fsize={limits.file_bytes}",
         f"--nofile={limits.open_files}",
@@ -266,15 +250,8 @@ def _environment(settings: SandboxSettings) -> Mapping[str, str]:
     return {**fixed, **settings.environment}
 
 
-def _find(program: str, package: str) -> str:
-    place = shutil.which(program)
-    if place is None:
-        raise SandboxError(f"The program `{program}` is missing; install it with: sudo apt-get install {package}")
-    return place
-
-
 @functools.cache
 def _can_disable_namespaces() -> bool:
     """Whether this bubblewrap is 0.8 or newer; without the option the filter alone refuses new user namespaces."""
-    shown = subprocess.run([_find("bwrap", "bubblewrap"), "--help"], capture_output=True, timeout=10, check=False)
+    shown = subprocess.run([find("bwrap", "bubblewrap"), "--help"], capture_output=True, timeout=10, check=False)
     return b"--disable-userns" in shown.stdout + shown.stderr

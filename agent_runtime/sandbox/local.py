@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_runtime.errors import SandboxError
-from agent_runtime.sandbox.protocol import Launch, SandboxSettings
+from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 
+_WINDOWS = (
+    "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "PATHEXT",
+    "PROCESSOR_ARCHITECTURE", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PSMODULEPATH", "SYSTEMDRIVE",
+    "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR",
+)  # fmt: skip
+"""Variables without which programs of Windows do not run."""
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
@@ -19,6 +27,11 @@ class Local:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """Those of the settings; nothing keeps them here."""
+        return self._settings.limits
 
     def launch(
         self,
@@ -35,6 +48,8 @@ class Local:
         """
         if not workspace.is_dir():
             raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting programs in it.")
+        if sys.platform == "win32":
+            return Launch(argv=tuple(argv), env=_windows_environment(self._settings))
         path = ":".join([*map(str, self._settings.path), *_PATH])
         env = {"PATH": path, "HOME": str(Path.home()), "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
         return Launch(argv=("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(workspace), *argv), env=env)
@@ -45,3 +60,11 @@ class Local:
 
     def probe(self) -> None:
         """Nothing to try: what starts programs here is the system itself."""
+
+
+def _windows_environment(settings: SandboxSettings) -> Mapping[str, str]:
+    # By expansion, because it knows Windows' own variables and gives nothing else of the environment.
+    known = {name: os.path.expandvars(f"%{name}%") for name in (*_WINDOWS, "PATH")}
+    kept = {name: value for name, value in known.items() if value != f"%{name}%"}
+    path = os.pathsep.join([*map(str, settings.path), kept.get("PATH", "")])
+    return {**kept, **settings.environment, "PATH": path}

@@ -10,11 +10,18 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """Bounds of one sandbox.
+    """Bounds of one sandbox: of everything that runs in it together, and where it says so of one process or file.
 
     Attributes:
-        memory_bytes: address space of one process.
-        processes: processes and threads of the user inside.
+        memory_bytes: memory of all processes and of files in tmpfs together, and what one process may write to. On a
+            machine with little memory, three quarters of that.
+        processes: processes and threads.
+        cpu_seconds: processor time of all processes together, of those that ended too.
+        seconds: from the sandbox's start. The greatest time that a run can be given, because a run ends its own.
+        disk_bytes: taken by what was made or changed in the workspace.
+        files: made or changed in the workspace, and in tmpfs; directories count. Dependencies of a large project in
+            JavaScript come to about 100,000.
+        free_bytes: what is to stay free on the workspace's disk, whoever fills it.
         file_bytes: size of one file.
         tmp_bytes: size of each writable tmpfs (`/tmp`, `/dev/shm`, home).
         open_files: open files of one process.
@@ -22,9 +29,30 @@ class SandboxLimits:
 
     memory_bytes: int = 8 * 1024**3
     processes: int = 512
+    cpu_seconds: float = 7200.0
+    seconds: float = 86_400.0
+    disk_bytes: int = 10 * 1024**3
+    files: int = 150_000
+    free_bytes: int = 1024**3
     file_bytes: int = 2 * 1024**3
     tmp_bytes: int = 1024**3
     open_files: int = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSettings:
+    """What the sandbox `docker` makes its containers with.
+
+    Attributes:
+        image: the image, best named by its digest (`name@sha256:…`). It must have bash and the basic programs of GNU or
+            BusyBox, and it is never fetched.
+        program: the engine's command line, `docker` or `podman`: a name on the `PATH`, or a path.
+        cpus: processors that one container may keep busy.
+    """
+
+    image: str
+    program: str = "docker"
+    cpus: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +64,14 @@ class SandboxSettings:
         path: directories put before the usual ones on `PATH`.
         environment: variables set inside; nothing is inherited.
         limits: bounds.
+        container: for the sandbox `docker`, which is not to be had without it.
     """
 
     read_only: tuple[Path, ...] = ()
     path: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits = field(default_factory=SandboxLimits)
+    container: ContainerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +93,11 @@ class Sandbox(Protocol):
     @property
     def apart(self) -> bool:
         """Whether each start gets processes, network and temporary files of its own, unseen by every other start."""
+        ...
+
+    @property
+    def limits(self) -> SandboxLimits:
+        """Bounds of each start; where nothing is `apart`, nothing keeps them."""
         ...
 
     def launch(

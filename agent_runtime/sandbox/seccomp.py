@@ -58,6 +58,10 @@ DENIED: dict[str, tuple[int, int]] = {
 FAMILIES: tuple[int, ...] = (1, 2, 10, 16)
 """Socket families allowed: unix, IPv4, IPv6, netlink. Others, such as vsock, are not divided by network namespaces."""
 
+LARGEST_SEGMENT = 64 * 1024
+"""Bytes of a System V shared memory segment: they need no process and no file, so nothing outside sees what they take.
+There can be 4,096 of them (shmget(2)). Databases want a small one for a lock."""
+
 _NEW_USER_NAMESPACE = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into a terminal as if its user did
 _X32 = 0x40000000  # x86-64 only: a second numbering of the same calls
@@ -68,19 +72,20 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """What differs between architectures: the kernel's name for it, its column above, and four more numbers."""
+    """What differs between architectures: the kernel's name for it, its column above, and five more numbers."""
 
     audit_arch: int
     column: int
     ioctl: int
     clone: int
     socket: int
+    shmget: int
     clone3: int = 435
 
 
 _MACHINES = {
-    "x86_64": _Machine(audit_arch=0xC000003E, column=0, ioctl=16, clone=56, socket=41),
-    "aarch64": _Machine(audit_arch=0xC00000B7, column=1, ioctl=29, clone=220, socket=198),
+    "x86_64": _Machine(audit_arch=0xC000003E, column=0, ioctl=16, clone=56, socket=41, shmget=29),
+    "aarch64": _Machine(audit_arch=0xC00000B7, column=1, ioctl=29, clone=220, socket=198, shmget=194),
 }
 
 
@@ -99,6 +104,9 @@ def program(machine: str) -> bytes | None:
     code += [_op(_EQUAL, known.clone3, skip_false=1), _return(_REFUSE | errno.ENOSYS)]
     code += [_op(_EQUAL, known.clone, skip_false=4), _op(_LOAD, 16)]
     code += [_op(_ANY_BIT, _NEW_USER_NAMESPACE, skip_false=1), refuse, _return(_ALLOW)]
+    # Its size is 64 bits wide: the high half at 28, the low one at 24.
+    code += [_op(_EQUAL, known.shmget, skip_false=6), _op(_LOAD, 28), _op(_EQUAL, 0, skip_false=2), _op(_LOAD, 24)]
+    code += [_op(_AT_LEAST, LARGEST_SEGMENT + 1, skip_false=1), _return(_REFUSE | errno.EINVAL), _return(_ALLOW)]
     code += [_op(_EQUAL, known.ioctl, skip_false=5), _op(_LOAD, 24)]
     code += [_op(_EQUAL, _TIOCSTI, skip_true=1), _op(_EQUAL, _TIOCLINUX, skip_false=1), refuse, _return(_ALLOW)]
     code += [_op(_EQUAL, known.socket, skip_false=2 + len(FAMILIES)), _op(_LOAD, 16)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import time
 import weakref
 from pathlib import Path
+from typing import Self
 
 _NEWBORN_SECONDS = 60.0
 """A directory younger than this may not be locked yet by the process that makes it."""
@@ -18,7 +19,8 @@ class Temporary:
     """A private directory, removed by `close`, with this object, or at the process's end.
 
     A process that is killed removes nothing. So each holds a lock on its directories, which the kernel gives back
-    whatever happens, and the next one to make a directory of that name removes those that nobody holds.
+    whatever happens, and the next one to make a directory of that name removes those that nobody holds. (Not on
+    Windows, where directories have no locks.)
 
     Attributes:
         path: the directory.
@@ -30,10 +32,19 @@ class Temporary:
         Raises:
             OSError: the place for temporary files cannot be written.
         """
-        _sweep(prefix)
+        lock = -1
+        if sys.platform != "win32":
+            _sweep(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        lock = _lock(self.path)
+        if sys.platform != "win32":
+            lock = _lock(self.path)
         self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Remove it; idempotent."""
@@ -56,8 +67,12 @@ def _lock(directory: Path) -> int:
     """Lock a directory for as long as the descriptor is open.
 
     Raises:
-        OSError: it is locked already, or no directory.
+        OSError: it is locked already, or no directory; or this is Windows, where directories have no locks.
     """
+    if sys.platform == "win32":
+        raise OSError(f"{directory} cannot be locked on Windows")
+    import fcntl  # noqa: PLC0415 - Windows lacks it
+
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,4 +85,5 @@ def _lock(directory: Path) -> int:
 def _remove(directory: Path, lock: int, owner: int) -> None:
     if os.getpid() == owner:  # and not a fork of it
         shutil.rmtree(directory, ignore_errors=True)
-    os.close(lock)
+    if lock >= 0:
+        os.close(lock)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from agent_runtime.events import Recorded
+from agent_runtime.sessions.messages import ChatMessage, Metadata, extension, messages_of, told
 
 
 class InMemorySession:
-    """Keeps events in a list."""
+    """Keeps events in a list.
 
-    def __init__(self, session_id: str = "default") -> None:
-        self.session_id = session_id
+    Attributes:
+        session_id: names the conversation.
+        agent_name: the agent that it is held with.
+    """
+
+    def __init__(self, session_id: str = "default", agent_name: str = "agent") -> None:
+        self.session_id, self.agent_name = session_id, agent_name
         self._events: list[Recorded] = []
+        self._created_at = self._updated_at = 0.0
 
     @property
     def events(self) -> Sequence[Recorded]:
@@ -21,6 +29,9 @@ class InMemorySession:
 
     def append(self, event: Recorded) -> None:
         """Record one event."""
+        self._updated_at = time.time()
+        if not self._events:
+            self._created_at = self._updated_at
         self._events.append(event)
 
     async def commit(self) -> None:
@@ -32,3 +43,37 @@ class InMemorySession:
 
     def close(self) -> None:
         """Nothing is to be given back."""
+
+    def load(self) -> list[ChatMessage]:
+        """The whole conversation as `role` and `content`."""
+        return messages_of(self._events)
+
+    def save(self, messages: Iterable[object]) -> None:
+        """Make the conversation this one: what goes on from what is known is added, anything else takes its place.
+
+        Raises:
+            SessionError: a message has another form than `role` and `content`.
+        """
+        wanted = told(messages)
+        new = extension(self._events, wanted)
+        if new is None:
+            self.reset()
+            new = wanted
+        for event in new:
+            self.append(event)
+
+    def exists(self) -> bool:
+        """Whether anything was recorded."""
+        return bool(self._events)
+
+    def metadata(self) -> Metadata | None:
+        """What is known of the session beside its messages; None when nothing was recorded."""
+        if not self._events:
+            return None
+        return Metadata(
+            session_id=self.session_id,
+            agent_name=self.agent_name,
+            created_at=self._created_at,
+            updated_at=self._updated_at,
+            messages=len(self.load()),
+        )

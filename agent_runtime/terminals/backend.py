@@ -1,20 +1,25 @@
 """What opens terminals: the place where a runtime's shells live together.
 
-On Linux that is one sandbox; without a sandbox, and so on macOS, each shell is a child of ours on a terminal of its
-own. Windows is not offered: its terminals (ConPTY) and shells have nothing in common with these.
+On Linux that is one sandbox, with an engine one container; without a sandbox, and so on macOS, each shell is a child of
+ours on a terminal of its own. Windows is another place: see `place`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from agent_runtime.sandbox.docker import Docker
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals import bash
+from agent_runtime.terminals.contained import Contained
 from agent_runtime.terminals.inside import Inside
 from agent_runtime.terminals.outside import Outside
 from agent_runtime.terminals.pty import Pty
+
+if TYPE_CHECKING:  # few runs have a network
+    from agent_runtime.sandbox.egress.proxy import Egress
 
 
 class Backend(Protocol):
@@ -33,13 +38,19 @@ class Backend(Protocol):
         ...
 
 
-def backend(sandbox: Sandbox, workspace: Path, readable: Mapping[str, Path] | None = None) -> Backend:
+def backend(
+    sandbox: Sandbox, workspace: Path, readable: Mapping[str, Path] | None = None, egress: Egress | None = None
+) -> Backend:
     """Where shells on `workspace` are opened.
 
     Args:
         sandbox: how programs are started.
         workspace: the directory that they work in.
         readable: more host files and directories that they may read, by their path inside.
+        egress: the way out of a sandbox that is `apart`; None for no network there.
     """
-    kind = Inside if sandbox.apart else Outside
-    return kind(sandbox, workspace, bash.ARGV, readable or {})
+    if isinstance(sandbox, Docker):
+        return Contained(sandbox, workspace, bash.ARGV, readable or {})
+    if sandbox.apart:
+        return Inside(sandbox, workspace, bash.ARGV, readable or {}, egress)
+    return Outside(sandbox, workspace, bash.ARGV, readable or {})

@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from agent_runtime.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.protocol import Launch
+from agent_runtime.starting import end
 from agent_runtime.terminals.processes import MARK
 from agent_runtime.terminals.pty import default_signals
 
@@ -63,10 +64,17 @@ class Keeper:
 
     Attributes:
         namespace: inode of the sandbox's process namespace; 0 until `ready` and after `close`.
+        network: descriptor of its network namespace; -1 until `ready` and after `close`.
+        root: descriptor of its root directory; -1 until `ready` and after `close`.
+        first: descriptor of its first process, whose end is that of all others; -1 until `ready` and after `close`.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, *, entrance: int = -1) -> None:
         """Start it, from the calling thread.
+
+        Args:
+            launch: how.
+            entrance: of the control group that it is to be in; see `Cgroup`.
 
         Raises:
             SandboxError: it could not be started at all.
@@ -75,16 +83,16 @@ class Keeper:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.settimeout(0)
         self._socket = ours
-        self._pts = -1
-        self._first = -1
+        self._pts = self.root = self.first = -1
         self._held: list[int] = []
         self._rest = b""
         self._words = ""
         self._awaited: dict[str, str] = {}
         self.namespace = 0
+        self.network = -1
         with theirs:
             try:
-                self._process = _start(launch, theirs.fileno())
+                self._process = _start(launch, theirs.fileno(), entrance)
             except OSError as error:
                 ours.close()
                 raise SandboxError(f"`{launch.argv[0]}` could not be started: {error}") from error
@@ -138,16 +146,17 @@ class Keeper:
     async def close(self) -> None:
         """Kill the sandbox and everything in it, and wait until all of it is gone; idempotent."""
         self._socket.close()
-        first, self._first = self._first, -1
+        first, self.first = self.first, -1
         if first >= 0:
             self._held.remove(first)
-        self._pts, self.namespace = -1, 0
+        self._pts = self.root = self.network = -1
+        self.namespace = 0
         _close(self._held)
         try:
             if first >= 0:
                 with contextlib.suppress(ProcessLookupError):  # it ended by itself
                     signal.pidfd_send_signal(first, signal.SIGKILL)
-            self._process.kill()
+            end(self._process)
             deadline = time.monotonic() + _END_SECONDS
             while (self.alive or not _ended(first)) and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
                 await asyncio.sleep(0.001)
@@ -207,15 +216,19 @@ class Keeper:
         # Held open, because the number of a namespace that is gone is given to the next one.
         self._held.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
         self.namespace = os.fstat(self._held[0]).st_ino
-        self._pts = os.open(f"/proc/{pid}/root/dev/pts", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._held.append(self.network)
+        self.root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._held.append(self.root)
+        self._pts = os.open("dev/pts", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.root)
         self._held.append(self._pts)
-        self._first = os.pidfd_open(pid)
-        self._held.append(self._first)
+        self.first = os.pidfd_open(pid)
+        self._held.append(self.first)
 
 
 def _kill(process: subprocess.Popen[bytes], held: list[int]) -> None:
     _close(held)
-    process.kill()
+    end(process)
     process.wait()
 
 
@@ -233,9 +246,14 @@ def _close(held: list[int]) -> None:
         os.close(held.pop())
 
 
-def _start(launch: Launch, standard: int) -> subprocess.Popen[bytes]:
+def _start(launch: Launch, standard: int, entrance: int) -> subprocess.Popen[bytes]:
+    def prepare() -> None:
+        default_signals()
+        if entrance >= 0:
+            os.write(entrance, b"0")
+
     with warnings.catch_warnings():
-        # Python 3.12 warns of code between fork and exec in processes with threads; this code only sets signals.
+        # Python 3.12 warns of code between fork and exec in processes with threads; this code makes system calls only.
         warnings.simplefilter("ignore", DeprecationWarning)
         return subprocess.Popen(
             launch.argv,
@@ -244,5 +262,5 @@ def _start(launch: Launch, standard: int) -> subprocess.Popen[bytes]:
             stdout=standard,
             stderr=standard,
             start_new_session=True,
-            preexec_fn=default_signals,  # noqa: PLW1509 - see above
+            preexec_fn=prepare,  # noqa: PLW1509 - see above
         )

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from agent_runtime.errors import SandboxError
 from agent_runtime.sandbox.protocol import Launch, Sandbox
+from agent_runtime.terminals import processes
 from agent_runtime.terminals.processes import MARK, Family
 from agent_runtime.terminals.pty import READ, Pty, default_signals
 from agent_runtime.terminals.screen import COLUMNS, ROWS
@@ -33,7 +34,7 @@ class Outside:
         self._workspace = workspace
         self._argv = shell
         self._readable = readable
-        self._open: set[_SpawnedPty] = set()
+        self._open: set[SpawnedPty] = set()
 
     async def open(self) -> Pty:
         """Start a shell, from the calling thread.
@@ -42,7 +43,7 @@ class Outside:
             SandboxError: it could not be started.
         """
         launch = self._sandbox.launch(self._argv, workspace=self._workspace, readable=self._readable)
-        pty = _SpawnedPty(launch)
+        pty = SpawnedPty(launch)
         self._open = {each for each in self._open if each.fd >= 0} | {pty}
         return pty
 
@@ -53,7 +54,7 @@ class Outside:
         self._open = set()
 
 
-class _SpawnedPty(Pty):
+class SpawnedPty(Pty):
     """A child of ours on its terminal."""
 
     def __init__(self, launch: Launch) -> None:
@@ -82,12 +83,30 @@ class _SpawnedPty(Pty):
         super().__init__(self._child.child_fd)
 
     @override
+    def has_ended(self) -> bool:
+        """Whether it has ended; notes its exit code."""
+        if self.exit_code is None:
+            try:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else's handler was faster
+                self.exit_code = -1
+                return True
+            if pid:
+                code = os.waitstatus_to_exitcode(status)
+                self.exit_code = code if code >= 0 else 128 - code
+        return self.exit_code is not None
+
+    @override
     async def finish(self, *, ended: bool) -> None:
         if self.fd < 0:
             return
         await self._reap(_LAST_SECONDS if ended else 0)
         # Its number stays its own until it was reaped, so its session can be asked for only before that.
         session = self._pid if self.exit_code is None else 0
+        if session and not processes.KNOWN:
+            # Bash hands this signal on to its jobs, which nobody else can find here.
+            os.kill(self._pid, signal.SIGHUP)
+            await self._reap(_LAST_SECONDS)
         await Family(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
@@ -105,16 +124,5 @@ class _SpawnedPty(Pty):
     async def _reap(self, seconds: float) -> None:
         """Wait for the program, which is ending, so that no zombie is left, and note its exit code."""
         deadline = time.monotonic() + seconds
-        while self.exit_code is None:
-            try:
-                pid, status = os.waitpid(self._pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
-            except ChildProcessError:  # somebody else's handler was faster
-                self.exit_code = -1
-                return
-            if pid:
-                code = os.waitstatus_to_exitcode(status)
-                self.exit_code = code if code >= 0 else 128 - code
-                return
-            if time.monotonic() >= deadline:
-                return
+        while not self.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.001)

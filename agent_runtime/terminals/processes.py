@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ MARK = "CODEPILOT_TERMINAL"
 """The variable that everything started on a terminal inherits, whatever session it makes for itself."""
 
 _PROC = Path("/proc")
+KNOWN = sys.platform == "linux"
+"""Whether this system tells which processes there are."""
 _GONE = (b"Z", b"X")
 _ENVIRONMENT = 1 << 20
 """Bytes of an environment to look at: a process can declare any part of its memory to be it (PR_SET_MM in prctl(2))."""
@@ -98,4 +101,4 @@ def _environment(process: Path) -> list[bytes]:
 
 
 def _processes() -> list[int]:
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if _PROC.is_dir() else []
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if KNOWN else []

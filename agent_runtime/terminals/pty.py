@@ -28,6 +28,7 @@ class Pty(abc.ABC):
         fd: the terminal's descriptor, non-blocking.
         exit_code: how the program ended, as a shell counts (128 + signal); None before its end, or when nobody knows.
         leader: the program's process id in our eyes, once `meet` was called; 0 before.
+        ended_for: the limit for which it was ended and what to do about it, to be read by the model; empty otherwise.
         end_fd: readable once the program ended; -1 before `meet`, and where the system has no such thing.
     """
 
@@ -35,6 +36,7 @@ class Pty(abc.ABC):
         """Take over a terminal."""
         self.fd = fd
         self.exit_code: int | None = None
+        self.ended_for = ""
         self.leader = 0
         self.end_fd = -1
         os.set_blocking(fd, False)
@@ -56,6 +58,11 @@ class Pty(abc.ABC):
         """Undo what a program that was killed may have left the terminal in."""
         with contextlib.suppress(termios.error):  # the terminal is gone; reading will say so
             termios.tcsetattr(self.fd, termios.TCSANOW, self._modes)
+
+    def forget_input(self) -> None:
+        """Drop what was typed and nobody has read: the shell would take it for the beginning of its next command."""
+        with contextlib.suppress(termios.error):  # the terminal is gone; reading will say so
+            termios.tcsetattr(self.fd, termios.TCSAFLUSH, termios.tcgetattr(self.fd))
 
     def takes_lines(self) -> bool:
         """Whether the terminal gives its program whole lines, of at most `LONGEST_LINE` bytes."""
@@ -97,11 +104,25 @@ class Pty(abc.ABC):
         return done
 
     def signal_foreground(self, number: signal.Signals) -> None:
-        """Send a signal to the process group that has the terminal now."""
+        """Send a signal to the process group that has the terminal now; it reads no more of what was typed."""
+        self.forget_input()
         with contextlib.suppress(OSError):  # it ended meanwhile
             group = os.tcgetpgrp(self.fd)
             if group > 1:  # 0 means that there is none, and killpg would take it for our own
                 os.killpg(group, number)
+
+    def has_ended(self) -> bool:
+        """Whether the program is known to have ended; to be asked where there is no `end_fd`."""
+        return self.exit_code is not None
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it is about to end with everything else, for going over a limit."""
+        return False
+
+    def meaning(self, exit_code: int) -> str:  # noqa: ARG002 - for those that know of limits
+        """What an exit code says of a limit; empty for nothing."""
+        return ""
 
     @abc.abstractmethod
     async def finish(self, *, ended: bool) -> None:

@@ -13,6 +13,7 @@ from agent_runtime.terminals.pty import Pty
 
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
 _DRAIN_READS = 16
 
 
@@ -54,7 +55,8 @@ class Shell:
             self.pty.meet()
             self._watch_end()
         if self.marker is None:
-            raise SandboxError(f"The shell did not start in its sandbox. It said: {said.strip() or 'nothing'}")
+            why = self.pty.ended_for or f"It said: {said.strip() or 'nothing'}"
+            raise SandboxError(f"The shell did not start in its sandbox. {why}")
 
     async def ask(self, line: Callable[[str], bytes]) -> str:
         """Send a line of our own, made for a nonce, and give what bash says to it; a bash that is stuck is killed."""
@@ -103,7 +105,7 @@ class Shell:
             await asyncio.sleep(0)
         if self._burial is not None:
             await self._burial
-        return not self.ended and self.marker is not None
+        return not self.ended and self.marker is not None and not self.pty.doomed
 
     async def close(self) -> None:
         """Kill it and everything it started; idempotent."""
@@ -132,8 +134,21 @@ class Shell:
 
     def _watch_end(self) -> None:
         # A job in the background can hold the terminal open after the shell is gone, so its end is no sure sign.
-        if self._loop is not None and self.pty.end_fd >= 0:
+        if self._loop is None:
+            return
+        if self.pty.end_fd >= 0:
             self._loop.add_reader(self.pty.end_fd, self._bury)
+        else:
+            self._loop.call_later(_LOOK_SECONDS, self._look, self._loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask again and again whether it is gone, where the system does not tell."""
+        if self._loop is not loop or self.ended:
+            return
+        if self.pty.has_ended():
+            self._bury()
+        else:
+            loop.call_later(_LOOK_SECONDS, self._look, loop)
 
     def _readable(self) -> None:
         data, ended = self.pty.read()

@@ -5,66 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from agent_runtime.terminals import bash
 from agent_runtime.terminals.backend import Backend
+from agent_runtime.terminals.command import Command, Report
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.pty import LONGEST_LINE
 from agent_runtime.terminals.shell import Shell
 from agent_runtime.terminals.spool import Spool
 
-Status = Literal["completed", "running", "incomplete", "restarted", "stopped"]
-"""`incomplete`: nothing was run; `restarted`: the shell itself ended; `stopped`: broken off, see the note."""
-
 _GRACE_SECONDS = 1.0
 _QUIET_SECONDS = 0.15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """How a command stands.
-
-    Attributes:
-        number: counts the terminal's commands from 1.
-        status: see `Status`.
-        exit_code: None while it runs or when it was never run.
-        pipe: exit codes of the stages of its last pipeline.
-        ok: it ended, and every stage of its last pipe succeeded.
-        output: what is to be shown of the output: new text, or all of it.
-        cwd: the shell's working directory.
-        seconds: since it started, until it ended.
-        note: what else the reader should know, or empty.
-    """
-
-    number: int
-    command: str
-    status: Status
-    exit_code: int | None
-    pipe: tuple[int, ...]
-    ok: bool
-    output: str
-    cwd: str
-    seconds: float
-    note: str
-
-
-@dataclass(slots=True, kw_only=True)
-class _Command:
-    number: int
-    text: str
-    output: Output
-    launched: bool = False
-    started: float = field(default_factory=time.monotonic)
-    status: Status = "running"
-    exit_code: int | None = None
-    pipe: tuple[int, ...] = ()
-    ok: bool = False
-    seconds: float = 0.0
-    note: str = ""
-    stop_reason: str = ""
 
 
 class Terminal:
@@ -82,9 +34,10 @@ class Terminal:
         self._backend = backend
         self._spool = spool
         self._shell: Shell | None = None
-        self._command: _Command | None = None
+        self._command: Command | None = None
         self._commands = 0
         self._stopping: asyncio.Task[None] | None = None
+        self._ended_for = ""
         self.cwd = ""
 
     @property
@@ -109,11 +62,14 @@ class Terminal:
         if self.running is not None:
             raise RuntimeError("a command is running in this terminal")
         shell = await self._living_shell()
-        late = shell.late()
+        late, ended_for = shell.late(), self._ended_for
+        self._ended_for = ""
         self._commands += 1
         output = Output(spool=self._spool, name=f"{self._name}-{self._commands}")
-        command = self._command = _Command(number=self._commands, text=text, output=output)
-        command.note = _late_note(late)
+        command = self._command = Command(number=self._commands, text=text, output=output)
+        command.add(_late_note(late))
+        if ended_for:
+            command.add(f"this is a new shell; since the last command the old one was killed: {ended_for}")
         exit_code = shell.marker.exit_code if shell.marker is not None else 0
         try:
             unfinished = await _parse(shell, text)
@@ -126,12 +82,12 @@ class Terminal:
             raise
         if unfinished is not None:
             command.note = unfinished
-            self._settle(command, "incomplete")
-            return self._report(command, "")
+            command.settle("incomplete")
+            return command.report("", cwd=self.cwd)
         command.launched = True
         self._update()
         await shell.wait(lambda: command.status != "running", timeout)
-        return self._report(command, output.take())
+        return command.report(output.take(), cwd=self.cwd)
 
     async def read(self, *, timeout: float) -> Report | None:  # noqa: ASYNC109 - as for `run`
         """What is new of the last command; after it ended and was shown, all of it. None when there was no command.
@@ -145,8 +101,8 @@ class Terminal:
         was_running = command.status == "running"
         await shell.wait(lambda: command.status != "running", timeout)
         if was_running or command.output.fresh:
-            return self._report(command, command.output.take())
-        return self._report(command, command.output.whole(), late=_late_note(shell.late()))
+            return command.report(command.output.take(), cwd=self.cwd)
+        return command.report(command.output.whole(), cwd=self.cwd, late=_late_note(shell.late()))
 
     async def send(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - as for `run`
         """Type `text` to the running command; come back when it ended, fell quiet after an answer, or at the timeout.
@@ -168,7 +124,7 @@ class Terminal:
         await self._wait_quiet(shell, command, before, timeout)
         if sent < len(data):
             command.note = f"the program took only {sent:,} of {len(data):,} bytes of the input"
-        return self._report(command, command.output.take())
+        return command.report(command.output.take(), cwd=self.cwd)
 
     async def interrupt(self, reason: str) -> None:
         """Break off the running command: Ctrl+C, then signals, then the shell itself. Nothing to do when none runs."""
@@ -201,7 +157,10 @@ class Terminal:
             self._shell.attach()
             if await self._shell.lives():
                 return self._shell
+        told = self._command is not None and self._command.status == "killed"
         await self.close()
+        if self._shell is not None and not told:
+            self._ended_for = self._shell.pty.ended_for
         shell = self._shell = Shell(await self._backend.open(), on_change=self._update)
         shell.attach()
         try:
@@ -223,10 +182,12 @@ class Terminal:
             return
         if shell.ended:
             command.exit_code = shell.pty.exit_code
-            self._settle(command, "restarted")
+            command.add(shell.pty.ended_for)
+            command.settle("killed" if shell.pty.ended_for else "restarted")
         elif shell.at_prompt and command.launched and shell.marker is not None:
             command.exit_code, command.pipe, command.ok = shell.marker.exit_code, shell.marker.pipe, shell.marker.ok
-            self._settle(command, "completed")
+            command.add(shell.pty.meaning(command.exit_code))
+            command.settle("completed")
         elif command.output.over_quota and self._stopping is None:
             reason = f"it wrote more than {command.output.quota:,} bytes and was stopped"
             self._stopping = asyncio.get_running_loop().create_task(self._stop(reason))
@@ -235,38 +196,8 @@ class Terminal:
         await self.interrupt(reason)
         self._stopping = None
 
-    def _settle(self, command: _Command, status: Status) -> None:
-        command.seconds = time.monotonic() - command.started
-        command.output.close()
-        command.status = status
-        notes = [command.note] if command.note else []
-        if command.stop_reason:
-            command.status = "stopped"
-            command.ok = False
-            notes.append(command.stop_reason)
-        if status == "restarted":
-            notes.append("the shell itself ended; the next command gets a new one, without its variables and directory")
-        command.note = "; ".join(notes)
-
-    def _report(self, command: _Command, output: str, *, late: str = "") -> Report:
-        log_error = command.output.log_error
-        notes = [command.note, f"no log of the whole output: {log_error}" if log_error else "", late]
-        ended = command.status != "running"
-        return Report(
-            number=command.number,
-            command=command.text,
-            status=command.status,
-            exit_code=command.exit_code,
-            ok=command.ok,
-            output=output,
-            pipe=command.pipe,
-            cwd=self.cwd,
-            seconds=command.seconds if ended else time.monotonic() - command.started,
-            note="; ".join(note for note in notes if note),
-        )
-
     @staticmethod
-    async def _wait_quiet(shell: Shell, command: _Command, before: int, seconds: float) -> None:
+    async def _wait_quiet(shell: Shell, command: Command, before: int, seconds: float) -> None:
         """Until the command ended, or wrote something after `before` bytes and then nothing for a moment."""
         deadline = time.monotonic() + seconds
         if not await shell.wait(partial(_moved, command, before), seconds):
@@ -286,7 +217,7 @@ async def _parse(shell: Shell, text: str) -> str | None:
     return bash.unfinished(said)
 
 
-def _moved(command: _Command, since: int) -> bool:
+def _moved(command: Command, since: int) -> bool:
     """Whether the command ended, or wrote more than `since` bytes."""
     return command.status != "running" or command.output.bytes > since
 

@@ -38,6 +38,7 @@ class FileWrite:
         text: the new content; None for a file that goes or only moves.
         version: the new version's tag; empty for a file that goes.
         whole: whether the call brought the whole content, so that the agent knows it without reading.
+        origin: the file that it was moved from, if it was.
         told: what the model is told, line by line.
     """
 
@@ -46,6 +47,7 @@ class FileWrite:
     text: Text | None
     version: str
     whole: bool = False
+    origin: str | None = None
     told: list[str] = field(default_factory=list)
 
 
@@ -198,7 +200,7 @@ class Planner:
             made = FileChange(path=target, data=before, old=None, mode=files.mode(section.path))
             version = version_of(before)
             told = [f"[write_file] {section.path!r} {verb}. Version {version}."]
-            write = FileWrite(canonical=target, change=made, text=None, version=version, told=told)
+            write = FileWrite(canonical=target, change=made, text=None, version=version, origin=canonical, told=told)
             return [write, _removal(canonical, before, [])] if moved else []
         edits, notes = place_hunks(section.path, old.text.lines, section.hunks)
         new = _like(old.text, engine.apply(old.text, edits))
@@ -215,6 +217,7 @@ class Planner:
             ),
             text=new,
             version=version,
+            origin=canonical if moved else None,
             told=[_head(section.path, verb, data, new, version), *notes, shown],
         )
         return [write, _removal(canonical, before, [])] if moved else [write]
@@ -241,7 +244,9 @@ def _changed(change: Change, canonical: str, old: TextFile | None, seen: Seen) -
         raise ToolError(f"{change.path!r} not written: version={version!r}, but {state}", kind="ValueError")
     if change.mode == "w" or old is None:
         return Changed(raw=change.contents[0])
-    base = old.text.lines if version == now else seen.base(canonical, version)
+    base = None
+    if change.mode in LINE_MODES:
+        base = old.text.lines if version == now else seen.base(canonical, version)
     try:
         return make(change, old.text, base)
     except StaleError:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from agent_runtime.errors import ToolError
-from agent_runtime.payload_plan import payloads_taken
-from agent_runtime.tools.changes import FileWrite, Planner, StepLimits
-from agent_runtime.tools.payloads import KeptContents, Payloads
-from agent_runtime.tools.planned import PlannedWrite, planned_writes
-from agent_runtime.tools.protocol import ToolResult
+from agent_runtime.policy import CallFacts
+from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.preview import of_call
+from agent_runtime.tools.protocol import Plain, ToolResult
+from agent_runtime.tools.writing import Arguments, Writer
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.changes import Change, StaleError, check_mode, pairs
 from agent_runtime.workspace.edits import is_whole
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.staging import apply_all
 from agent_runtime.workspace.views import view
 from agent_runtime.workspace.watch import Watch
 
 _LISTED = 200
-_LINE_ARGUMENTS = ("start_line", "end_line", "after_line", "edits")
 
 
 class FileTools:
@@ -37,23 +37,37 @@ class FileTools:
     }
     stub_types: ClassVar[str] = ""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        withholds: Callable[[str, str], bool] = lambda _tool, _path: False,
+    ) -> None:
+        """Work on `workspace`.
+
+        Args:
+            workspace: where.
+            now: says when it was found that somebody changed a file.
+            withholds: whether a tool is to tell nothing of a file that its call does not name; see `Policy.withholds`.
+        """
         self._workspace = workspace
-        self._watch = Watch(workspace)
+        self._now = now
+        self._withholds = withholds
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that is known of files, and the contents that were kept."""
+        self._watch = Watch(self._workspace)
         self._seen = Seen()
-        self._planner = Planner()
-        self._kept = KeptContents()
-        self._payloads = Payloads()
-        self._planned: tuple[PlannedWrite, ...] = ()
-        self._limits = StepLimits()
-        self._tried_ahead = False
+        self._writer = Writer(self._workspace, self._seen, self._watch, partial(self._withholds, "write_file"))
+        self._away: list[str] = []
 
     def changed_by_others(self) -> str:
         """What changed in the files that the agent knows since its last step; empty for nothing. Call before a step."""
-        told = self._watch.changes()
+        told, self._away = [*self._away, *self._watch.changes()], []
         if not told:
             return ""
-        head = f"[ENVIRONMENT CHANGE] {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+        head = f"[ENVIRONMENT CHANGE] {self._now():%Y-%m-%d %H:%M:%S}"
         return "\n".join(
             [head, "", *told, "Someone else did this. Read these files again before you edit them by line."]
         )
@@ -65,11 +79,7 @@ class FileTools:
             payloads: the contents that the reply brings.
             control: the control block, whose writes are all checked before the first is made where they can be told.
         """
-        planned = planned_writes(control)
-        self._payloads = payloads
-        self._planned = planned if sum(each.payloads for each in planned) == payloads.left() else ()
-        self._limits = StepLimits()
-        self._tried_ahead = False
+        self._writer.begin_step(payloads, control)
         self._seen.begin_step()
 
     def end_step(self, *, ok: bool) -> str:
@@ -78,10 +88,66 @@ class FileTools:
         Args:
             ok: whether the control block ran to its end.
         """
-        told = [] if ok else self._keep_unwritten()
+        told = [] if ok else self._writer.keep_unwritten()
         if changes := self._watch.changes():
             told.append("\n".join(["[files that your commands changed]", *changes]))
         return "\n\n".join(told)
+
+    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
+        """What a call would do; see `Tool.inspect`.
+
+        Raises:
+            ToolError: the path cannot be one of the workspace.
+        """
+        if tool == "write_file":
+            return self._writer.inspect(_given(args), args)
+        path = self._workspace.resolve(args.get("path", "."))
+        return Inspection(facts=CallFacts(tool=tool, args=args, paths=(path,)), preview=of_call(tool, args))
+
+    def forgo(self, tool: str, args: dict[str, Any]) -> str:
+        """Let a call be that is denied; see `Tool.forgo`.
+
+        Raises:
+            ToolError: the write could not have been made anyway.
+        """
+        return self._writer.forgo(_given(args)) if tool == "write_file" else ""
+
+    def tracked(self) -> dict[str, str | None]:
+        """Each file that the agent knows, by its canonical path, and its version; None for one that was not there."""
+        return self._watch.tracked()
+
+    def restore(self, tracked: Mapping[str, str | None]) -> None:
+        """Know what another process knew: files of the same version are read again.
+
+        Those that have changed are told with the next `changed_by_others`; until they are read, no line number of them
+        is taken.
+
+        Args:
+            tracked: what `tracked` gave there.
+        """
+        restored = self._watch.restore(tracked)
+        for canonical, (version, lines) in restored.same.items():
+            self._seen.read(canonical, version, lines)
+        for canonical, told in restored.changed.items():
+            self._seen.lose(canonical)
+            self._away.append(told)
+
+    def step_state(self) -> dict[str, Plain]:
+        """Where the present step stands, to be gone on with by `resume_step`; plain data."""
+        return self._writer.state()
+
+    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+        """Go on in the middle of a step, in another process, after `restore`.
+
+        Args:
+            payloads: the contents that the step's reply brought, from the first on; those that were taken are skipped.
+            control: the control block.
+            state: what `step_state` gave.
+
+        Raises:
+            ValueError: the state is of another reply.
+        """
+        self._writer.resume(payloads, control, state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
         """Show numbered lines; without end_line about 200 and an outline of the rest.
@@ -135,21 +201,14 @@ class FileTools:
         Raises:
             ToolError: a wrong argument, a missing payload, a limit, or a refusal; nothing is written then.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        given = {"start_line": start_line, "end_line": end_line, "after_line": after_line, "edits": edits}
-        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        arguments |= {"path": path, "mode": mode, "version": version, "force": force}
-        count = _contents_taken(arguments)
-        if payload is not None:
-            contents = self._kept.get(payload, count)
-        else:
-            contents = tuple(self._payloads.take("" if mode == "patch" else path) for _ in range(count))
-        try:
-            self._try_ahead(contents)
-            return self._write(_change(arguments, contents))
-        except ToolError as error:
-            number = self._kept.keep(contents) if payload is None else payload
-            told = f"{error}\n(The content is kept: payload={number} stands for it in a repeated call.)"
-            raise ToolError(told, kind=error.kind, value=error.value) from error
+        given: dict[str, Any] = {
+            "start_line": start_line,
+            "end_line": end_line,
+            "after_line": after_line,
+            "edits": edits,
+        }
+        given |= {"path": path, "mode": mode, "version": version, "force": force, "payload": payload}
+        return self._writer.write(_given(given))
 
     async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
         """List files beneath path, newest first; ignored files left out.
@@ -158,115 +217,19 @@ class FileTools:
             ToolError: no such directory, or no such glob.
         """
         found = await asyncio.to_thread(listing.list_files, self._workspace, pattern, path)
-        names = found.files[:_LISTED]
-        total = f"{len(found.files)}" if found.complete else f"at least {len(found.files)}"
-        shown = f" (showing {_LISTED}; narrow the pattern)" if len(found.files) > _LISTED else ""
+        files = [name for name in found.files if not self._withholds("list_files", name)]
+        names = files[:_LISTED]
+        total = f"{len(files)}" if found.complete else f"at least {len(files)}"
+        shown = f" (showing {_LISTED}; narrow the pattern)" if len(files) > _LISTED else ""
         return ToolResult(
             value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{shown}:", *names])
         )
 
-    def _write(self, change: Change) -> ToolResult:
-        files = Overlay(self._workspace)
-        canonical = files.resolve(change.path or ".")
-        self._limits.check(change, canonical)
-        writes = self._planner.plan(change, files, self._seen)
-        apply_all(self._workspace, [each.change for each in writes])
-        self._limits.count(change, canonical)
-        for each in writes:
-            _learn(self._seen, each)
-            if each.change.data is None:
-                self._watch.note(each.canonical)
-            else:
-                self._watch.remember(each.canonical, each.version, each.text.lines if each.text else None)
-        versions = "\n".join(each.version for each in writes if each.version)
-        return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
 
-    def _try_ahead(self, contents: tuple[str, ...]) -> None:
-        """At a step's first write, work out those that are sure to follow, on top of each other.
-
-        Args:
-            contents: what the first one writes.
-
-        Raises:
-            ToolError: a later one cannot be made; the first is then not made either.
-        """
-        certain = [each for each in self._planned if each.certain]
-        if self._tried_ahead or len(certain) < 2:  # noqa: PLR2004 - a single write is checked when it is made
-            return
-        self._tried_ahead = True
-        files, seen, limits = Overlay(self._workspace), self._seen.copy(), self._limits.copy()
-        rest = list(self._payloads.ahead())
-        for number, planned in enumerate(certain):
-            if number:
-                contents, rest = tuple(rest[: planned.payloads]), rest[planned.payloads :]
-            try:
-                if "payload" in planned.arguments:
-                    contents = self._kept.get(planned.arguments["payload"], _contents_taken(planned.arguments))
-                self._try(_change(planned.arguments, contents), files, seen, limits)
-            except ToolError as error:
-                if number == 0:
-                    return  # the call itself says so
-                raise ToolError(
-                    f"Nothing was written: a later write of this block, line {planned.line}, {planned.call}, cannot "
-                    f"be made: {error}",
-                    kind=error.kind,
-                ) from error
-
-    def _try(self, change: Change, files: Overlay, seen: Seen, limits: StepLimits) -> None:
-        canonical = files.resolve(change.path or ".")
-        limits.check(change, canonical)
-        try:
-            writes = self._planner.plan(change, files, seen)
-        except StaleError as error:
-            if not files.is_pending(canonical):
-                now = files.text_file(canonical)  # the refusal shows it
-                self._seen.read(canonical, now.version, now.text.lines)
-                raise
-            raise ToolError(
-                f"{change.path!r}: it addresses lines that an earlier write of the block changes; make both one call",
-                kind="ValueError",
-            ) from error
-        limits.count(change, canonical)
-        for each in writes:
-            files.put(each.canonical, each.change.data)
-            _learn(seen, each)
-
-    def _keep_unwritten(self) -> list[str]:
-        """Keep what a block that failed did not come to write."""
-        ahead = self._payloads.ahead()
-        left, unreached = len(ahead), list[tuple[PlannedWrite, tuple[str, ...]]]()
-        for planned in reversed(self._planned):
-            if planned.payloads and planned.payloads <= left:
-                unreached.append((planned, ahead[left - planned.payloads : left]))
-                left -= planned.payloads
-        told = [f"payload={self._kept.keep(contents)} for {each.call}" for each, contents in reversed(unreached)]
-        return [f"[not reached; the contents are kept: {'; '.join(told)}]"] if told else []
-
-
-def _contents_taken(arguments: dict[str, Any]) -> int:
-    mode = arguments.get("mode", "w")
-    check_mode(mode)
-    if mode != "patch" and not arguments.get("path"):
-        raise ToolError("path must name the file; only mode='patch' does without", kind="ValueError")
-    return payloads_taken(mode, len(pairs(arguments.get("edits"))) if mode == "multi_edit" else None, retried=False)
-
-
-def _change(arguments: dict[str, Any], contents: tuple[str, ...]) -> Change:
-    return Change(
-        path=arguments.get("path", ""),
-        mode=arguments.get("mode", "w"),
-        lines={name: arguments[name] for name in _LINE_ARGUMENTS if name in arguments},
-        contents=contents,
-        version=arguments.get("version"),
-        force=arguments.get("force", False),
-    )
-
-
-def _learn(seen: Seen, write: FileWrite) -> None:
-    if write.text is None:
-        return
-    know = seen.read if write.whole else seen.wrote
-    know(write.canonical, write.version, write.text.lines)
+def _given(arguments: dict[str, Any]) -> Arguments:
+    """Arguments of a write with their defaults, those left out that are None."""
+    written = {"path": "", "mode": "w", "force": False} | arguments
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def _check_range(start: object, end: object, count: int) -> int:

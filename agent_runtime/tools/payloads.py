@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, Self
 
 from agent_runtime.errors import ToolError
 from agent_runtime.payload_plan import same_file
+from agent_runtime.tools.protocol import Plain
 
 _MOST_KEPT = 50
 _MOST_KEPT_CHARS = 4_000_000
@@ -57,6 +58,27 @@ class Payloads:
         self._taken = number
         return payload.text
 
+    def copy(self) -> Payloads:
+        """The same payloads, to try something out on."""
+        twin = Payloads(self._payloads)
+        twin._taken = self._taken
+        return twin
+
+    @property
+    def taken(self) -> int:
+        """How many payloads calls have taken."""
+        return self._taken
+
+    def skip(self, count: int) -> None:
+        """Count payloads as taken that were taken before a run was paused.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+        if not 0 <= count <= len(self._payloads):
+            raise ValueError(f"{count} payloads were taken, but the reply has {len(self._payloads)}")
+        self._taken = count
+
     def left(self) -> int:
         """How many payloads no call has taken."""
         return len(self._payloads) - self._taken
@@ -103,6 +125,18 @@ class KeptContents:
                 kind="ValueError",
             )
         return contents
+
+    def to_plain(self) -> dict[str, Plain]:
+        """All of them, to be kept while a run is paused."""
+        return {"last": self._last, "kept": [[number, *contents] for number, contents in self._kept.items()]}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """What `to_plain` gave."""
+        kept = cls()
+        kept._last = plain["last"]
+        kept._kept = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
+        return kept
 
     def _chars(self) -> int:
         return sum(len(text) for contents in self._kept.values() for text in contents)

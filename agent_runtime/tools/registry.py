@@ -5,9 +5,10 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.errors import SettingsError, ToolError
+from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.tool import Tool, value_type
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,6 +30,40 @@ class Family(Protocol):
     stub_types: ClassVar[str]
 
 
+@runtime_checkable
+class Inspects(Protocol):
+    """A family that can tell what a call of its tools would do, for policies and people to decide on."""
+
+    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
+        """Tell it, without doing any of it.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+
+        Raises:
+            ToolError: the call cannot succeed, and nothing else can be told of it.
+        """
+        ...
+
+
+@runtime_checkable
+class Forgoes(Protocol):
+    """A family some of whose calls take something even when they are denied, such as the contents of a write."""
+
+    def forgo(self, tool: str, args: dict[str, Any]) -> str:
+        """Let a call be that is denied; gives what its author should know beside the denial, or nothing.
+
+        Args:
+            tool: one of the family's.
+            args: by parameter name, types checked.
+
+        Raises:
+            ToolError: the call could not have been made anyway.
+        """
+        ...
+
+
 class Registry:
     """The tools of one runtime, in the order in which they were registered."""
 
@@ -48,8 +83,11 @@ class Registry:
     def add_family(self, family: Family, *, only: Iterable[str] | None = None) -> None:
         """Register a family's tools, all or `only` those named."""
         chosen = list(family.value_types if only is None else only)
+        inspector = family.inspect if isinstance(family, Inspects) else None
+        forgoer = family.forgo if isinstance(family, Forgoes) else None
         for name in chosen:
-            tool = Tool(name, getattr(family, name), family.value_types[name], family.labels.get(name, ""))
+            func, label = getattr(family, name), family.labels.get(name, "")
+            tool = Tool(name, func, family.value_types[name], label, inspector=inspector, forgoer=forgoer)
             self._add(tool)
             self._own[name] = tool
         if family.stub_types and family.stub_types not in self._types:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from agent_runtime.errors import ToolError
+from agent_runtime.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.sandbox.resident import Resident
+from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.preview import of_call
 from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
@@ -20,20 +22,19 @@ from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep, stand_in
 _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
 _MAX_SECONDS = 20.0
-_MAX_OUTPUT = 64_000_000
-_MUCH = 500_000
-"""Bytes of a search's output from which it is counted rather than read; reading costs more time than searching."""
 _OPTIONS = (
     "--no-config",
     "--hidden",
     "--no-require-git",
     "--no-messages",
     "--iglob=!.git",
+    "--iglob=!*\n*",  # no other tool opens names with control characters, and these would blur the output
     "--no-ignore-dot",
     "--no-ignore-exclude",
     "--no-ignore-global",
 )
-_JSON = ("--json",)
+_SHAPE = ("--heading", "--with-filename", "--null", "--line-number", "--color=never")
+"""What `Hits` reads."""
 
 
 class SearchTools:
@@ -43,7 +44,14 @@ class SearchTools:
     labels: ClassVar[dict[str, str]] = {"find": "Searching for `{pattern}`"}
     stub_types: ClassVar[str] = "class Match(TypedDict):\n    file: str\n    line: int\n    text: str\n"
 
-    def __init__(self, workspace: Workspace, sandbox: Sandbox | None = None, *, seconds: float = _MAX_SECONDS) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        sandbox: Sandbox | None = None,
+        *,
+        seconds: float = _MAX_SECONDS,
+        withholds: Callable[[str], bool] | None = None,
+    ) -> None:
         """Search `workspace`.
 
         Args:
@@ -51,19 +59,34 @@ class SearchTools:
             sandbox: runs ripgrep, so that not even a directory that is swapped for a link while ripgrep walks through
                 it leads out of the workspace. Without one it runs on the host, where it follows no link it meets.
             seconds: wall time of one search.
+            withholds: whether a file is left out of searches that name only a directory above it; by canonical path.
         """
         self._workspace = workspace
         self._sandbox = sandbox
         self._seconds = seconds
+        self._withholds = withholds
         self._program: Runner | None = None
-        self._ripgrep = ripgrep()
-        self._command = (self._ripgrep,) if self._ripgrep is not None else stand_in(workspace.readable)
+        # What an image holds is not ours to choose; our own searcher is safe on the host, beneath a descriptor.
+        self._ripgrep = None if sandbox is not None and sandbox.level == "docker" else ripgrep()
+        self._command = (
+            (self._ripgrep,) if self._ripgrep is not None else stand_in(workspace.readable, confined=workspace.confined)
+        )
 
     def close(self) -> None:
         """Stop what may run; idempotent."""
         if self._program is not None:
             self._program.close()
             self._program = None
+
+    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
+        """What a call would do; see `Tool.inspect`.
+
+        Raises:
+            ToolError: a target does not exist.
+        """
+        scope = args.get("scope", "codebase")
+        paths = tuple(self._targets(scope, args.get("target"), None))
+        return Inspection(facts=CallFacts(tool=tool, args=args, paths=paths), preview=of_call(tool, args))
 
     async def find(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -83,13 +106,21 @@ class SearchTools:
         _check(pattern, max_results, context)
         wanted = _include(include, scope)
         targets = self._targets(scope, target, wanted)
-        hits = Hits(most=max_results, wanted=wanted)
+        withholds = self._withholds if scope == "codebase" else None  # what is named was decided on by its name
+        hits = Hits(most=max_results, wanted=wanted, context=context, withholds=withholds)
         if targets:
-            options = [*_OPTIONS, f"--context={context}", *(wanted.options if wanted else ())]
+            options = [*_OPTIONS, *_SHAPE, f"--context={context}", *(wanted.options if wanted else ())]
             options += ["--no-ignore-parent"] if targets == ["."] else []
+            options += ["--text"] if scope != "codebase" else []
             try:
                 async with asyncio.timeout(self._seconds):
-                    await self._search(pattern, [_argument(each) for each in targets], options, hits)
+                    await self._search([*options, "-e", pattern, "--", *map(_argument, targets)], hits)
+                    if names := hits.cut():
+                        # Where a match stands in its line is asked for these few files only: it costs ripgrep much.
+                        again = ["--column", "--text", f"--max-count={max_results}", *options, "-e", pattern, "--"]
+                        placed = Hits(most=max_results, context=context, columns=True)
+                        await self._search([*again, *map(_argument, names)], placed)
+                        hits.place(placed)
             except TimeoutError as error:
                 raise ToolError(
                     f"find was stopped after {self._seconds:g} s; narrow it with target or include",
@@ -130,49 +161,30 @@ class SearchTools:
             return [start] if self._workspace.is_directory(start) else []
         return [start]
 
-    async def _search(self, pattern: str, targets: Sequence[str], options: Sequence[str], hits: Hits) -> None:
-        """One search; one that finds far too much is broken off, counted, and made again for the first files only."""
-        ask = [*options, "-e", pattern, "--"]
-        if await self._feed([*_JSON, *ask, *targets], hits.add, most=_MUCH):
-            return
-        counts: list[bytes] = []
-        await self._feed(["--count", "--null", *ask, *targets], counts.append, most=_MAX_OUTPUT)
-        first = [_argument(name) for name in hits.start_over(b"\n".join(counts))]
-        lines: list[bytes] = []
-        await self._feed([*_JSON, f"--max-count={_MOST_RESULTS}", *ask, *first], lines.append, most=_MAX_OUTPUT)
-        hits.take_again(lines)
-
-    async def _feed(
-        self, arguments: Sequence[str], take: Callable[[bytes], object], *, most: int | None = None
-    ) -> bool:
-        """Give every line of a search to `take`; False when there were more than `most` bytes and it was stopped.
+    async def _search(self, arguments: Sequence[str], hits: Hits) -> None:
+        """Give all output of a search to `hits`.
 
         Raises:
-            ToolError: ripgrep refused.
+            ToolError: ripgrep refused, or a line is too long.
         """
         program = self._program if self._program is not None and not self._program.busy else self._new_program()
         self._program = self._program or program
-        rest, size = b"", 0
         try:
-            async with aclosing(program.run([*self._command, *arguments], most=most)) as chunks:
+            async with aclosing(program.run([*self._command, *arguments])) as chunks:
                 async for chunk in chunks:
-                    size += len(chunk)
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        take(line)
+                    hits.feed(chunk)
         finally:
             if program is not self._program:
                 program.close()
-        if most is not None and size >= most:
-            return False
         if program.errors and program.exit_code != 0:
             raise ToolError(f"find: {program.errors}", kind="ValueError")
-        return True
 
     def _new_program(self) -> Runner:
         place = self._ripgrep
-        if place is None or self._sandbox is None or not self._sandbox.apart:
+        if place is None or self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
             return Direct(self._workspace.root)
+        from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
+
         # One that came as a wheel lies where the sandbox shows nothing.
         shown = {} if place.startswith("/usr/") else {place: Path(place)}
         return Resident(self._sandbox, self._workspace.root, {**self._workspace.readable, **shown})

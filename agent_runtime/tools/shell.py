@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_runtime.errors import ToolError
+from agent_runtime.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.terminals.backend import backend
+from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import Logs, Spool
-from agent_runtime.terminals.terminal import Report, Terminal
+from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.preview import of_call, of_command, of_typing
 from agent_runtime.tools.protocol import Plain, ToolResult
+
+if TYPE_CHECKING:  # few runs have a network
+    from agent_runtime.sandbox.egress.proxy import Egress
 
 MAIN = "main"
 MAX_TERMINALS = 16
@@ -44,19 +50,25 @@ class ShellTools:
         "class CommandResult(TypedDict):\n    status: str\n    exit_code: int | None\n    output: str\n    cwd: str\n"
     )
 
-    def __init__(self, sandbox: Sandbox, workspace: Path, logs: Logs | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox, workspace: Path, logs: Logs | None = None, egress: Egress | None = None
+    ) -> None:
         """Run commands in `workspace`, inside one `sandbox` that all terminals share.
 
         Args:
             sandbox: protects the host.
             workspace: the directory to work in.
             logs: where outputs too long to show whole are kept.
+            egress: the way out of a sandbox that is `apart`; None for no network there.
         """
         self._logs = logs  # a private directory lives as long as its object
         readable = logs.seen_in(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
-        self._backend = backend(sandbox, workspace, readable)
-        self._terminals: dict[str, Terminal] = {MAIN: self._terminal(MAIN)}
+        self._home = str(sandbox.seen_as(workspace))
+        self._place = place(sandbox, workspace, readable, self._spool, egress)
+        self._shells: dict[str, str] = {}
+        self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
+        self._promise: tuple[str, str, str, ToolError | None] | None = None
 
     async def execute(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -73,21 +85,16 @@ class ShellTools:
         Raises:
             ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        _check_seconds(timeout)
-        if shell not in {None, "bash"}:
+        self._keep_promise("execute", session_id, command)
+        _check_command(command, timeout, shell, self._place.shells)
+        terminal = await self._make(session_id, shell) if new_terminal else self._find(session_id)
+        if shell not in {None, self._shells[session_id]}:
             raise ToolError(
-                f"execute: shell={shell!r} is not offered; terminals run bash. Leave shell out, "
-                "or start the other one as a command.",
+                f"execute: {session_id!r} runs {self._shells[session_id]}; another shell needs a terminal of its own "
+                "(new_terminal=True)",
                 kind="ValueError",
             )
-        if "\0" in command:
-            raise ToolError("execute: command holds a NUL character; bash cannot take one", kind="ValueError")
-        terminal = await self._make(session_id) if new_terminal else self._find(session_id)
-        if terminal.running is not None:
-            raise ToolError(
-                f"{session_id!r} is busy with `{_short(terminal.running)}`. Use read_output or send_input, "
-                'e.g. send_input(session_id, "\\x03") to interrupt it, or another terminal (new_terminal=True).'
-            )
+        _check_idle(session_id, terminal)
         report = await terminal.run(command, timeout=timeout)
         text = _text(session_id, report)
         if check and not report.ok:
@@ -113,10 +120,10 @@ class ShellTools:
         Raises:
             ToolError: a wrong argument, or no command runs there.
         """
+        self._keep_promise("send_input", session_id, text)
         _check_seconds(timeout)
         terminal = self._find(session_id)
-        if terminal.running is None:
-            raise ToolError(f"send_input: no command is running in {session_id!r}; to run one use execute")
+        _running(session_id, terminal)
         try:
             report = await terminal.send(text, timeout=timeout)
         except ValueError as error:
@@ -138,13 +145,66 @@ class ShellTools:
         text = f"[terminal:{session_id}] terminated{again}"
         return ToolResult(value=text, text=text)
 
+    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
+        """What a call would do; see `Tool.inspect`."""
+        name = args["session_id"]
+        if tool == "execute":
+            facts, shown, refusal = self._inspected_command(args, fresh=args.get("new_terminal", False))
+        elif tool == "send_input":
+            facts, shown, refusal = self._inspected_typing(args)
+        else:
+            return Inspection(facts=CallFacts(tool=tool, args=args), preview=of_call(tool, args))
+        self._promise = (tool, name, facts.command or facts.typed or "", refusal)
+        told = "" if refusal is None else str(refusal)
+        return Inspection(facts=facts, preview=shown, refusal=told)
+
+    def _inspected_command(self, args: dict[str, Any], *, fresh: bool) -> tuple[CallFacts, str, ToolError | None]:
+        name, command = args["session_id"], args["command"]
+        terminal = self._terminals.get(name)
+        cwd = terminal.cwd if terminal is not None and not fresh else ""
+        refusal = None
+        try:
+            _check_command(command, args.get("timeout", DEFAULT_SECONDS), args.get("shell"), self._place.shells)
+            if not fresh or terminal is not None:
+                _check_idle(name, self._find(name))
+        except ToolError as error:
+            refusal = error
+        shell = args.get("shell") or ("" if fresh else self._shells.get(name, "")) or self._place.shells[0]
+        facts = CallFacts(tool="execute", args=args, command=command, cwd=cwd or self._home, shell=shell)
+        return facts, of_command(command, terminal=name, cwd=facts.cwd, fresh=fresh), refusal
+
+    def _inspected_typing(self, args: dict[str, Any]) -> tuple[CallFacts, str, ToolError | None]:
+        name, text = args["session_id"], args["text"]
+        running, refusal = "", None
+        try:
+            running = _running(name, self._find(name))
+        except ToolError as error:
+            refusal = error
+        facts = CallFacts(tool="send_input", args=args, typed=text, shell=self._shells.get(name, self._place.shells[0]))
+        return facts, of_typing(text, terminal=name, running=running), refusal
+
+    def _keep_promise(self, tool: str, session_id: str, text: str) -> None:
+        """Let a call fail of which it was said that it would: nobody was asked about it.
+
+        Raises:
+            ToolError: it was said so when the call was inspected.
+        """
+        promise, self._promise = self._promise, None
+        if promise is not None and promise[:3] == (tool, session_id, text) and promise[3] is not None:
+            raise promise[3]
+
     async def interrupt(self, reason: str = "interrupted") -> None:
         """Break off whatever runs, in all terminals; their shells live on where they can."""
         await asyncio.gather(*(terminal.interrupt(reason) for terminal in self._terminals.values()))
 
+    async def reset(self) -> None:
+        """Kill all terminals and everything they started; the next command starts anew."""
+        await self.close()
+        self._terminals = {MAIN: self._terminal(MAIN)}
+
     async def close(self) -> None:
         """Kill all terminals and everything they started; idempotent."""
-        await self._backend.close()
+        await self._place.close()
         await asyncio.gather(*(terminal.close() for terminal in self._terminals.values()))
 
     @property
@@ -157,10 +217,16 @@ class ShellTools:
             if t.pid is not None
         )
 
-    def _terminal(self, name: str) -> Terminal:
-        return Terminal(name, backend=self._backend, spool=self._spool)
+    @property
+    def alive(self) -> list[str]:
+        """Names of the terminals that have a living shell."""
+        return [name for name, terminal in self._terminals.items() if terminal.pid is not None]
 
-    def _find(self, session_id: str) -> Terminal:
+    def _terminal(self, name: str, shell: str | None = None) -> LiveTerminal:
+        self._shells[name] = shell or self._place.shells[0]
+        return self._place.terminal(name, self._shells[name])
+
+    def _find(self, session_id: str) -> LiveTerminal:
         terminal = self._terminals.get(session_id)
         if terminal is None:
             raise ToolError(
@@ -170,13 +236,13 @@ class ShellTools:
             )
         return terminal
 
-    async def _make(self, session_id: str) -> Terminal:
+    async def _make(self, session_id: str, shell: str | None) -> LiveTerminal:
         """A fresh terminal of that name; an idle one of the same name gives way."""
         old = self._terminals.get(session_id)
         if old is not None:
             if old.running is None:
                 await old.close()
-                self._terminals[session_id] = self._terminal(session_id)
+                self._terminals[session_id] = self._terminal(session_id, shell)
             return self._terminals[session_id]
         if _NAME.fullmatch(session_id) is None:
             raise ToolError(
@@ -184,8 +250,39 @@ class ShellTools:
             )
         if len(self._terminals) >= MAX_TERMINALS:
             raise ToolError(f"{MAX_TERMINALS} terminals are open; close one with terminate_terminal first")
-        self._terminals[session_id] = self._terminal(session_id)
+        self._terminals[session_id] = self._terminal(session_id, shell)
         return self._terminals[session_id]
+
+
+def _check_command(command: str, timeout: float, shell: str | None, offered: tuple[str, ...]) -> None:
+    _check_seconds(timeout)
+    if shell is not None and shell not in offered:
+        raise ToolError(
+            f"execute: shell={shell!r} is not offered; terminals run {' or '.join(offered)}. Leave shell out, "
+            "or start the other one as a command.",
+            kind="ValueError",
+        )
+    if "\0" in command:
+        raise ToolError("execute: command holds a NUL character; no shell can take one", kind="ValueError")
+
+
+def _check_idle(session_id: str, terminal: LiveTerminal) -> None:
+    if terminal.running is not None:
+        raise ToolError(
+            f"{session_id!r} is busy with `{_short(terminal.running)}`. Use read_output or send_input, "
+            'e.g. send_input(session_id, "\\x03") to interrupt it, or another terminal (new_terminal=True).'
+        )
+
+
+def _running(session_id: str, terminal: LiveTerminal) -> str:
+    """The command that runs in a terminal.
+
+    Raises:
+        ToolError: none does.
+    """
+    if terminal.running is None:
+        raise ToolError(f"send_input: no command is running in {session_id!r}; to run one use execute")
+    return terminal.running
 
 
 def _check_seconds(timeout: float) -> None:

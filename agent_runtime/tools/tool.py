@@ -12,8 +12,11 @@ from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from agent_runtime.errors import AgentError, Interrupt, ToolError
+from agent_runtime.errors import Interrupt, SandboxError, ToolError
 from agent_runtime.interpreter.plain import NotPlainError, plain
+from agent_runtime.policy import CallFacts
+from agent_runtime.tools import preview
+from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.protocol import Plain, ToolResult
 
 if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
@@ -26,6 +29,12 @@ _LITERALS = (NoneType, bool, int, float, str)
 
 Progress = Callable[[str], None]
 """Told, on the event loop, of each step that a tool reports."""
+
+Inspector = Callable[[str, dict[str, Any]], Inspection]
+"""Tells of a call, by the tool's name and its checked arguments, what it would do, without doing any of it."""
+
+Forgoer = Callable[[str, dict[str, Any]], str]
+"""Told of a call that is denied, the same way; gives what its author should know beside the denial, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,8 @@ class Tool:
         label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
         foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
             sync it runs in a thread, so that it holds up nobody.
+        inspector: tells what a call would do; without one, only its name and arguments are known beforehand.
+        forgoer: told of a call that is denied, where that changes what the next one finds.
     """
 
     name: str
@@ -48,6 +59,8 @@ class Tool:
     value_type: str
     label: str = ""
     foreign: bool = False
+    inspector: Inspector | None = None
+    forgoer: Forgoer | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -103,6 +116,36 @@ class Tool:
             return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
         return f"{self.name}({', '.join(short.values())})"
 
+    def inspect(self, args: dict[str, Plain]) -> Inspection:
+        """What a call would do, told without doing any of it.
+
+        A call is to be inspected right before it is made: what was inspected last is what the call is then held to.
+
+        Args:
+            args: by parameter name, as `bind` gives them.
+        """
+        facts = CallFacts(tool=self.name, args=args)
+        try:
+            checked = {name: self._checked(name, value) for name, value in args.items()}
+            if self.inspector is not None:
+                return self.inspector(self.name, checked)
+        except ToolError as error:
+            return Inspection(facts=facts, preview=preview.clipped(str(error).split("\n")), refusal=str(error))
+        return Inspection(facts=facts, preview=preview.of_call(self.name, args))
+
+    def forgo(self, args: dict[str, Plain]) -> str:
+        """Let a call be that is denied; gives what its author should know beside the denial, or nothing.
+
+        Args:
+            args: by parameter name, as `bind` gives them.
+        """
+        if self.forgoer is None:
+            return ""
+        try:
+            return self.forgoer(self.name, {name: self._checked(name, value) for name, value in args.items()})
+        except ToolError:  # it could not have been made anyway
+            return ""
+
     async def call(self, args: dict[str, Plain], progress: Progress = lambda _text: None) -> ToolResult:
         """Check the arguments' types and run the tool.
 
@@ -117,10 +160,10 @@ class Tool:
         bound = inspect.BoundArguments(self.signature, checked)
         try:
             answer = await self._answer(partial(self.func, *bound.args, **bound.kwargs), progress)
-        except (ToolError, AgentError, Interrupt):
+        except (ToolError, SandboxError, Interrupt):
             raise
-        except Exception as error:
-            if not self.foreign:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if not self.foreign or is_cancelled(error):
                 raise
             # Whatever a stranger's tool raises, the run goes on: the control block is told.
             raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
@@ -171,6 +214,12 @@ class Tool:
         else:
             text = json.dumps(value, ensure_ascii=False, indent=2)
         return ToolResult(value=value, text=text)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an error is that the present task is to end, as opposed to one that a stranger's code has raised."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def _drain(steps: Generator[object, Any, object], tell: Progress) -> object:

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -22,7 +23,8 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _MAX_LINKS = 40  # as in path_resolution(7)
 
-PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+# Only Linux has the first, and Windows lacks the other.
+PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
 Opener = Callable[[int, Sequence[str], int], int]
 
 
@@ -71,6 +73,8 @@ def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
 
 def choose_opener(root: int) -> Opener:
     """Ask the kernel once whether `openat2` is to be had here: old kernels and some container filters lack it."""
+    if sys.platform != "linux":  # elsewhere the number means something else
+        return open_by_walking
     try:
         os.close(open_by_kernel(root, (), PATH_ONLY | os.O_DIRECTORY))
     except OSError as error:

@@ -40,6 +40,7 @@ class Workspace:
 
     Attributes:
         root: the directory's absolute path on this machine.
+        confined: whether no path may leave it.
         readable: the other directories that may be read, by their path in the agent's eyes.
     """
 
@@ -62,13 +63,20 @@ class Workspace:
                 `/logs`. Nothing writes there through here.
 
         Raises:
-            OSError: it is no directory that can be opened.
+            OSError: it is no directory that can be opened; or this is Windows, which cannot open a file beneath a
+                directory that is held, so that nothing would keep paths from being swapped for links.
         """
+        if os.open not in os.supports_dir_fd:
+            raise OSError(
+                errno.ENOTSUP,
+                "Windows has no way to open files safely beneath a directory; run this in WSL or in a Linux container",
+                str(root),
+            )
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the caller's own path are kept
         spellings = (seen_as, str(self.root), os.path.realpath(root))
         self._spellings = tuple(dict.fromkeys(name for name in spellings if name))
         self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
-        self._confined = confined_to_root
+        self.confined = confined_to_root
         self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
         self._open = confined.choose_opener(self._root)
         self.readable = dict(readable or {})
@@ -140,6 +148,8 @@ class Workspace:
         Raises:
             ToolError: as for `resolve`, or it is no directory.
         """
+        if other := self._elsewhere(path):
+            return other[1].names(other[2])
         parts = self._resolve(path)
         with (
             _told(path),
@@ -244,6 +254,8 @@ class Workspace:
         Args:
             canonical: a path that `resolve` gave.
         """
+        if self._elsewhere(canonical):
+            return None  # only we write there
         try:
             status = os.stat(self._spelled(canonical), dir_fd=self._root, follow_symlinks=False)
         except OSError:  # gone, or no longer to be reached: both mean that it is not there
@@ -256,11 +268,13 @@ class Workspace:
         Raises:
             OSError: it is no directory any more, or may not be read.
         """
+        if other := self._elsewhere(canonical):
+            return other[1].open_directory(other[2])
         return self._open(self._root, self._resolve(canonical), os.O_RDONLY | os.O_DIRECTORY)
 
     def _resolve(self, path: str) -> tuple[str, ...]:
         with _told(path):
-            if self._confined:
+            if self.confined:
                 parts = confined.canonical(self._root, paths.parts_of(path, self._spellings), self._open)
             else:
                 given = paths.parts_anywhere(path, self._spellings, self._home)

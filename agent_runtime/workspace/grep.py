@@ -7,8 +7,6 @@ killed at the deadline. What it opens it opens beneath its working directory, se
 from __future__ import annotations
 
 import argparse
-import base64
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +19,11 @@ from agent_runtime.workspace.listing import rules_above, walk
 _LARGEST = 1 << 30
 _GIVEN = (
     "--no-config",
+    "--heading",
+    "--with-filename",
+    "--null",
+    "--line-number",
+    "--text",
     "--hidden",
     "--no-require-git",
     "--no-messages",
@@ -47,11 +50,12 @@ def main(argv: Sequence[str]) -> int:
         return 2
     found = False
     readable = {name: Path(place) for name, _, place in (each.partition("=") for each in told.readable)}
-    with Workspace(Path.cwd(), readable=readable) as workspace:
+    with Workspace(Path.cwd(), readable=readable, confined_to_root=not told.anywhere) as workspace:
         for name, asked_for in _files(workspace, told.targets):
             lines = _lines(workspace, name, asked_for=asked_for)
             hits = [number for number, line in enumerate(lines) if pattern.search(line)][: told.max_count]
             if hits:
+                sys.stdout.write("\n" * found)
                 found = True
                 _write(name, lines, hits, pattern, told)
     return 0 if found else 1
@@ -59,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="find", allow_abbrev=False)
-    for flag in (*_GIVEN, "--json", "--count", "--null"):
+    for flag in (*_GIVEN, "--column", "--anywhere"):
         parser.add_argument(flag, action="store_true")
-    for option in ("--iglob", "--type", "--type-add"):  # `find` leaves the other names out itself
-        parser.add_argument(option)
+    for option in ("--iglob", "--type", "--type-add", "--color"):  # `find` leaves the other names out itself
+        parser.add_argument(option, action="append")
     parser.add_argument("--readable", action="append", default=[])
     parser.add_argument("--context", type=int, default=0)
     parser.add_argument("--max-count", type=int)
@@ -80,7 +84,8 @@ def _files(workspace: Workspace, targets: Sequence[str]) -> Iterator[tuple[str, 
         start = workspace.resolve(target)
         prefix = "" if start == "." else f"{start}/"
         for _, name in walk(workspace, prefix, rules_above(workspace, prefix)):
-            yield name if name.startswith("/") else f"./{name}", False
+            if "\n" not in name:
+                yield name if name.startswith("/") else f"./{name}", False
 
 
 def _lines(workspace: Workspace, name: str, *, asked_for: bool) -> list[str]:
@@ -100,35 +105,14 @@ def _lines(workspace: Workspace, name: str, *, asked_for: bool) -> list[str]:
 def _write(
     name: str, lines: Sequence[str], hits: Sequence[int], pattern: re.Pattern[str], told: argparse.Namespace
 ) -> None:
-    out = sys.stdout
-    if told.count:
-        out.write(f"{name}\0{len(hits)}\n")
-        return
-    out.write(_message("begin", {"path": _value(name)}))
+    sys.stdout.write(f"{name}\0")
     matched = set(hits)
-    shown = sorted(
-        {n for hit in hits for n in range(hit - told.context, hit + told.context + 1) if 0 <= n < len(lines)}
-    )
-    for number in shown:
-        line = lines[number]
-        data = {"path": _value(name), "lines": _value(line + "\n"), "line_number": number + 1, "submatches": []}
-        if number in matched and (at := pattern.search(line)) is not None:
-            start = len(line[: at.start()].encode(errors="surrogateescape"))
-            data["submatches"] = [{"start": start}]
-        out.write(_message("match" if number in matched else "context", data))
-    out.write(_message("end", {"path": _value(name)}))
-
-
-def _message(kind: str, data: dict[str, object]) -> str:
-    return json.dumps({"type": kind, "data": data}, separators=(",", ":"), ensure_ascii=False) + "\n"
-
-
-def _value(text: str) -> dict[str, str]:
-    raw = text.encode(errors="surrogateescape")
-    try:
-        return {"text": raw.decode()}
-    except UnicodeDecodeError:
-        return {"bytes": base64.b64encode(raw).decode()}
+    near = range(-told.context, told.context + 1)
+    for number in sorted({hit + n for hit in hits for n in near if 0 <= hit + n < len(lines)}):
+        line, column = lines[number], ""
+        if told.column and number in matched and (at := pattern.search(line)) is not None:
+            column = f"{len(line[: at.start()].encode(errors='surrogateescape')) + 1}:"
+        sys.stdout.write(f"{number + 1}{':' if number in matched else '-'}{column}{line}\n")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,32 @@
-"""What a search found: ripgrep's output in, the first hits, the true total and where the rest is out. Pure."""
+"""What a search found: ripgrep's output in, the first hits, the true total and where the rest is out. Pure.
+
+Counting must cost next to nothing, because a search can find more lines than anyone will read. So the output is the
+one that ripgrep prints fastest (`--heading --null --line-number`), and only lines that will be shown are taken apart:
+
+    path NUL 12:text of a match NEWLINE 13-text beside it NEWLINE … NEWLINE path NUL …
+
+A line of a file begins with its number, so an empty one ends the file, whatever the file holds. No path has a newline:
+files with such names are not searched.
+"""
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterable
+import bisect
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from agent_runtime.errors import ToolError
 from agent_runtime.workspace.globs import Include
 
 _WIDTH = 240  # characters of a line that are shown
 _BEFORE = 80  # of them before the match, where the line is longer
-_PRUNED_AT = 20_000
+_LONGEST = 16_000_000  # bytes of a line
+_NEWLINE = 10
 _MOST_DIRECTORIES = 8
+_LINE = re.compile(rb"(\d+)([:-])")
+_COLUMN = re.compile(rb"(\d+):")
+_MATCHED = re.compile(rb"^\d+:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,59 +34,109 @@ class Hit:
     """One line of a file.
 
     Attributes:
-        file: its path from the workspace's root.
+        name: the file's path from the workspace's root, as it is on the disk.
         line: its number, from 1.
         text: the line, cut around the match where it is long.
         matched: False for a line of context.
+        cut: whether the line was cut without knowing where the match is.
     """
 
-    file: str
+    name: str
     line: int
     text: str
     matched: bool
+    cut: bool = False
+
+    @property
+    def file(self) -> str:
+        """The path as it is shown."""
+        return _printable(self.name)
 
 
 class Hits:
     """Collects a search's output; keeps the first hits by path and line, and counts all."""
 
-    def __init__(self, *, most: int, wanted: Include | None = None) -> None:
-        self._most = most
-        self._wanted = wanted
-        self._counts: dict[str, int] = {}
-        self._files: dict[str, list[Hit]] = {}
-        self._kept = 0
-        self._file: list[Hit] | None = None
-        self._name = ""
-        self._matches_here = 0
+    def __init__(
+        self,
+        *,
+        most: int,
+        wanted: Include | None = None,
+        context: int = 0,
+        columns: bool = False,
+        withholds: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Begin with nothing.
 
-    def add(self, line: bytes) -> None:
-        """Take one line of `rg --json`; a file's lines come together."""
-        if self._file is None and not line.startswith(b'{"type":"begin"'):
-            return
-        is_match = line.startswith(b'{"type":"match"')
-        if is_match:
-            self._counts[self._name] = self._counts.get(self._name, 0) + 1
-            self._matches_here += 1
-        if self._matches_here > self._most and not line.startswith(b'{"type":"begin"'):
-            return
-        message = json.loads(line)
-        if message["type"] == "begin":
-            self._begin(_text(message["data"]["path"]).removeprefix("./"))
-        elif message["type"] in {"match", "context"} and self._file is not None:
-            self._file.append(_hit(self._name, message["data"], matched=is_match))
-            self._kept += 1
+        Args:
+            most: matches to keep.
+            wanted: which files count; None for all.
+            context: lines before and behind each match that the output has (`--context`).
+            columns: whether each match says where in its line it is (`--column`).
+            withholds: whether a file is passed over, and nothing told of it, not even that it has a match.
+        """
+        self._most = most
+        self._most_lines = most * (2 * context + 2)  # a mark between groups, too
+        self._wanted = wanted
+        self._context = context
+        self._columns = columns
+        self._withholds = withholds or (lambda _name: False)
+        self._counts: dict[str, int] = {}
+        self._files: dict[str, list[bytes]] = {}
+        self._order: list[str] = []
+        self._full = False
+        self._rest = b""
+        self._name: str | None = None
+        self._counted = False
+        self._kept: list[bytes] | None = None
+        self._placed: Hits | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece of output.
+
+        Raises:
+            ToolError: a line is too long to be looked at.
+        """
+        data = self._rest + data
+        at = nul = 0
+        while (nul := data.find(b"\0", nul)) >= 0:
+            end = data.rfind(b"\n", at, nul)
+            if self._name is None or (end > at and data[end - 1] == _NEWLINE):
+                self._take(data, at, end - 1)
+                self._end()
+                self._begin(data[max(at, end + 1) : nul])
+                at = nul + 1
+            nul += 1  # without an empty line before it, it stands in the text
+        end = data.rfind(b"\n", at)
+        if end > at and data[end - 1] != _NEWLINE:
+            self._take(data, at, end)
+            at = end  # the newline stays: another one behind it would end the file
+        self._rest = data[at:]
+        if len(self._rest) > _LONGEST:
+            raise ToolError(
+                f"find: {self._name!r} has a line of more than {_LONGEST:,} bytes that matches; leave that file out "
+                "by target or include",
+                kind="ValueError",
+            )
 
     def shown(self) -> list[Hit]:
         """The first hits, with their context, by path and line."""
         hits: list[Hit] = []
         room = self._most
         for name in sorted(self._files):
-            for hit in self._files[name]:
+            for hit in self._hits(name):
                 if room == 0 and (hit.matched or not _follows(hit, hits[-1])):
                     return hits
                 room -= hit.matched
                 hits.append(hit)
         return hits
+
+    def cut(self) -> list[str]:
+        """The files of which a line is shown that was cut without knowing where its match is."""
+        return list(dict.fromkeys(hit.name for hit in self.shown() if hit.cut))
+
+    def place(self, found: Hits) -> None:
+        """Take the hits of the files that another search for the same, made with columns, found; counts stay."""
+        self._placed = found
 
     def text(self) -> str:
         """The hits as the model reads them."""
@@ -95,35 +158,6 @@ class Hits:
             lines.append(f"[more: {self._spread()}. Narrow it with target or include, or a more exact pattern.]")
         return "\n".join(lines)
 
-    def start_over(self, counts: bytes) -> list[str]:
-        """Forget all hits and take the totals from `rg --count --null`; the files that have the first hits, to search.
-
-        Args:
-            counts: the whole output: a path, NUL, the number of matching lines, newline.
-        """
-        self._files, self._kept, self._file, self._counts = {}, 0, None, {}
-        for line in counts.splitlines():
-            path, _, count = line.rpartition(b"\0")
-            name = path.decode(errors="surrogateescape").removeprefix("./")
-            if self._wanted is None or self._wanted.matches(name):
-                self._counts[name] = int(count)
-        first: list[str] = []
-        room = self._most
-        for name in sorted(self._counts):
-            if room <= 0:
-                break
-            first.append(name)
-            room -= self._counts[name]
-        return first
-
-    def take_again(self, lines: Iterable[bytes]) -> None:
-        """Add the hits of the files that `start_over` named, which are counted already."""
-        counts = self._counts
-        self._counts = {}
-        for line in lines:
-            self.add(line)
-        self._counts = counts
-
     def _spread(self) -> str:
         """Where the matches are, by the first directory in which they differ."""
         prefix = ""
@@ -144,39 +178,67 @@ class Hits:
             told.append(f"{len(rest)} other places {sum(count for _, count in rest)}")
         return ", ".join(told)
 
-    def _begin(self, name: str) -> None:
-        if self._kept > _PRUNED_AT:
-            self._prune()
-        self._name = name
-        self._matches_here = 0
-        self._file = None
-        if self._wanted is None or self._wanted.matches(name):
-            self._file = self._files.setdefault(name, [])
+    def _hits(self, name: str) -> list[Hit]:
+        """The kept lines of a file."""
+        if self._placed is not None and name in self._placed._files:  # noqa: SLF001 - of the same class
+            return self._placed._hits(name)  # noqa: SLF001 - the same
+        return [
+            self._hit(name, line[begin.end() :], int(begin[1]), matched=begin[2] == b":")
+            for line in self._files[name]
+            if (begin := _LINE.match(line)) is not None
+        ]
 
-    def _prune(self) -> None:
-        """Forget what can no longer be among the first hits."""
-        kept: dict[str, list[Hit]] = {}
-        room = self._most
-        for name in sorted(self._files):
-            if room <= 0:
-                break
-            kept[name] = self._files[name]
-            room -= sum(hit.matched for hit in kept[name])
-        self._files = kept
-        self._kept = sum(map(len, kept.values()))
+    def _hit(self, name: str, line: bytes, number: int, *, matched: bool) -> Hit:
+        start = 0
+        if matched and self._columns and (column := _COLUMN.match(line)) is not None:
+            line = line[column.end() :]
+            start = len(line[: int(column[1]) - 1].decode(errors="replace"))
+        text = line.removesuffix(b"\r").decode(errors="replace")
+        cut = matched and len(text) > _WIDTH and not self._columns
+        return Hit(name=name, line=number, text=_around(text, start), matched=matched, cut=cut)
+
+    def _begin(self, path: bytes) -> None:
+        self._name = name = path.decode(errors="surrogateescape").removeprefix("./")
+        self._counted = (self._wanted is None or self._wanted.matches(name)) and not self._withholds(name)
+        # Files come in any order. Those behind the first ones that already have enough are only counted.
+        behind = self._full and name > self._order[-1]
+        self._kept = self._files.setdefault(name, []) if self._counted and not behind else None
+
+    def _take(self, data: bytes, start: int, end: int) -> None:
+        """Some whole lines of the file under way, without the last one's end."""
+        if data.startswith(b"\n", start):  # the end of a line that was taken before
+            start += 1
+        if start >= end or self._name is None or not self._counted:
+            return
+        if self._context:
+            count = len(_MATCHED.findall(data[start:end]))
+        else:
+            last = max(start, data.rfind(b"\n", start, end) + 1)
+            # The last one may be the remark that the file is binary.
+            count = data.count(b"\n", start, end) + (_LINE.match(data, last) is not None)
+        if count:
+            self._counts[self._name] = self._counts.get(self._name, 0) + count
+        if self._kept is not None and (room := self._most_lines - len(self._kept)) > 0:
+            self._kept += data[start:end].split(b"\n", room)[:room]
+
+    def _end(self) -> None:
+        """The file under way is complete: forget the files that can no longer be among the first."""
+        if self._kept is None or self._name is None:
+            return
+        bisect.insort(self._order, self._name)
+        enough = 0
+        for place, each in enumerate(self._order, 1):
+            enough += self._counts.get(each, 0)
+            if enough >= self._most:
+                for late in self._order[place:]:
+                    del self._files[late]
+                del self._order[place:]
+                self._full = True
+                return
 
 
 def _follows(hit: Hit, previous: Hit) -> bool:
-    return hit.file == previous.file and hit.line == previous.line + 1
-
-
-def _hit(name: str, data: dict[str, Any], *, matched: bool) -> Hit:
-    line = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
-    at = 0
-    if matched and data["submatches"]:
-        raw = _raw(data["lines"])
-        at = len(raw[: data["submatches"][0]["start"]].decode(errors="replace"))
-    return Hit(file=_printable(name), line=data["line_number"], text=_around(line, at), matched=matched)
+    return hit.name == previous.name and hit.line == previous.line + 1
 
 
 def _around(line: str, at: int) -> str:
@@ -188,15 +250,6 @@ def _around(line: str, at: int) -> str:
     head = f"[{start} characters]…" if start else ""
     tail = f"…[{len(line) - end} characters]" if end < len(line) else ""
     return f"{head}{line[start:end]}{tail}"
-
-
-def _text(value: dict[str, str]) -> str:
-    """Ripgrep gives text as it is, and bytes that are no UTF-8 in base64."""
-    return value["text"] if "text" in value else _raw(value).decode(errors="replace")
-
-
-def _raw(value: dict[str, str]) -> bytes:
-    return base64.b64decode(value["bytes"]) if "bytes" in value else value["text"].encode()
 
 
 def _printable(name: str) -> str:

@@ -87,15 +87,15 @@ def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterato
         with confined.held(descriptor), os.scandir(descriptor) as entries:
             names = sorted(entries, key=lambda entry: entry.name)
             if any(entry.name == ".gitignore" for entry in names):
-                rules = (*rules, *_rules(workspace, prefix))
+                rules = (*rules, *rules_in(workspace, prefix))
             for entry in names:
                 name = prefix + entry.name
                 if is_git(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if not _ignored(rules, f"{name}/"):
+                    if not is_ignored(rules, f"{name}/"):
                         pending.append((f"{name}/", rules))
-                elif entry.is_file(follow_symlinks=False) and not _ignored(rules, name):
+                elif entry.is_file(follow_symlinks=False) and not is_ignored(rules, name):
                     yield _modified(entry), name
 
 
@@ -110,10 +110,11 @@ def rules_above(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
     """What the directories above say."""
     parts = [] if prefix.startswith("/") else prefix.split("/")[:-1]
     above = ["".join(f"{part}/" for part in parts[:depth]) for depth in range(len(parts))]
-    return tuple(rule for directory in above for rule in _rules(workspace, directory))
+    return tuple(rule for directory in above for rule in rules_in(workspace, directory))
 
 
-def _rules(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
+def rules_in(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
+    """What the `.gitignore` of a directory says, if it has one."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see TYPE_CHECKING above
 
     try:
@@ -123,8 +124,8 @@ def _rules(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
         return ()
 
 
-def _ignored(rules: tuple[Rules, ...], name: str) -> bool:
-    """The innermost `.gitignore` that says something about a name decides."""
+def is_ignored(rules: tuple[Rules, ...], name: str) -> bool:
+    """Whether git ignores a path: the innermost `.gitignore` that says something about it decides."""
     for rule in reversed(rules):
         verdict = rule.spec.check_file(name.removeprefix(rule.prefix)).include
         if verdict is not None:

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from agent_runtime.starting import end, started
+
 _CHUNK = 1 << 16
 _MAX_ERRORS = 4_000
 
@@ -27,13 +29,8 @@ class Runner(Protocol):
     errors: str
     exit_code: int | None
 
-    def run(self, argv: Sequence[str], *, most: int | None = None) -> AsyncGenerator[bytes]:
-        """Run a program and give what it writes, in pieces; leaving the iteration early stops it.
-
-        Args:
-            argv: the program and its arguments.
-            most: bytes of output after which it is stopped, or soon after; None for all of it.
-        """
+    def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
+        """Run a program and give what it writes, in pieces; leaving the iteration early stops it."""
         ...
 
     def close(self) -> None:
@@ -46,10 +43,10 @@ def ripgrep() -> str | None:
     return shutil.which("rg") or shutil.which("rg", path=sysconfig.get_path("scripts"))
 
 
-def stand_in(readable: Mapping[str, Path]) -> tuple[str, ...]:
+def stand_in(readable: Mapping[str, Path], *, confined: bool = True) -> tuple[str, ...]:
     """How our own searcher is started; isolated, because it must not import what lies in the workspace."""
     places = [f"--readable={name}={place}" for name, place in readable.items()]
-    return (sys.executable, "-I", "-m", "agent_runtime.workspace.grep", *places)
+    return (sys.executable, "-I", "-m", "agent_runtime.workspace.grep", *places, *([] if confined else ["--anywhere"]))
 
 
 class Direct:
@@ -61,34 +58,24 @@ class Direct:
         self.errors = ""
         self.exit_code: int | None = None
 
-    async def run(self, argv: Sequence[str], *, most: int | None = None) -> AsyncGenerator[bytes]:
+    async def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
         """Run a program; see `Runner`."""
-        self.busy, self.errors, self.exit_code = True, "", None
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self._directory,
-            env={},
-        )
+        self.errors, self.exit_code = "", None
+        process = await started(argv, env={}, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
+        self.busy = True
         if process.stdout is None or process.stderr is None:
             raise AssertionError("both are pipes")
         errors = asyncio.ensure_future(_head(process.stderr))
         try:
-            size = 0
-            while (most is None or size < most) and (chunk := await process.stdout.read(_CHUNK)):
-                size += len(chunk)
+            while chunk := await process.stdout.read(_CHUNK):
                 yield chunk
-            if chunk:
-                process.kill()
             self.errors = await errors
             await process.communicate()  # unlike `wait`, it reads what is left
             self.exit_code = process.returncode
         finally:
             errors.cancel()
             if process.returncode is None:
-                process.kill()
+                end(process)
             await process.communicate()
             self.busy = False
 

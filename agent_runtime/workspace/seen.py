@@ -25,12 +25,13 @@ class Seen:
         self._versions: dict[str, OrderedDict[str, Lines]] = {}
         self._base: dict[str, str] = {}
         self._written: dict[str, str] = {}
+        self._lost: set[str] = set()
 
     def copy(self) -> Seen:
         """The same knowledge, to try something out on."""
         twin = Seen()
         twin._versions = {path: versions.copy() for path, versions in self._versions.items()}
-        twin._base, twin._written = self._base.copy(), self._written.copy()
+        twin._base, twin._written, twin._lost = self._base.copy(), self._written.copy(), self._lost.copy()
         return twin
 
     def begin_step(self) -> None:
@@ -42,6 +43,7 @@ class Seen:
         """The agent was shown this version."""
         self._base[path] = version
         self._written.pop(path, None)
+        self._lost.discard(path)
         self._keep(path, version, lines)
 
     def wrote(self, path: str, version: str, lines: Lines) -> None:
@@ -49,12 +51,35 @@ class Seen:
         self._keep(path, version, lines)
         self._written[path] = version
 
+    def lose(self, path: str) -> None:
+        """The version that line numbers refer to is not to be had any more: it changed while nobody looked."""
+        self._lost.add(path)
+
+    def bases(self) -> dict[str, tuple[str, Lines]]:
+        """Of the files written in this step: the version that line numbers refer to until it is over, and its lines."""
+        known = {path: self._base[path] for path in self._written if path in self._base}
+        return {path: (version, self._versions[path][version]) for path, version in known.items()}
+
+    def put_back(self, path: str, version: str, lines: Lines) -> None:
+        """A file that stands as it was read just now was written in this step; line numbers refer to this version."""
+        now = self._base.get(path)
+        if now is None:
+            return
+        self._written[path] = now
+        self._base[path] = version
+        self._keep(path, version, lines)
+
     def base(self, path: str, version: str | None) -> Lines | None:
         """The lines that line numbers refer to: of `version` if given, else of what was last known; None if nothing.
 
         Raises:
-            ToolError: `version` was never shown.
+            ToolError: `version` was never shown, or the file changed while a run was paused.
         """
+        if path in self._lost:
+            raise ToolError(
+                f"{path!r} changed while the run was paused, so its line numbers are not known; read the file again",
+                kind="ValueError",
+            )
         known = self._versions.get(path, OrderedDict())
         if version is not None and version not in known:
             shown = f"; the versions shown are {', '.join(known)}" if known else ""

@@ -12,6 +12,11 @@ from typing import Protocol, Self
 
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace import confined
+from agent_runtime.workspace.text import decode
+from agent_runtime.workspace.views import listed
+
+_LARGEST = 10_000_000  # bytes
+_AROUND, _SHOWN = 3, 40
 
 
 class Staged:
@@ -95,7 +100,7 @@ class FileChange:
     Attributes:
         path: which.
         data: its new content; None to remove it.
-        old: its present content; None when there is none.
+        old: the content that the change was worked out from; None when there is none, or none that is text.
         mode: permission bits of the new content; None keeps them.
     """
 
@@ -116,6 +121,10 @@ class Files(Protocol):
         """Permission bits; None when there is no file."""
         ...
 
+    def read_bytes(self, path: str, limit: int) -> bytes:
+        """A file's content."""
+        ...
+
     def put(self, path: str, staged: Staged) -> None:
         """Put prepared content in place."""
         ...
@@ -133,9 +142,10 @@ def apply_all(files: Files, changes: Sequence[FileChange]) -> None:
     """Make several changes, or none.
 
     All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
+    Right before a file is replaced or removed it is read again, so that what someone else wrote meanwhile is not lost.
 
     Raises:
-        ToolError: a change cannot be made.
+        ToolError: a change cannot be made, or a file is no longer as the change found it.
     """
     modes = [files.mode(change.path) for change in changes]
     done: list[tuple[FileChange, int | None]] = []
@@ -146,6 +156,7 @@ def apply_all(files: Files, changes: Sequence[FileChange]) -> None:
         ]
         try:
             for change, content, mode in zip(changes, staged, modes, strict=True):
+                _require_unchanged(files, change)
                 if content is None:
                     files.delete(change.path)
                 else:
@@ -163,6 +174,34 @@ def standing(directory: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def _require_unchanged(files: Files, change: FileChange) -> None:
+    now = _content(files, change.path)
+    if now == change.old:
+        return
+    text = decode(now) if now is not None else None
+    if change.old is None and text is None:
+        return  # what is large or binary is replaced unread
+    head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
+    if text is None:
+        raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")
+    before = decode(change.old) if change.old is not None else None
+    both = zip(before.lines if before else (), text.lines, strict=False)
+    same = next((number for number, (old, new) in enumerate(both) if old != new), 0)
+    first, last = max(1, same + 1 - _AROUND), min(len(text.lines), same + _SHOWN)
+    shown, _ = listed(text.lines, first, last) if first <= last else ([], 0)
+    raise ToolError("\n".join([f"{head} It has {len(text.lines)} lines; now:", *shown]), kind="ValueError")
+
+
+def _content(files: Files, path: str) -> bytes | None:
+    """A file's content; None when it is gone or too large to be a text that was worked on."""
+    try:
+        return files.read_bytes(path, _LARGEST)
+    except ToolError as error:
+        if error.kind in {"FileNotFoundError", "ValueError"}:
+            return None
+        raise
 
 
 def _take_back(files: Files, change: FileChange, mode: int | None) -> None:

@@ -7,7 +7,7 @@ was looked at that its times could not tell a second change from the first.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent_runtime.errors import ToolError
@@ -35,6 +35,19 @@ class _Known:
 
     def may_have_changed(self, stamp: _Stamp | None) -> bool:
         return stamp != self.stamp or (stamp is not None and max(stamp[:2]) + _GRAIN > self.looked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What became of the files that another process knew.
+
+    Attributes:
+        same: text files that are as they were: version and lines.
+        changed: the others, each with a line that tells it.
+    """
+
+    same: dict[str, tuple[str, tuple[str, ...]]]
+    changed: dict[str, str]
 
 
 class Watch:
@@ -73,6 +86,28 @@ class Watch:
         if files > _MOST_FILES:
             told.append(f"… and {files - _MOST_FILES} more files")
         return told
+
+    def tracked(self) -> dict[str, str | None]:
+        """Each file that is remembered, and its version as it was last looked at; None for one that was not there."""
+        return {path: known.version if known.stamp is not None else None for path, known in self._known.items()}
+
+    def restore(self, tracked: Mapping[str, str | None]) -> Restored:
+        """Remember the files that another process did, as they are now.
+
+        Args:
+            tracked: what `tracked` gave there.
+        """
+        same: dict[str, tuple[str, tuple[str, ...]]] = {}
+        changed: dict[str, str] = {}
+        for canonical, version in tracked.items():
+            self.note(canonical)
+            now = self._known[canonical]
+            if (now.version if now.stamp is not None else None) != version:
+                verb = "Deleted" if now.stamp is None else "Created" if version is None else "Modified"
+                changed[canonical] = f"{verb}: {canonical} (changed while the run was paused; read it again)"
+            elif now.lines is not None:
+                same[canonical] = now.version, now.lines
+        return Restored(same=same, changed=changed)
 
     def _changed(self) -> Iterator[tuple[str, _Known, _Known]]:
         looked = time.time_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -54,6 +55,8 @@ async def direct(wishes: Wishes) -> JobState:
             script = wishes.script or (own_script if wishes.repo is None else None)
             agent = load_demo(script, data_dir=directory / "bot", toolchains=_own_python())
             _say_who_works(screen, agent)
+            if os.geteuid() == 0:
+                screen.say("You are root. A service would refuse that; the demo's own project may be worked on so.")
             stage = Stage(
                 scenario=await _scenario(wishes, directory, screen),
                 agent=agent,

@@ -4,64 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import assert_never
 
-from agent_runtime import AsyncRuntime, Event, Outcome, Policy, RunLimits, Status
+from agent_runtime import Event, NetworkUsed, Outcome, Status
 from bot.errors import BotError
 from bot.gate.brief import task_for
+from bot.gate.network import narrowed, reach
 from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for, may_command
+from bot.gate.repo_config import PATH
 from bot.github import GitHub, GitHubError, Reaction, RepoFacts
 from bot.intake.commands import Fix, Help, Unknown, help_text
+from bot.jobs.house import House
 from bot.jobs.job import Job, JobState
 from bot.jobs.memory import JobMemory
 from bot.jobs.progress import Progress
+from bot.jobs.setup import Asked, asked_by
 from bot.jobs.status import StatusComment
-from bot.jobs.work import Work, WorkStore
+from bot.jobs.work import Work
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import Publication, plan
 from bot.publishing.publish import Delivered, Target, publish
-from bot.publishing.redact import Redactor
-from bot.publishing.render import StatusView
-from bot.workspace import Source, Tree, Workspaces
+from bot.publishing.render import Activity, StatusView
+from bot.publishing.wording import REMEDIES
+from bot.workspace import BranchGoneError, Source, Tree
 from bot.workspace.change import Change
 
 log = logging.getLogger(__name__)
-
-Listener = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class House:
-    """What all jobs share.
-
-    Attributes:
-        workspaces: where jobs get their files.
-        agent: makes a ready agent for a directory.
-        limits: the operator's bounds of a run.
-        redactor: takes secrets out of whatever leaves.
-        trigger: the word that starts a command, for the comment.
-        server_url: GitHub's address for people and git.
-        model: which model works, for the comment.
-        sandbox: the level the agent's commands run at, for the comment.
-        work: keeps what runs come to until it is published, and for good when it is not.
-        edit_seconds: between two edits of a status comment.
-        listeners: told of every event of every run, e.g. the demo's terminal.
-    """
-
-    workspaces: Workspaces
-    agent: Callable[[Path, Policy, Sequence[Listener]], AsyncRuntime]
-    limits: RunLimits
-    redactor: Redactor
-    trigger: str
-    server_url: str
-    model: str
-    sandbox: str
-    work: WorkStore
-    edit_seconds: float
-    listeners: tuple[Listener, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +79,6 @@ class Corridor:
             marker=marker,
             seconds=0.0,
             model=house.model,
-            sandbox=house.sandbox,
         )
 
     async def walk(self) -> Ending:
@@ -206,38 +174,57 @@ class Corridor:
             ref=f"refs/pull/{self._job.thread.number}/head" if pull else f"refs/heads/{here.thread.head_ref}",
             sha=grant.bound_to_sha,
         )
-        async with (
-            self._comment.kept_fresh(self._now, seconds=self._house.edit_seconds),
-            self._house.workspaces.open(self._job.id, here.repo.id, source) as tree,
-        ):
-            if before is None:
-                outcome, change = await self._work(grant, here, tree)
-            else:
-                outcome, change = await self._work_again(*before, tree)
-            return await self._publish(grant, tree, outcome, change)
+        async with self._comment.kept_fresh(self._now, seconds=self._house.edit_seconds):
+            if before is not None:
+                return await self._publish_again(grant, here, source, *before)
+            asked = await asked_by(self._house.workspaces, here.repo.id, await self._base(here, source))
+            async with self._house.workspaces.open(self._job.id, here.repo.id, source) as tree:
+                outcome = await self._run(grant, here, tree, asked)
+                change = await tree.change()
+                work = Work(
+                    outcome=outcome, progress=self._progress, base_sha=change.base_sha, tree_sha=change.tree_sha
+                )
+                await self._house.work.keep(self._job.id, self._memory, work, change)
+                return await self._publish(grant, tree, outcome, change)
 
-    async def _work(self, grant: Grant, here: _Here, tree: Tree) -> tuple[Outcome, Change]:
-        """Have the agent do it, and keep what comes of it."""
-        outcome = await self._run(grant, here, tree)
-        change = await tree.change()
-        work = Work(outcome=outcome, progress=self._progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-        await self._house.work.keep(self._job.id, self._memory, work, change)
-        return outcome, change
-
-    async def _work_again(self, work: Work, patch: bytes, tree: Tree) -> tuple[Outcome, Change]:
-        """Take up what an earlier attempt kept."""
+    async def _publish_again(self, grant: Grant, here: _Here, source: Source, work: Work, patch: bytes) -> Ending:
+        """Publish what an earlier attempt kept."""
         log.info("job %s: its work is done already; publishing it", self._job.id)
         self._progress = work.progress
-        return work.outcome, await tree.restore(patch, expect=work.tree_sha)
+        async with self._house.workspaces.open(self._job.id, here.repo.id, source) as tree:
+            return await self._publish(grant, tree, work.outcome, await tree.restore(patch, expect=work.tree_sha))
 
-    async def _run(self, grant: Grant, here: _Here, tree: Tree) -> Outcome:
+    async def _base(self, here: _Here, source: Source) -> Source:
+        """The base branch's commit as it is now; an issue's work begins at that very commit."""
+        if self._job.thread.kind == "issue":
+            return source
+        branch = here.thread.base_ref
+        sha = await self._github.branch_head(here.repo.full_name, branch)
+        if sha is None:
+            raise BranchGoneError(
+                f"`{branch}`, the base of this pull request, is gone.", "Choose another and ask again."
+            )
+        return replace(source, ref=f"refs/heads/{branch}", sha=sha)
+
+    async def _run(self, grant: Grant, here: _Here, tree: Tree, asked: Asked) -> Outcome:
         def listen(event: Event) -> None:
             self._progress = self._progress.after(event)
+            if isinstance(event, NetworkUsed):
+                log.info("job %s: network: %s", self._job.id, event.connection)
 
-        facts = (f"HEAD: {grant.bound_to_sha[:10]} on {here.thread.head_ref}, nothing uncommitted (git is not needed)",)
-        listeners = (listen, *self._house.listeners)
-        async with self._house.agent(tree.path, grant.policy, listeners) as runtime:
-            return await runtime.run(task_for(self._job), facts=facts)
+        def tell(activity: Activity) -> None:
+            self._progress = self._progress.told(activity)
+
+        house, network = self._house, narrowed(self._house.network, asked.config.network).network
+        ready = await house.setup.run(tree, asked, job_id=self._job.id, repo_id=here.repo.id, tell=tell)
+        self._progress = replace(self._progress, reach=reach(network), warning=ready.warning)
+        head = f"HEAD: {grant.bound_to_sha[:10]} on {here.thread.head_ref}, nothing uncommitted (git is not needed)"
+        task = task_for(self._job)
+        instructions = {PATH: asked.config.instructions} if asked.config.instructions else {}
+        async with house.agent(
+            tree.path, grant.policy, (listen, *house.listeners), network=network, instructions=instructions
+        ) as runtime:
+            return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=(head, *ready.facts))
 
     async def _publish(self, grant: Grant, tree: Tree, outcome: Outcome, change: Change) -> Ending:
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
@@ -276,7 +263,7 @@ class Corridor:
             state="done" if finished else "stopped" if outcome.status is Status.STOPPED else "failed",
             completion=outcome.summary,
             reason=outcome.reason or "",
-            remedy=_REMEDIES.get(outcome.status, ""),
+            remedy=REMEDIES.get(outcome.status, ""),
             withheld=delivered.withheld,
             files=change.files,
             commit_sha=delivered.commit_sha,
@@ -297,6 +284,9 @@ class Corridor:
             checks=progress.checks,
             steps=progress.steps,
             usage=progress.usage,
+            warning=progress.warning,
+            sandbox=f"{self._house.sandbox}, {progress.reach or reach(self._house.network)}"
+            + (f", which went away: {progress.network_lost}" if progress.network_lost else ""),
         )
 
     def _answer(self) -> str:
@@ -316,15 +306,3 @@ class Corridor:
 def _word(job: Job) -> str:
     """The verb as it was written."""
     return job.command.word if isinstance(job.command, Unknown) else job.command.verb
-
-
-_NARROWER = "Ask again with a narrower goal, or have the operator raise the limit."
-_REMEDIES = {
-    Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
-    Status.MAX_TOKENS: _NARROWER,
-    Status.MAX_COST: _NARROWER,
-    Status.TIMEOUT: _NARROWER,
-    Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
-    Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
-    Status.FAILED: "When the cause is mended, ask again with the same command.",
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from agent_runtime import Event, Replied, StepStarted, ToolCalled, ToolReturned, Usage
+from agent_runtime import Event, NetworkLost, Replied, StepStarted, ToolCalled, ToolReturned, Usage
 from bot.publishing.render import Activity, Check
 
 
@@ -17,12 +17,23 @@ class Progress:
         checks: commands it ran that had to succeed, and how they ended: the host's account, not the model's.
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
+        network_lost: why the sandbox has no network any more; empty while it has what it was given.
+        reach: what the agent's commands may reach, for the comment; empty before that is known.
+        warning: what the comment says of what went wrong before the agent started, or empty.
     """
 
     activities: tuple[Activity, ...] = ()
     checks: tuple[Check, ...] = ()
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
+    network_lost: str = ""
+    reach: str = ""
+    warning: str = ""
+
+    def told(self, activity: Activity) -> Progress:
+        """The progress once something that no agent does began, or ended."""
+        begun = self.activities and self.activities[-1] == replace(activity, state="doing")
+        return replace(self, activities=(*(self.activities[:-1] if begun else self.activities), activity))
 
     def after(self, event: Event) -> Progress:
         """The progress once `event` has happened."""
@@ -37,6 +48,8 @@ class Progress:
                 done = Activity(label=event.label, state="done" if event.ok else "failed")
                 checks = (*self.checks, _check(event)) if _is_check(event) else self.checks
                 return replace(self, activities=(*self.activities[:-1], done), checks=checks)
+            case NetworkLost(reason=reason):
+                return replace(self, network_lost=reason)
             case _:
                 return self
 

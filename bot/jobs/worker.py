@@ -9,8 +9,10 @@ from typing import Never, TypeVar
 
 from agent_runtime import AgentError
 from bot.errors import BotError, LeaseLostError, QueueError
+from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHub, GitHubError
-from bot.jobs.corridor import Corridor, Ending, House
+from bot.jobs.corridor import Corridor, Ending
+from bot.jobs.house import House
 from bot.jobs.job import Job, JobState
 from bot.jobs.memory import JobMemory
 from bot.jobs.queue import Claimed, Queue
@@ -141,7 +143,7 @@ class Worker:
             if error.passing:
                 raise
             return corridor.failed(str(error))
-        except WorkspaceError as error:
+        except (WorkspaceError, RepoConfigError) as error:
             return corridor.failed(error.reason, error.remedy)
         except LeaseLostError:
             raise

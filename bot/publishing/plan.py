@@ -59,6 +59,7 @@ class Publication:
 
 
 _UNFINISHED = {
+    Status.PAUSED: "the run waits for a person",
     Status.STOPPED: "the run was stopped",
     Status.MAX_STEPS: "the run reached its step limit",
     Status.MAX_TOKENS: "the run reached its token budget",

@@ -79,6 +79,7 @@ class StatusView:
         reason: why it failed, stopped or was refused.
         remedy: what to do about that.
         withheld: what was not published, and why.
+        warning: what went wrong and did not end the job.
         files: what changed.
         checks: commands the agent ran, oldest first.
         commit_sha: of the commit that was made.
@@ -102,6 +103,7 @@ class StatusView:
     reason: str = ""
     remedy: str = ""
     withheld: str = ""
+    warning: str = ""
     files: tuple[FileChange, ...] = ()
     checks: tuple[Check, ...] = ()
     commit_sha: str | None = None
@@ -126,6 +128,7 @@ class _Shown:
     reason: str
     remedy: str
     withheld: str
+    warning: str
     files: list[str]
     more_files: list[str]
     checks: list[str]
@@ -161,6 +164,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
         remedy=_words(f"**What to do:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
         # Inside a quote every line needs its mark.
+        warning=_words(view.warning, view, _REASON_LIMIT).replace("\n", "\n> "),
         withheld=_words(f"**Not published.** {view.withheld}", view, _REASON_LIMIT).replace("\n", "\n> ")
         if view.withheld
         else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from agent_runtime import Status
 from bot.jobs.job import Actor, Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.text import clean, one_line
@@ -11,6 +12,19 @@ from bot.publishing.text import clean, one_line
 TITLE_LIMIT = 72
 # The patterns below take time that grows with the square of a line's length.
 _SENTENCE_LIMIT = 500
+
+_NARROWER = "Ask again with a narrower goal, or have the operator raise the limit."
+REMEDIES = {
+    Status.PAUSED: "Have the operator allow what the run waits for, or ask for something that needs no permission.",
+    Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
+    Status.MAX_TOKENS: _NARROWER,
+    Status.MAX_COST: _NARROWER,
+    Status.TIMEOUT: _NARROWER,
+    Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
+    Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
+    Status.FAILED: "When the cause is mended, ask again with the same command.",
+}
+"""What to do about a run that did not finish, for the comment."""
 
 _BRANCH = re.compile(r"codepilot/(?:issue|pull)-[1-9][0-9]{0,9}-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")

@@ -1,5 +1,6 @@
 """Mirror, trusted git directory, checkout, change."""
 
+from bot.workspace.cache import SetupCache
 from bot.workspace.errors import (
     BranchGoneError,
     ChangeError,
@@ -23,6 +24,7 @@ __all__ = [
     "Identity",
     "PushRejectedError",
     "RepositoryEmptyError",
+    "SetupCache",
     "Source",
     "Tree",
     "WorkspaceError",

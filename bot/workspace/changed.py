@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.workspace.errors import ChangeError
 from bot.workspace.git import Git
-from bot.workspace.scan import Entry, join, read_file, read_folder
+from bot.workspace.scan import Entry, join, read_file, read_folder, walk
 
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
@@ -21,11 +22,23 @@ class Baseline:
 
     Attributes:
         modes: path to git's mode, of every path in the commit.
-        entries: path to what was written for it; paths missing here count as changed.
+        entries: path to what was written for it, and for what else was given to the agent; a path that is missing here,
+            or has another entry now, counts as changed.
+        left_out: directories and files that are no part of any change; nothing of the commit is in them.
+        taken: paths in the commit that were gone when the agent was given the files.
     """
 
     modes: dict[bytes, str]
     entries: dict[bytes, Entry]
+    left_out: frozenset[bytes] = frozenset()
+    taken: frozenset[bytes] = frozenset()
+
+    def given(self, root: Path, left_out: Iterable[str]) -> Baseline:
+        """The same commit, with the directory as it is at this moment; nothing may write to it meanwhile."""
+        paths = frozenset(map(os.fsencode, left_out))
+        entries = entries_of(root, paths)
+        missing = frozenset(self.entries.keys() & self.modes.keys()) - entries.keys()
+        return replace(self, entries=entries, left_out=paths, taken=missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +87,15 @@ class Ignores:
         return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
 
 
+def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, Entry]:
+    """Everything that lies in a directory, but for what is left out."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return dict(walk(descriptor, left_out))
+    finally:
+        os.close(descriptor)
+
+
 async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Differences:
     """Compare the directory `root` with what was checked out, level by level.
 
@@ -87,12 +109,13 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
             f"The workspace {root} cannot be read: {error.strerror}.", "Give the command again."
         ) from error
     try:
-        walk = _Walk(descriptor, baseline)
+        found = _Walk(descriptor, baseline)
         level = [b""]
         while level:
-            asked = await asyncio.to_thread(walk.look, level, ignores)
-            level = walk.settle(await ignores.ignored(asked))
-        return Differences(present=walk.present, gone=tuple(baseline.modes.keys() - walk.seen - walk.links))
+            asked = await asyncio.to_thread(found.look, level, ignores)
+            level = found.settle(await ignores.ignored(asked))
+        gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
+        return Differences(present=found.present, gone=tuple(gone))
     finally:
         os.close(descriptor)
 
@@ -125,7 +148,7 @@ class _Walk:
                 self._sort(join(path, name), entry)
             for name in folder.folders:
                 below = join(path, name)
-                if below not in self.links:
+                if below not in self.links and below not in self.baseline.left_out:
                     (self._next if below in self.tracked_folders else self._folders).append(below)
         return [*self._files, *self._folders]
 
@@ -141,7 +164,8 @@ class _Walk:
 
     def _sort(self, path: bytes, entry: Entry) -> None:
         if path not in self.baseline.modes:
-            self._files[path] = entry
+            if path not in self.baseline.left_out and self.baseline.entries.get(path) != entry:
+                self._files[path] = entry
             return
         self.seen.add(path)
         if path not in self.links and self.baseline.entries.get(path) != entry:

@@ -8,10 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bot.workspace.errors import BranchGoneError, CloneError, CommitGoneError, GitError, RepositoryEmptyError
+from bot.workspace.errors import (
+    BranchGoneError,
+    CloneError,
+    CommitGoneError,
+    GitError,
+    RepositoryEmptyError,
+    WorkspaceError,
+)
 from bot.workspace.git import Credential, Git
 from bot.workspace.locks import locked
 
+_FILES = frozenset({"100644", "100755"})
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What git-check-ref-format(1) allows, and neither wildcard nor leading dash.
 _REF = re.compile(
@@ -43,6 +51,19 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A file of a commit.
+
+    Attributes:
+        id: git's id of its content.
+        content: the same, as it is stored.
+    """
+
+    id: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
     """The bare mirror of one repository.
 
@@ -63,8 +84,8 @@ class Mirror:
         """Git on the mirror."""
         return Git(git_dir=self.path, environment=self.environment, seconds=self.seconds)
 
-    async def provide(self, source: Source, *, keep: str) -> None:
-        """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`.
+    async def provide(self, source: Source, *, keep: str | None) -> None:
+        """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
 
         A commit that is here already costs no network at all.
 
@@ -78,7 +99,33 @@ class Mirror:
             await self._ensure()
             if not await self._has(source.sha):
                 await self._fetch(source)
-            await self.git.run("update-ref", _keep_ref(keep), source.sha)
+            if keep is not None:
+                await self.git.run("update-ref", _keep_ref(keep), source.sha)
+
+    async def read(self, sha: str, path: str, *, limit: int) -> Blob | None:
+        """A file as a commit has it, which is here already; None when it has none there.
+
+        Args:
+            sha: the commit.
+            path: from the repository's root; neither wildcards nor pathspec magic mean anything in it.
+            limit: bytes that are read; a longer file is not.
+
+        Raises:
+            WorkspaceError: what stands there is no file, or too long.
+        """
+        listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", path)
+        facts, _, name = listed.partition(b"\0")[0].partition(b"\t")
+        if name != path.encode():
+            return None
+        mode, _, blob, size = facts.decode().split()
+        if mode not in _FILES:
+            kind = "a symbolic link" if mode == "120000" else "no file"
+            raise WorkspaceError(f"`{path}` of commit {sha[:10]} is {kind}.", "Commit a file there, or nothing.")
+        if int(size) > limit:
+            raise WorkspaceError(
+                f"`{path}` of commit {sha[:10]} has {int(size):,} bytes, and {limit:,} is the most.", "Make it shorter."
+            )
+        return Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
 
     async def release(self, keep: str) -> None:
         """Drop a keep ref; no error when it is gone already."""

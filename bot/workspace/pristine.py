@@ -7,11 +7,11 @@ files; from one commit to the next only what differs between them is written.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from bot.workspace.copying import cp
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
 from bot.workspace.locks import locked
@@ -90,7 +90,7 @@ async def _copy(source: Path, target: Path) -> None:
     halves = [half for half in (names[::2], names[1::2]) if half]
     if len(names) > _MAX_NAMES:
         halves = [["."]]
-    results = await asyncio.gather(*(_cp(source, target, half) for half in halves))
+    results = await asyncio.gather(*(cp(source, target, half) for half in halves))
     said = next((each for each in results if each), "")
     if said:
         raise WorkspaceError(f"The files could not be copied: {said}", "See whether the disk is full.")
@@ -108,22 +108,3 @@ def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:
 
 def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-async def _cp(source: Path, target: Path, names: list[str]) -> str:
-    """Copy some names of a directory; what `cp` had to complain of, or nothing."""
-    process = await asyncio.create_subprocess_exec(
-        *(shutil.which("cp") or "cp", "-r", "-P", "--reflink=auto", "-t", str(target), "--", *names),
-        cwd=source,
-        env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        _, said = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return (said.decode(errors="replace").strip()[:500] or "cp gave no reason") if process.returncode else ""

@@ -95,8 +95,8 @@ def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
         raise
 
 
-def walk(root: int) -> Iterator[tuple[bytes, Entry]]:
-    """Every file and link below `root`, by path from there."""
+def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, Entry]]:
+    """Every file and link below `root`, by path from there, but for the files and directories in `left_out`."""
     pending = [b""]
     while pending:
         path = pending.pop()
@@ -104,8 +104,9 @@ def walk(root: int) -> Iterator[tuple[bytes, Entry]]:
         if folder is None:
             continue
         for name, entry in folder.files.items():
-            yield join(path, name), entry
-        pending.extend(join(path, name) for name in folder.folders)
+            if (below := join(path, name)) not in left_out:
+                yield below, entry
+        pending.extend(below for name in folder.folders if (below := join(path, name)) not in left_out)
 
 
 def join(folder: bytes, name: bytes) -> bytes:

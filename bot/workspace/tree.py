@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,21 +40,34 @@ class Tree:
         path: the directory the agent works in; it holds the files and nothing of git.
         base_sha: the commit they were taken from.
         git_dir: the trusted git directory, which no sandbox may reach.
+        blobs: path to blob id of every file in the commit.
     """
 
-    def __init__(self, *, path: Path, base_sha: str, git: Git, trusted: Path, baseline: Baseline) -> None:
+    def __init__(
+        self, *, path: Path, base_sha: str, git: Git, trusted: Path, baseline: Baseline, blobs: Mapping[str, str]
+    ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
         self.path = path
         self.base_sha = base_sha
         self.git_dir = git.git_dir
+        self.blobs = blobs
         self._git = git
         self._trusted = trusted
         self._baseline = baseline
         self._one_at_a_time = asyncio.Lock()
 
+    async def take_as_given(self, left_out: Iterable[str]) -> None:
+        """Have changes counted from the files as they are now, which nothing may write to meanwhile.
+
+        Args:
+            left_out: paths of which nothing is ever part of a change; nothing of the commit may be in them.
+        """
+        async with self._one_at_a_time:
+            self._baseline = await asyncio.to_thread(self._baseline.given, self.path, left_out)
+
     async def change(self) -> Change:
-        """What differs from `base_sha` now. Safe while hostile programs still write: git sees copies only.
+        """What was changed in the files of `base_sha`. Safe while hostile programs still write: git sees copies only.
 
         Raises:
             ChangeError: the workspace is gone, or holds more than can be published.

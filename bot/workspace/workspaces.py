@@ -6,19 +6,17 @@ import asyncio
 import logging
 import os
 import re
-import shutil
-import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bot.workspace.changed import Baseline
+from bot.workspace.changed import Baseline, entries_of
+from bot.workspace.copying import remove_tree
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
 from bot.workspace.locks import locked, release, try_lock
-from bot.workspace.mirror import Mirror, Source
+from bot.workspace.mirror import Blob, Mirror, Source
 from bot.workspace.pristine import Pristine
-from bot.workspace.scan import Entry, walk
 from bot.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
@@ -77,6 +75,23 @@ class Workspaces:
                 # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
                 await asyncio.shield(self._remove(folder))
 
+    async def read(self, repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
+        """A file as a commit has it, without a checkout; None when it has none there.
+
+        Args:
+            repo_id: GitHub's numeric id.
+            source: the commit, where it is, and what may fetch it.
+            path: from the repository's root.
+            limit: bytes that are read; a longer file is not.
+
+        Raises:
+            CloneError: the commit could not be fetched.
+            WorkspaceError: what stands there is no file, or too long.
+        """
+        mirror = self._mirror(repo_id)
+        await mirror.provide(source, keep=None)
+        return await mirror.read(source.sha, path, limit=limit)
+
     async def sweep(self) -> tuple[str, ...]:
         """Remove what killed workers left, and pack the mirrors; give back the ids of the jobs that were removed."""
         removed: list[str] = []
@@ -130,15 +145,16 @@ class Workspaces:
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
         await self._pristine(mirror).copy(git, sha, files)
-        baseline = Baseline(modes=_modes(listing), entries=await asyncio.to_thread(_entries, files))
-        return Tree(path=files, base_sha=sha, git=git, trusted=trusted, baseline=baseline)
+        modes, blobs = _listed(listing)
+        baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
+        return Tree(path=files, base_sha=sha, git=git, trusted=trusted, baseline=baseline, blobs=blobs)
 
     async def _remove(self, folder: Path) -> None:
         """Delete a job's directory and its keep ref; a job that never came so far leaves nothing to do."""
         repo_id = await asyncio.to_thread(_noted_repo, folder)
         if repo_id is not None:
             await self._mirror(repo_id).release(folder.name)
-        await asyncio.to_thread(_remove_tree, folder)
+        await asyncio.to_thread(remove_tree, folder)
 
 
 def _noted_repo(folder: Path) -> int | None:
@@ -147,26 +163,11 @@ def _noted_repo(folder: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _modes(listing: bytes) -> dict[bytes, str]:
-    records = (record.split(b"\t", 1) for record in listing.split(b"\0")[:-1])
-    return {path: meta.split(b" ", 1)[0].decode() for meta, path in records}
-
-
-def _entries(root: Path) -> dict[bytes, Entry]:
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return dict(walk(descriptor))
-    finally:
-        os.close(descriptor)
-
-
-def _remove_tree(folder: Path) -> None:
-    if not folder.exists():
-        return
-    # The agent may have taken the rights off its own directories.
-    for path, names, _ in os.walk(folder):
-        for name in names:
-            below = Path(path, name)
-            if not below.is_symlink():
-                below.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder)
+def _listed(listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
+    """Path to mode, and path to blob id."""
+    modes: dict[bytes, str] = {}
+    blobs: dict[str, str] = {}
+    for record in listing.split(b"\0")[:-1]:
+        facts, _, path = record.partition(b"\t")
+        modes[path], _, blobs[os.fsdecode(path)] = facts.decode().split(" ")
+    return modes, blobs

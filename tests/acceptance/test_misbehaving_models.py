@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent_runtime import RunLimits, runtime
+from agent_runtime import RunLimits, run
 from agent_runtime.interpreter import InterpreterLimits
 from agent_runtime.providers.protocol import StopReason
 from agent_runtime.providers.script import ScriptedReply
@@ -114,7 +114,7 @@ async def test_a_model_that_is_told_its_mistake_still_fixes_the_bug(
 async def test_an_endless_loop_is_stopped_while_the_door_stays_open(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
+    monkeypatch.setattr(run, "InterpreterLimits", partial(InterpreterLimits, seconds=1.0))
     endless = ScriptedReply(text=acting("while True:\n    pass", completion="Done."))
     async with staged(hub, tmp_path, [endless, ScriptedReply(text=FIX, expect=("time limit exceeded",))]) as stage:
         issue = stage.issue()

@@ -103,6 +103,7 @@ async def site(
         "CODEPILOT_API_URL": hub.api_url,
         "CODEPILOT_SERVER_URL": hub.url,
         "CODEPILOT_PORT": "0",
+        "CODEPILOT_ALLOW_ROOT": "yes",
     }
     queue = SqliteQueue(directory / "bot" / "queue.sqlite")
     try:

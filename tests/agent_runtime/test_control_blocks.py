@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import re
 from collections.abc import AsyncIterator
 
 import pytest
 
 from agent_runtime.errors import ControlError, FormatError, ToolError
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter import Interpreter, Suspend, Suspended
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.registry import Registry
@@ -19,6 +20,8 @@ from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.control_blocks import LEGAL, REFUSED, Answers
 
+TOOL_CALL = re.compile(r"\b(read_file|find|execute|read_output)\b")
+
 
 class Desk:
     """Answers calls by the same plain functions that CPython calls, and keeps what was done."""
@@ -26,6 +29,7 @@ class Desk:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.printed = ""
+        self._may_call = False
 
     async def call(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         self.calls.append(tool)
@@ -34,6 +38,16 @@ class Desk:
         except (FileNotFoundError, RuntimeError) as error:
             raise ToolError(str(error), kind=type(error).__name__) from error  # type: ignore[arg-type] # both are kinds
         return answer
+
+    async def freeze(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        self._may_call = True
+        raise Suspend
+
+    async def call_once(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        if not self._may_call:
+            return await self.freeze(tool, args, kwargs, shown=shown)
+        self._may_call = False
+        return await self.call(tool, args, kwargs, shown=shown)
 
     def show(self, text: str) -> None:
         self.printed += text
@@ -69,6 +83,24 @@ def by_cpython(source: str) -> str:
 async def test_a_legal_program_prints_what_cpython_prints(interpreter: Interpreter, name: str) -> None:
     desk = Desk()
     await interpreter.run(LEGAL[name], call=desk.call, show=desk.show)
+    assert desk.printed == by_cpython(LEGAL[name])
+
+
+@pytest.mark.parametrize("name", [name for name in LEGAL if TOOL_CALL.search(LEGAL[name])])
+async def test_it_prints_the_same_when_it_is_frozen_at_every_call(registry: Registry, name: str) -> None:
+    desk, state = Desk(), None
+    while True:
+        leg = Interpreter(tools=registry.names, stubs=registry.stubs)
+        try:
+            if state is None:
+                await leg.run(LEGAL[name], call=desk.freeze, show=desk.show)
+            else:
+                await leg.resume(state, call=desk.call_once, show=desk.show)
+            break
+        except Suspended as suspended:
+            state = suspended.state
+        finally:
+            await leg.close()
     assert desk.printed == by_cpython(LEGAL[name])
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.transcript import messages
 from agent_runtime.errors import ModelError, ToolError
 from agent_runtime.events import (
@@ -20,10 +23,13 @@ from agent_runtime.events import (
     Streamed,
     ToolReturned,
 )
+from agent_runtime.gate import Gate
+from agent_runtime.hooks import HookSystem
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.loop import Loop
 from agent_runtime.outcome import Outcome, Status, Usage
 from agent_runtime.policy import Policy, RunLimits
+from agent_runtime.progress import Progress
 from agent_runtime.providers.script import ScriptedReply
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.sessions.memory import InMemorySession
@@ -60,6 +66,9 @@ class Diary:
     def begin_step(self, payloads: Payloads, control: str) -> None:
         self.payloads = payloads
 
+    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+        raise AssertionError("nothing pauses here")
+
     def read_file(self, path: str) -> ToolResult:
         """Read a file."""
         self.entries.append(f"read {path}")
@@ -93,17 +102,28 @@ class Bench:
         registry.add_family(self.diary)
         interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
         self.provider = ScriptedProvider(replies, chunk_chars=5)
+        gate = Gate(HookSystem(), tell=self.live.append)
+        conversation = Conversation(
+            session=self.session,
+            provider=self.provider,
+            record=self.record,
+            system="system",
+            memory=MemorySettings(),
+            limits=policy.limits,
+        )
         self.session.append(Started(task=Task(goal="Do it"), opening="# Task\nDo it"))
         try:
             return await Loop(
                 provider=self.provider,
                 interpreter=interpreter,
-                calls=Calls(registry=registry, policy=policy, emit=self.record),
+                calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
                 files=self.diary,
                 session=self.session,
+                progress=Progress(self.session.events),
+                conversation=conversation,
                 record=self.record,
                 emit=self.live.append,
-                system="system",
+                inject=lambda _step: None,
                 status=lambda step: f"[step {step}]",
                 limits=policy.limits,
                 chat=chat,
@@ -111,8 +131,9 @@ class Bench:
         finally:
             await interpreter.close()
 
-    def record(self, event: Recorded) -> None:
-        self.session.append(event)
+    def record(self, event: Event) -> None:
+        if isinstance(event, Recorded):
+            self.session.append(event)
         self.live.append(event)
 
     def observed(self) -> list[str]:

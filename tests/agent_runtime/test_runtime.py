@@ -10,8 +10,10 @@ import pytest
 from typing_extensions import override
 
 from agent_runtime import (
+    Agent,
     AsyncRuntime,
     Event,
+    FileSession,
     Observed,
     Policy,
     Quote,
@@ -63,7 +65,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def runtime_for(project: Path, sandbox: Sandbox, replies: list[str], **settings: object) -> AsyncRuntime:
-    return AsyncRuntime(provider=Recorder(replies), work_dir=project, sandbox=sandbox, chat=False, **settings)  # type: ignore[arg-type]
+    settings = {"chat": False} | settings
+    listeners = settings.pop("listeners", ())
+    agent = Agent(provider=Recorder(replies), work_dir=project, sandbox=sandbox, **settings)  # type: ignore[arg-type]
+    return AsyncRuntime(agent, listeners=listeners)  # type: ignore[arg-type]
 
 
 async def test_a_bug_is_mended_and_proven_in_two_steps(project: Path, sandbox: Sandbox) -> None:
@@ -87,7 +92,7 @@ async def test_the_first_message_orients(project: Path, sandbox: Sandbox) -> Non
         await runtime.run(task, facts=["HEAD: abc on main"])
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     opening = started.opening
-    assert opening.startswith("# Task\nMend the greeting\n")
+    assert opening.startswith("[Task 1]\nMend the greeting\n")
     assert "from issue #1 by @mona]" in opening
     assert "HEAD: abc on main" in opening
     assert "Working directory: /workspace (sandbox: bubblewrap)" in opening
@@ -104,14 +109,14 @@ async def test_a_quote_cannot_close_its_own_frame(project: Path, sandbox: Sandbo
         openings = [event.opening for event in runtime.session.events if isinstance(event, Started)]
     nonces = [opening.split("[quote ")[1].split(" ")[0] for opening in openings]
     assert nonces[0] != nonces[1]
-    for opening, nonce in zip(openings, nonces, strict=True):
-        assert opening.count(f"[quote {nonce} from ") == opening.count(f"[end of quote {nonce}]") == 2  # and the tree
+    for opening, nonce, quotes in zip(openings, nonces, (2, 1), strict=True):  # the first shows the tree, too
+        assert opening.count(f"[quote {nonce} from ") == opening.count(f"[end of quote {nonce}]") == quotes
 
 
 async def test_the_system_prompt_with_all_tools_stays_small(project: Path, sandbox: Sandbox) -> None:
     async with runtime_for(project, sandbox, [DONE]) as runtime:
         await runtime.run("Look")
-        provider = runtime._provider
+        provider = runtime.agent.provider
     assert isinstance(provider, Recorder)
     assert len(provider.requests[0].system) <= 6_000
 
@@ -129,7 +134,7 @@ async def test_each_request_extends_the_one_before_and_the_status_rides_outside(
     ]
     async with runtime_for(project, sandbox, steps) as runtime:
         await runtime.run("Look")
-        provider = runtime._provider
+        provider = runtime.agent.provider
     assert isinstance(provider, Recorder)
     assert len(provider.requests) == len(steps)
     for earlier, later in zip(provider.requests, provider.requests[1:], strict=False):
@@ -211,7 +216,7 @@ async def test_a_listener_that_raises_breaks_nothing(
 
     async with runtime_for(project, sandbox, [DONE], listeners=[broken]) as runtime:
         assert (await runtime.run("Look")).status is Status.FINISHED
-    assert "a listener failed" in caplog.text
+    assert "a handler failed" in caplog.text
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -220,3 +225,17 @@ def test_the_prompt_tells_what_a_reply_of_words_means(chat: bool) -> None:  # no
     assert ("is an answer in conversation" in prompt) is chat
     assert ("is an error" in prompt) is not chat
     assert "$" not in prompt
+
+
+@pytest.mark.parametrize("folder", ["project", "project/.codepilot/sessions", "link"])
+def test_a_session_within_the_agents_reach_is_refused(
+    project: Path, tmp_path: Path, sandbox: Sandbox, folder: str
+) -> None:
+    (tmp_path / "link").symlink_to(project)
+    agent = Agent(provider=Recorder([]), work_dir=project, sandbox=sandbox)
+    session = FileSession("s", session_dir=tmp_path / folder)
+    with pytest.raises(SettingsError, match="`session_dir` outside"):
+        AsyncRuntime(agent, session)
+    with pytest.raises(SettingsError, match="`session_dir` outside"):
+        AsyncRuntime(agent, "file", session_dir=tmp_path / folder)
+    AsyncRuntime(agent, FileSession("s", session_dir=tmp_path / "sessions"))

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from agent_runtime.errors import ToolError
 from agent_runtime.events import Event, ToolReturned
+from agent_runtime.gate import Gate
+from agent_runtime.hooks import HookSystem
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.policy import Policy, RunLimits
-from agent_runtime.step import Calls, Shown, clipped, execute, shortened
+from agent_runtime.step import Calls, Shown, clipped, observed, shortened
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.registry import Registry
 
@@ -47,10 +49,15 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     registry, events = Registry(), list[Event]()
     registry.register_tool("big", big)
     registry.register_tool("fail", fail)
-    calls = Calls(registry=registry, policy=Policy(limits=RunLimits()), emit=events.append)
+    gate = Gate(HookSystem(), tell=events.append)
+    calls = Calls(
+        registry=registry, policy=Policy(limits=RunLimits()), gate=gate, record=events.append, emit=events.append
+    )
+    calls.begin_step()
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:
-        shown, ok = await execute(source, interpreter=interpreter, calls=calls, payloads=Payloads())
+        block = interpreter.run(source, call=calls, show=calls.shown.printed)
+        shown, ok = await observed(block, calls=calls, payloads=Payloads())
     finally:
         await interpreter.close()
     return shown, ok, events

@@ -1,35 +1,196 @@
 from __future__ import annotations
 
-from agent_runtime.context.transcript import Transcript, messages
-from agent_runtime.events import Ended, Event, Observed, Replied, Started
-from agent_runtime.outcome import Outcome, Status, Usage
-from agent_runtime.task import Task
+from dataclasses import replace
 
-LOG: list[Event] = [
-    Started(task=Task(goal="a"), opening="do a"),
-    Replied(step=1, text="  \n", usage=Usage()),
-    Observed(step=1, text="seen", ok=True),
-    Observed(step=1, text="more", ok=True),
-    Replied(step=2, text="done ", usage=Usage()),
-    Ended(outcome=Outcome(status=Status.FINISHED)),
-    Started(task=Task(goal="b"), opening="do b"),
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_runtime.context.transcript import Transcript, messages
+from agent_runtime.events import (
+    Archived,
+    MessageInjected,
+    Paused,
+    Recorded,
+    Recovered,
+    Resumed,
+    Revealed,
+    Shrunk,
+    Summarised,
+    Told,
+)
+from agent_runtime.outcome import PendingCall, Usage
+from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
+
+WAITING = PendingCall(
+    request_id="1", kind="permission", tool="execute", args={}, reason="asked", preview="$ ls", workspace="0"
+)
+LOG: list[Recorded] = [
+    started("a", "do a"),
+    replied("  \n"),
+    returned("read_file", label="read_file('x')"),
+    observed("seen"),
+    observed("more"),
+    replied("done "),
+    ended(),
+    started("b", "do b"),
+    replied("b1"),
+    MessageInjected(step=2, text="faster\n"),
+    observed("b seen"),
+    Paused(pending=WAITING, state="", signature=""),
+    Resumed(request_id="1", approved=True),
+    replied("b2"),
+    Recovered(text="[died]"),
 ]
 
 
+def told(log: list[Recorded]) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in messages(log)]
+
+
 def test_roles_alternate_and_words_are_kept() -> None:
-    assert [(message.role, message.text) for message in messages(LOG)] == [
+    assert told(LOG) == [
         ("user", "do a"),
         ("assistant", "(empty reply)"),
         ("user", "seen\n\nmore"),
         ("assistant", "done "),
         ("user", "do b"),
+        ("assistant", "b1"),
+        ("user", "[USER MESSAGE] faster\n\nb seen"),
+        ("assistant", "b2"),
+        ("user", "[died]"),
     ]
 
 
-def test_a_log_that_grows_tells_the_same_as_one_read_at_once() -> None:
+def test_a_history_from_elsewhere_is_told_and_begins_with_the_user() -> None:
+    log: list[Recorded] = [Told(role="assistant", text="hello"), Told(role="user", text="hi"), started("a", "do a")]
+    assert told(log) == [
+        ("user", "[The beginning of this conversation is not kept.]"),
+        ("assistant", "hello"),
+        ("user", "hi\n\ndo a"),
+    ]
+
+
+def test_an_archived_task_stays_as_it_is_until_the_conversation_is_shrunk() -> None:
+    log = [*LOG, Archived(task=1, summary="a was done")]
+    assert told(log) == told(LOG)
+    assert told([*log, Shrunk(tasks=(1,))]) == [("user", "[ARCHIVED TASK 1]\na was done\n\ndo b"), *told(LOG)[5:]]
+
+
+def test_a_revealed_task_is_not_put_back_where_it_was() -> None:
+    log = [*LOG, Archived(task=1, summary="a was done"), Shrunk(tasks=(1,))]
+    assert told([*log, Revealed(task=1)]) == told(log)
+
+
+def test_a_task_that_is_archived_again_gets_its_new_summary_with_the_next_shrinking() -> None:
+    log = [*LOG, Archived(task=1, summary="old"), Shrunk(tasks=(1,)), Revealed(task=1), Archived(task=1, summary="new")]
+    transcript = Transcript()
+    assert "old" in transcript.messages(log)[0].text
+    assert transcript.pending == {1: "new"}
+    assert "new" in transcript.messages([*log, Shrunk(tasks=(1,))])[0].text
+    assert transcript.pending == {}
+
+
+def test_results_that_are_left_out_say_what_they_were() -> None:
+    assert told([*LOG, Shrunk(outputs=(3,))])[2] == (
+        "user",
+        "[Results left out here, 4 characters: read_file('x'). Call again for what you need.]\n\nmore",
+    )
+
+
+def test_a_summary_tells_the_beginning_and_keeps_the_opening_of_the_task_that_goes_on() -> None:
+    within_b = [*LOG, Summarised(upto=13, text="a, then half of b", usage=Usage())]
+    assert told(within_b) == [
+        ("user", "[GLOBAL SUMMARY]\na, then half of b\n\ndo b"),
+        ("assistant", "b2"),
+        ("user", "[died]"),
+    ]
+    before_b = [*LOG, Summarised(upto=7, text="a", usage=Usage())]
+    assert told(before_b) == [("user", "[GLOBAL SUMMARY]\na\n\ndo b"), *told(LOG)[5:]]
+
+
+def test_the_last_summary_replaces_those_before() -> None:
+    log = [*LOG, Summarised(upto=7, text="first", usage=Usage()), Summarised(upto=8, text="second", usage=Usage())]
+    assert told(log)[0] == ("user", "[GLOBAL SUMMARY]\nsecond\n\ndo b")
+
+
+def test_a_task_that_was_half_summarised_can_still_be_archived() -> None:
+    log = [
+        *LOG,
+        Summarised(upto=13, text="a, then half of b", usage=Usage()),
+        started("c", "do c"),
+        Archived(task=2, summary="b was done"),
+        Shrunk(tasks=(2,)),
+    ]
+    assert told(log) == [("user", "[GLOBAL SUMMARY]\na, then half of b\n\n[ARCHIVED TASK 2]\nb was done\n\ndo c")]
+
+
+CHANGES: list[Recorded] = [
+    Archived(task=1, summary="a was done"),
+    Shrunk(tasks=(1,), outputs=(10,)),
+    replied("b3"),
+    Summarised(upto=8, text="a", usage=Usage()),
+    observed("after"),
+    Revealed(task=1),
+]
+
+
+@pytest.mark.parametrize("log", [LOG, LOG + CHANGES], ids=["growing", "shrinking, too"])
+def test_a_log_that_grows_tells_the_same_as_one_read_at_once(log: list[Recorded]) -> None:
     growing = Transcript()
-    for end in range(len(LOG) + 1):
-        assert growing.messages(LOG[:end]) == messages(LOG[:end])
+    for end in range(len(log) + 1):
+        assert growing.messages(log[:end]) == messages(log[:end])
+
+
+TASK = st.integers(1, 4)
+PLACE = st.integers(0, 24)
+EVENT: st.SearchStrategy[Recorded] = st.one_of(
+    st.sampled_from(
+        [
+            started("t"),
+            replied("r"),
+            observed("o"),
+            MessageInjected(step=1, text="m"),
+            Told(role="user", text="u"),
+            Told(role="assistant", text="a"),
+        ]
+    ),
+    TASK.map(lambda task: Archived(task=task, summary="s")),
+    TASK.map(lambda task: Revealed(task=task)),
+    st.tuples(TASK, PLACE).map(lambda at: Shrunk(tasks=(at[0],), outputs=(at[1],))),
+    PLACE.map(lambda upto: Summarised(upto=upto, text="g", usage=Usage())),
+)
+"""What may stand in a log; what an event decides about others may be wrong about them."""
+
+
+def logs() -> st.SearchStrategy[list[Recorded]]:
+    """Any log in which a summary tells what came before it."""
+    return st.lists(EVENT, max_size=25).map(
+        lambda events: [
+            replace(event, upto=min(event.upto, place)) if isinstance(event, Summarised) else event
+            for place, event in enumerate(events)
+        ]
+    )
+
+
+@given(logs())
+def test_any_log_tells_one_conversation_whose_roles_alternate(log: list[Recorded]) -> None:
+    growing = Transcript()
+    for end in range(len(log)):
+        growing.update(log[:end])
+    told = growing.messages(log)
+    assert told == messages(log)
+    assert [message.role for message in told] == ["user", "assistant"] * (len(told) // 2) + ["user"] * (len(told) % 2)
+    assert growing.tokens == sum(entry.tokens for entry in growing.entries)
+
+
+@given(logs(), st.integers(0, 25))
+def test_a_log_without_decisions_only_adds_to_what_was_told(log: list[Recorded], end: int) -> None:
+    quiet = [event for event in log if not isinstance(event, Shrunk | Summarised)]
+    earlier, later = messages(quiet[:end]), messages(quiet)
+    whole = len(earlier) - 1  # the last one may still grow
+    assert later[: max(0, whole)] == earlier[: max(0, whole)]
+    assert not earlier or later[whole].text.startswith(earlier[whole].text)
 
 
 def test_what_was_told_is_told_again_without_a_new_look() -> None:
@@ -37,3 +198,33 @@ def test_what_was_told_is_told_again_without_a_new_look() -> None:
     first = growing.messages(LOG)
     second = growing.messages(LOG)
     assert all(a is b for a, b in zip(first, second, strict=True))
+
+
+def test_a_log_that_was_emptied_begins_anew() -> None:
+    transcript = Transcript()
+    transcript.messages(LOG + CHANGES)
+    assert transcript.messages(LOG[:2]) == messages(LOG[:2])
+
+
+def test_a_message_that_no_window_holds_loses_its_middle() -> None:
+    log: list[Recorded] = [started("a", "A" * 900 + "Z" * 900)]
+    [message] = Transcript(max_entry_chars=1000).messages(log)
+    assert len(message.text) <= 1000
+    assert message.text.startswith("AAA")
+    assert message.text.endswith("ZZZ")
+    assert "characters left out" in message.text
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("plain caf\u00e9 \U0001f600", "plain caf\u00e9 \U0001f600"),
+        ("half \ud83d of it", "half \ufffd of it"),
+        ("\ud83d\ude00 in halves", "\U0001f600 in halves"),
+        ("name-\udcff.txt", "name-\ufffd.txt"),
+    ],
+)
+def test_what_no_request_can_carry_is_not_told(said: str, sent: str) -> None:
+    told = messages([started("a", said), replied(said), observed(said)])
+    assert [message.text for message in told] == [sent, sent, sent]
+    assert all(message.text.encode() for message in told)

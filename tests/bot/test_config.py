@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agent_runtime import RunLimits
+from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.config import load, load_action
-from bot.config_table import SETTINGS, Setting, settings_table
+from bot.config_table import AGENT, SETTINGS, Setting, settings_table
 from bot.errors import ConfigError
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
@@ -62,6 +63,7 @@ def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> No
     assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("auto", "/codepilot", frozenset())
     assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800)
     assert agent.data_dir == Path("codepilot-data")
+    assert not agent.network
 
 
 def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
@@ -82,7 +84,15 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
         "CODEPILOT_TRUSTED_BOT_IDS": "1, 2",
         "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
         "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
+        "CODEPILOT_NETWORK": "registries, index.example.com:8443",
+        "CODEPILOT_SETUP_NETWORK": "off",
+        "CODEPILOT_SETUP_SECONDS": "90",
+        "CODEPILOT_SETUP_CACHE_GB": "0",
         "CODEPILOT_JOBS": "9",
+        "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
+        "CODEPILOT_DOCKER_PROGRAM": "podman",
+        "CODEPILOT_ALLOW_ROOT": "Yes",
+        "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
     settings = load(environ)
@@ -95,6 +105,13 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
     assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("bubblewrap", "@fixer", frozenset({1, 2}))
     assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60)
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
+    assert agent.container == ContainerSettings(image="python@sha256:1", program="podman")
+    assert agent.allow_root
+    assert agent.sandbox_limits == SandboxLimits(
+        memory_bytes=4 << 30, processes=99, cpu_seconds=60, disk_bytes=50 << 20, files=7, free_bytes=2 << 30
+    )
+    assert str(agent.network) == "registries, index.example.com:8443"
+    assert (agent.setup_network, agent.setup_seconds, agent.setup_cache_gb) == (Network(), 90, 0)
 
 
 def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> None:
@@ -113,6 +130,13 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_APP_ID", "-1", "whole number"),
         ("CODEPILOT_APP_ID", "1" * 30, "whole number"),
         ("CODEPILOT_PORT", "65536", "65535"),
+        ("CODEPILOT_SANDBOX_LIMITS", "memory=4", "'memory=4' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "files=4GiB", "'files=4GiB' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "memory=1GiB,cpu=3", "'cpu=3' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "processes=0", "'processes=0' is none"),
+        ("CODEPILOT_NETWORK", "*.example.com", "name hosts as"),
+        ("CODEPILOT_NETWORK", "off,registries", "not both"),
+        ("CODEPILOT_NETWORK", "10.0.0.1", "no address"),
         ("CODEPILOT_API_URL", "http://api.example.com", "https://"),
         ("CODEPILOT_API_URL", "api.github.com", "https://"),
         ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
@@ -246,3 +270,9 @@ def test_every_example_and_default_works(setting: Setting) -> None:
     for text in (setting.example, setting.default):
         if text:
             setting.parse(text)
+
+
+def test_the_limits_that_the_table_names_are_those_that_hold() -> None:
+    meaning = AGENT["sandbox_limits"].meaning
+    named = ",".join(re.findall(r"[a-z-]+=\w+", meaning))
+    assert AGENT["sandbox_limits"].parse(named) == SandboxLimits()

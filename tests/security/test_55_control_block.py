@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.errors import ControlError, FormatError, LimitError
-from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter import Interpreter, monty
 from agent_runtime.tools.protocol import Plain
 from tests.security.control_attacks import ATTACKS, CONTAINED, HARMLESS, NOT_PLAIN, unique
 
@@ -55,7 +55,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     desk = Desk()
     if not checked:
         await interpreter.run("pass", call=desk.call, show=desk.show)
-        monkeypatch.setattr(interpreter, "_check", _see_nothing)
+        monkeypatch.setattr(monty, "check", _see_nothing)
     try:
         with pytest.raises((ControlError, FormatError, LimitError)):
             await interpreter.run(attack, call=desk.call, show=desk.show)
@@ -66,7 +66,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     assert all(is_plain(list(args)) and is_plain(kwargs) for _, args, kwargs in desk.calls)
 
 
-async def _see_nothing(*_: object) -> None:
+async def _see_nothing(*_: object, **__: object) -> None:
     """Takes the type checker's place."""
 
 

@@ -16,6 +16,7 @@ from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import bash, processes
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.processes import Family
+from agent_runtime.terminals.terminal import Terminal
 from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
@@ -67,7 +68,9 @@ async def test_a_job_that_never_stops_writing_is_not_read_for_ever(
 ) -> None:
     monkeypatch.setattr(Output, "over_quota", property(lambda output: output.bytes > 1_000_000))
     await run(tools, "yes &")
-    shell = tools._terminals["main"]._shell
+    terminal = tools._terminals["main"]
+    assert isinstance(terminal, Terminal)
+    shell = terminal._shell
     assert shell is not None
     await eventually(lambda: shell._output.over_quota)
     read = shell._output.bytes

@@ -1,6 +1,6 @@
 """Threat 61: another host, a direct IP, DNS, the metadata address, the host's loopback, an abstract socket.
 
-There is no network inside at all, so each is refused by the kernel; an allow-list comes with the egress proxy.
+There is no network inside at all, so each is refused by the kernel. `test_61_egress.py` is about sandboxes with one.
 """
 
 from __future__ import annotations

@@ -16,20 +16,20 @@ from tests.model_server import ModelServer, Wire
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(
-        SettingsError, match=r"no provider 'antropic'. Did you mean 'anthropic'\? Known: anthropic, openai"
+        SettingsError, match=r"no provider 'antropic'. Did you mean 'anthropic'\? Known: alibaba, anthropic, llm"
     ):
         provider_for("antropic")
 
 
 async def test_a_provider_has_a_default_model_and_takes_another() -> None:
-    for name in ("anthropic", "openai"):
+    for name in ("alibaba", "anthropic", "openai"):
         plain, other = provider_for(name, api_key=KEY), provider_for(name, api_key=KEY, model="m-1")
         assert (plain.model, other.model) == (CATALOG[name].default_model, "m-1")
         await plain.close()
         await other.close()
 
 
-@pytest.mark.parametrize("name", ["anthropic", "openai"])
+@pytest.mark.parametrize("name", ["alibaba", "anthropic", "openai"])
 @pytest.mark.parametrize("key", [None, "", "  \n"])
 def test_a_missing_key_names_its_variable(name: str, key: str | None) -> None:
     with pytest.raises(SettingsError, match=f"needs an API key: set {CATALOG[name].key_variable}"):
@@ -44,7 +44,7 @@ def test_a_key_that_cannot_be_one_is_refused_without_being_shown(key: str) -> No
 
 
 def test_a_key_in_the_environment_is_not_taken_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("anthropic", "openai"):
+    for name in ("alibaba", "anthropic", "openai"):
         monkeypatch.setenv(str(CATALOG[name].key_variable), KEY)
         with pytest.raises(SettingsError):
             provider_for(name)
@@ -104,14 +104,14 @@ def test_options_no_service_can_follow_are_refused_by_name(settings: dict[str, f
 def test_no_sdk_is_loaded_before_a_provider_is_made() -> None:
     code = (
         "import sys, agent_runtime.providers.catalog; "
-        "print({'anthropic', 'openai', 'httpx2', 'yaml'} & set(sys.modules))"
+        "print({'anthropic', 'openai', 'httpx2', 'llm', 'yaml'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://example.org", "https://", "http://h:99999", "http://[::1"])
-@pytest.mark.parametrize("name", ["anthropic", "openai"])
+@pytest.mark.parametrize("name", ["alibaba", "anthropic", "openai"])
 def test_an_address_that_is_none_is_refused(name: str, url: str) -> None:
     with pytest.raises(SettingsError, match="base_url is"):
         provider_for(name, api_key=KEY, base_url=url)

@@ -10,7 +10,13 @@ from typing import Literal
 
 import pytest
 
-from agent_runtime.errors import ModelError, ModelRefusedError, ModelRejectedError, ModelUnreachableError
+from agent_runtime.errors import (
+    ContextOverflowError,
+    ModelError,
+    ModelRefusedError,
+    ModelRejectedError,
+    ModelUnreachableError,
+)
 from agent_runtime.providers.anthropic import AnthropicProvider
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk
@@ -107,6 +113,12 @@ async def test_an_unknown_model_is_named_with_the_setting(wire: Wire) -> None:
             await ask(server, wire)
 
 
+async def test_an_unknown_model_is_told_by_its_code_whatever_the_status(wire: Wire) -> None:
+    async with ModelServer(replies=[Fails(400, "model_not_found", "No such model")]) as server:
+        with pytest.raises(ModelRejectedError, match=rf"knows no model '{MODELS[wire]}'"):
+            await ask(server, wire)
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -116,14 +128,41 @@ async def test_an_unknown_model_is_named_with_the_setting(wire: Wire) -> None:
 )
 async def test_too_long_a_conversation_is_said_to_be_that(wire: Wire, code: str, message: str) -> None:
     async with ModelServer(replies=[Fails(400, code, message)]) as server:
-        with pytest.raises(ModelRejectedError, match="no longer fits into the context window"):
+        with pytest.raises(ContextOverflowError, match=r"no longer fits into the context window.*larger one"):
             await ask(server, wire)
 
 
-@pytest.mark.parametrize(("status", "code"), [(402, "billing_error"), (429, "insufficient_quota")])
-async def test_no_credit_is_not_tried_again(wire: Wire, status: int, code: str) -> None:
-    async with ModelServer(replies=[Fails(status, code, "pay")]) as server:
-        with pytest.raises(ModelRejectedError, match="no credit"):
+async def test_a_request_too_large_for_the_service_is_too_long_a_conversation(wire: Wire) -> None:
+    async with ModelServer(replies=[Fails(413, "request_too_large", "Request exceeds the maximum size")]) as server:
+        with pytest.raises(ContextOverflowError, match="Request exceeds the maximum size"):
+            await ask(server, wire)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (402, "billing_error", "pay"),
+        (429, "insufficient_quota", "You exceeded your current quota"),
+        (400, "invalid_request_error", "Your credit balance is too low to access the Claude API."),
+    ],
+)
+async def test_no_credit_is_not_tried_again_and_says_whose(wire: Wire, status: int, code: str, message: str) -> None:
+    async with ModelServer(replies=[Fails(status, code, message)]) as server:
+        with pytest.raises(ModelRejectedError, match=r"no credit left. Top it up, or set [A-Z_]+_API_KEY"):
+            await ask(server, wire)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("invalid_request_error", "Output blocked by content filtering policy"),
+        ("content_policy_violation", "Your request was rejected by our safety system."),
+    ],
+)
+async def test_a_content_filter_is_the_model_declining(wire: Wire, code: str, message: str) -> None:
+    async with ModelServer(replies=[Fails(400, code, message)]) as server:
+        with pytest.raises(ModelRefusedError, match=rf"declined to answer \({message}"):
             await ask(server, wire)
     assert len(server.requests) == 1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from openai.types.responses import ResponseErrorEvent
 
-from agent_runtime.errors import ModelRefusedError, ModelRejectedError
+from agent_runtime.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
 from agent_runtime.providers.faults import BrokenOffError, Service
 from agent_runtime.providers.openai_wire import ResponsesReading
 
@@ -16,7 +16,7 @@ SERVICE = Service(name="OpenAI", model="m", url="https://example.org", key_varia
         ("server_error", BrokenOffError),
         ("rate_limit_exceeded", BrokenOffError),
         (None, BrokenOffError),
-        ("context_length_exceeded", ModelRejectedError),
+        ("context_length_exceeded", ContextOverflowError),
         ("insufficient_quota", ModelRejectedError),
         ("invalid_prompt", ModelRejectedError),
         ("bio_policy", ModelRefusedError),

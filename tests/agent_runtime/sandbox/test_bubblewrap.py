@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.errors import SandboxError
-from agent_runtime.sandbox.bubblewrap import Bubblewrap, explain
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxLimits, SandboxSettings
 from tests.sandboxes import run_inside
 
@@ -24,16 +24,8 @@ def test_the_probe_starts_a_program_and_remembers_success() -> None:
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SandboxError, match="sudo apt-get install bubblewrap"):
+    with pytest.raises(SandboxError, match=r"install.* bubblewrap"):
         Bubblewrap(SandboxSettings()).probe()
-
-
-def test_refused_namespaces_are_explained_with_the_profile_and_the_switch() -> None:
-    text = explain("bwrap: setting up uid map: Permission denied", 1)
-    assert "profile bwrap /usr/bin/bwrap flags=(unconfined)" in text
-    assert "kernel.apparmor_restrict_unprivileged_userns=0" in text
-    assert "systempaths=unconfined" in explain("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", 1)
-    assert "0.8" in explain("bwrap: Unknown option --disable-userns", 1)
 
 
 def test_the_workspace_is_writable_under_a_fixed_name(tmp_path: Path) -> None:
@@ -108,12 +100,35 @@ def test_there_are_no_capabilities_and_no_new_namespaces(tmp_path: Path) -> None
 def test_rlimits_hold(tmp_path: Path) -> None:
     limits = SandboxLimits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, processes=50)
     settings = SandboxSettings(limits=limits)
-    done = run_inside("ulimit -v; ulimit -f; ulimit -n; ulimit -u; ulimit -c", tmp_path, settings)
+    done = run_inside("ulimit -d; ulimit -f; ulimit -n; ulimit -u; ulimit -c", tmp_path, settings)
     assert done.stdout.split() == ["1048576", "1024", "64", "50", "0"]
     assert run_inside("head -c 2000000 /dev/zero > big", tmp_path, settings).returncode != 0
     assert (tmp_path / "big").stat().st_size == 1 << 20
     allocate = "/usr/bin/python3 -c 'bytearray(3 << 30)'"
     assert "MemoryError" in run_inside(allocate, tmp_path, settings).stderr
+    assert run_inside("cat /proc/self/oom_score_adj", tmp_path).stdout == "1000\n"
+
+
+_RESERVES = {
+    "node": "const kept = []; while (kept.length < 4) kept.push(new WebAssembly.Memory({initial: 1, maximum: 65536}));"
+    "console.log(kept.length)",
+    "python3": "from mmap import *; print(mmap(-1, 64 << 30, MAP_PRIVATE | MAP_ANONYMOUS, PROT_READ)[0])",
+}
+_HOGS = {
+    "node": "const kept = []; for (;;) kept.push(Buffer.alloc(1 << 26, 1))",
+    "python3": "kept = [bytearray(1 << 26) for _ in range(64)]",
+}
+
+
+@pytest.mark.parametrize("program", _RESERVES)
+def test_memory_that_is_only_set_aside_is_free_and_memory_that_is_used_is_bounded(tmp_path: Path, program: str) -> None:
+    if shutil.which(program, path="/usr/bin") is None:
+        pytest.skip(f"{program} is not among the system's programs")
+    option = "-e" if program == "node" else "-c"
+    done = run_inside(f"{program} {option} '{_RESERVES[program]}'", tmp_path)
+    assert (done.returncode, done.stdout.strip().isdigit()) == (0, True), done.stderr
+    bounded = SandboxSettings(limits=SandboxLimits(memory_bytes=1 << 30))
+    assert run_inside(f"{program} {option} '{_HOGS[program]}'; echo ended $?", tmp_path, bounded).stdout != "ended 0\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")

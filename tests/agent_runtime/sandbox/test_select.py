@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import cast
@@ -7,9 +8,11 @@ from typing import cast
 import pytest
 
 from agent_runtime.errors import SandboxError, SettingsError
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick
+from tests.containers import StandIn
 
 
 def test_auto_is_bubblewrap_where_it_works() -> None:
@@ -21,6 +24,42 @@ def test_auto_refuses_rather_than_run_unprotected(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SandboxError, match="bubblewrap"):
         pick("auto", SandboxSettings())
+
+
+def test_auto_takes_a_container_where_bubblewrap_does_not_work_and_an_image_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = StandIn.at(tmp_path / "engine")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Bubblewrap, "probe", _refuse)
+    assert pick("auto", engine.settings).level == "docker"
+    with pytest.raises(SandboxError, match="namespaces"):
+        pick("auto", SandboxSettings())
+    with pytest.raises(SandboxError, match="namespaces"):
+        pick("bubblewrap", engine.settings)
+
+
+def test_where_neither_works_both_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = StandIn.at(tmp_path / "engine")
+    engine.says(MemoryLimit=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Bubblewrap, "probe", _refuse)
+    with pytest.raises(SandboxError, match=r"(?s)no namespaces.*without a seccomp filter"):
+        pick("auto", engine.settings)
+
+
+def _refuse(_: Bubblewrap) -> None:
+    raise SandboxError("there are no namespaces")
+
+
+def test_bubblewrap_is_tried_once_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    pick("auto", SandboxSettings())
+    monkeypatch.setattr(subprocess, "run", _no_second_try)
+    pick("auto", SandboxSettings())
+
+
+def _no_second_try(*words: object, **_: object) -> None:
+    raise AssertionError(f"a program was started: {words}")
 
 
 def test_local_must_be_asked_for_by_name_and_says_what_it_is() -> None:

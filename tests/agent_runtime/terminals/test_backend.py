@@ -20,7 +20,8 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.backend import Backend, backend
-from agent_runtime.terminals.terminal import Report, Terminal
+from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import parent_of, processes_with
 from tests.waiting import eventually
 

@@ -17,9 +17,10 @@ from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import terminal as terminal_module
 from agent_runtime.terminals.backend import Backend, backend
+from agent_runtime.terminals.command import Report
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
-from agent_runtime.terminals.terminal import Report, Terminal
+from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import parent_of, processes_with
 from tests.waiting import eventually
 
@@ -322,6 +323,20 @@ async def test_an_interrupt_ends_even_what_ignores_it(
     assert (await run(terminal, "echo $x")).output == ("1\n" if survives else "\n")
 
 
+@pytest.mark.parametrize("beforehand", ["", "trap '' INT; "])
+@pytest.mark.parametrize("alone", [True, False])
+async def test_what_a_killed_program_left_unread_is_no_part_of_the_next_command(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beforehand: str, *, alone: bool
+) -> None:
+    monkeypatch.setattr(terminal_module, "_GRACE_SECONDS", 0.3)
+    used = Terminal("alone", backend=backend(Local(SandboxSettings()), tmp_path)) if alone else terminal
+    await run(used, f'x=1; bash -c "{beforehand}stty raw -echo; while :; do sleep 0.1; done"', timeout=0.5)
+    await used.interrupt("told to stop")
+    after = await run(used, "echo $x")
+    assert (after.status, after.output) == ("completed", "1\n")
+    await used.close()
+
+
 async def test_background_output_comes_with_the_next_look(terminal: Terminal) -> None:
     await run(terminal, "(sleep 0.2; echo late > /dev/tty; touch done) &")
     done = "test -e done"
@@ -430,13 +445,21 @@ async def test_it_works_without_a_sandbox_too(tmp_path: Path) -> None:
 
 async def test_forty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path) -> None:
     sandbox = Bubblewrap(SandboxSettings())
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
+    before, children = _descriptors(), _children()
     for _ in range(40):
         place = backend(sandbox, tmp_path)
         terminal = Terminal("main", backend=place)
         assert (await run(terminal, "echo hi")).output == "hi\n"
         await terminal.close()
         await place.close()
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - the same
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222 - does not wait
+    assert _descriptors() <= before
+    assert _children() <= children
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _children() -> set[str]:
+    """Children of this process, zombies among them."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from agent_runtime import AsyncRuntime, Event, Observed, ScriptedProvider, Status, StepStarted, pick_sandbox
+from agent_runtime import Agent, AsyncRuntime, Event, Observed, ScriptedProvider, Status, StepStarted, pick_sandbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 
 DONE = "```completion\nDone.\n```\n"
@@ -17,10 +18,13 @@ def sandbox() -> Sandbox:
     return pick_sandbox("auto", SandboxSettings())
 
 
-async def observed(root: Path, sandbox: Sandbox, *replies: str, **settings: object) -> list[str]:
+async def observed(
+    root: Path, sandbox: Sandbox, *replies: str, listeners: Sequence[Callable[[Event], None]] = ()
+) -> list[str]:
     """What the model is shown, message by message."""
     provider = ScriptedProvider([*replies, DONE])
-    runtime = AsyncRuntime(provider=provider, work_dir=root, sandbox=sandbox, chat=False, **settings)  # type: ignore[arg-type]
+    agent = Agent(provider=provider, work_dir=root, sandbox=sandbox, chat=False)
+    runtime = AsyncRuntime(agent, listeners=listeners)
     async with runtime:
         outcome = await runtime.run("Work")
         assert outcome.status is Status.FINISHED

@@ -167,6 +167,20 @@ async def test_a_line_of_a_million_characters_is_cut_around_its_match(root: Path
     assert len(result.text) < 400
 
 
+async def test_a_name_with_a_newline_is_not_searched_as_no_other_tool_opens_it(root: Path, search: SearchTools) -> None:
+    (root / "z\nsrc").mkdir()
+    for name in ("z\na.py:9:forged", "z\nsrc/b.py"):
+        (root / name).write_text("pin\n")
+    (root / "a.py").write_text("pin\n")
+    assert await found(search, "pin") == ["a.py:1"]
+
+
+async def test_matches_in_a_binary_file_that_is_named_are_shown(root: Path, search: SearchTools) -> None:
+    (root / "a.bin").write_bytes(b"pin 1\nx\npin\0 2\n\n./a.py\0001:pin\n")
+    assert await found(search, "pin", scope="file", target="a.bin") == ["a.bin:1", "a.bin:3", "a.bin:5"]
+    assert await found(search, "pin") == []
+
+
 async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> None:
     sandbox = Bubblewrap(SandboxSettings())
     try:
@@ -177,6 +191,8 @@ async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> No
         search = SearchTools(workspace, sandbox)
         assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
         assert await found(search, scope="file", target="a.py") == ["a.py:2"]
+        (root / "long.js").write_text("x" * 1000 + "pin" + "y" * 1000)
+        assert "pin" in (await search.find("pin", context=2)).text
         with pytest.raises(ToolError, match="unclosed group"):
             await search.find("a(")
         search.close()

@@ -216,3 +216,54 @@ def test_the_family_registers_and_declares_itself_briefly(tmp_path: Path) -> Non
     assert registry.names == ("execute", "read_output", "send_input", "terminate_terminal")
     assert "check: bool = False" in registry.declarations
     assert len(registry.declarations) < 1_300
+
+
+# Told beforehand.
+
+
+async def test_a_command_is_told_with_its_terminal_and_directory(shell: ShellTools) -> None:
+    told = shell.inspect("execute", {"session_id": "main", "command": "ls\n\x1b[2K"})
+    assert (told.facts.command, told.refusal) == ("ls\n\x1b[2K", "")
+    assert told.preview == f"In terminal main, {told.facts.cwd}:\n$ ls\n> \\x1b[2K"
+    assert told.facts.cwd == "/workspace"
+    await shell.execute("main", "cd /tmp")
+    assert shell.inspect("execute", {"session_id": "main", "command": "ls"}).facts.cwd == "/tmp"  # noqa: S108 - inside
+    fresh = shell.inspect("execute", {"session_id": "other", "command": "ls", "new_terminal": True})
+    assert fresh.preview.startswith("In a new terminal other, ")
+    assert shell.inspect("read_output", {"session_id": "main"}).facts.command is None
+
+
+async def test_a_command_that_was_said_to_fail_fails(shell: ShellTools) -> None:
+    await shell.execute("main", "read x", timeout=0)
+    call = {"session_id": "main", "command": "echo hi"}
+    told = shell.inspect("execute", call)
+    assert told.refusal.startswith("'main' is busy with `read x`")
+    assert told.facts.command == "echo hi"
+    await shell.send_input("main", "\n", timeout=5)
+    shell.inspect("execute", call)
+    assert value(await shell.execute("main", "echo hi"))["output"] == "hi\n"
+    await shell.execute("main", "read x", timeout=0)
+    assert shell.inspect("execute", call).refusal
+    await _ended(shell)
+    with pytest.raises(ToolError, match="is busy with `read x`"):  # though it is not any more
+        await shell.execute("main", "echo hi")
+    assert value(await shell.execute("main", "echo hi"))["output"] == "hi\n"
+    for wrong in ({"command": "a\0b"}, {"command": "ls", "timeout": -1}, {"command": "ls", "shell": "zsh"}):
+        assert shell.inspect("execute", {"session_id": "main", **wrong}).refusal
+    assert "there is no terminal 'x'" in shell.inspect("execute", {"session_id": "x", "command": "ls"}).refusal
+
+
+async def test_what_is_typed_is_told_with_the_program_it_is_typed_into(shell: ShellTools) -> None:
+    call = {"session_id": "main", "text": "yes\n"}
+    assert "no command is running" in shell.inspect("send_input", call).refusal
+    await shell.execute("main", "read x", timeout=0)
+    told = shell.inspect("send_input", call)
+    assert (told.facts.typed, told.facts.command, told.refusal) == ("yes\n", None, "")
+    assert told.preview == "Typed into terminal main, where `read x` runs:\n'yes\\n'"
+    assert value(await shell.send_input("main", "yes\n", timeout=5))["status"] == "completed"
+
+
+async def _ended(shell: ShellTools) -> None:
+    """Let the running `read` end without a call of the tools."""
+    terminal = shell._terminals["main"]
+    await terminal.send("\n", timeout=5)

@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.errors import ToolError
+from agent_runtime.reply import Payload
+from agent_runtime.sandbox.bubblewrap import Bubblewrap
+from agent_runtime.sandbox.protocol import SandboxSettings
+from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.ripgrep import stand_in
 
 
 @pytest.fixture
@@ -191,6 +198,28 @@ def test_an_unconfined_workspace_reaches_what_its_user_may(tmp_path: Path) -> No
         assert workspace.stamp(workspace.resolve("../out/x")) is not None
     assert (outside / "new").read_bytes() == b"1"
     assert (inside / "a" / "b").read_bytes() == b"2"
+
+
+async def test_the_tools_of_an_unconfined_workspace_work_wherever_their_user_may(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "a.txt").write_text("one\ntwo\n")
+    outside = str(tmp_path / "else" / "a.txt")
+    with Workspace(tmp_path / "work", confined_to_root=False) as workspace:
+        tools = FileTools(workspace)
+        assert tools.read_file(outside).value == "one\ntwo\n"
+        assert tools.read_file("../else/a.txt").value == "one\ntwo\n"
+        tools.begin_step(Payloads([Payload(text="TWO\n", filename=None), Payload(text="new\n", filename=None)]))
+        tools.write_file(outside, 2, 2, mode="edit")
+        tools.write_file(str(tmp_path / "made" / "b.txt"))
+        assert (await tools.list_files("*.txt", str(tmp_path / "else"))).value == [outside]
+        search, without_ripgrep = SearchTools(workspace, Bubblewrap(SandboxSettings())), SearchTools(workspace)
+        without_ripgrep._ripgrep, without_ripgrep._command = None, stand_in({}, confined=False)
+        for arguments in ({"scope": "file", "target": outside}, {"target": str(tmp_path / "else")}):
+            for each in (search, without_ripgrep):
+                found = await each.find("TWO", **arguments)  # type: ignore[arg-type] # mypy joins the kinds of arguments
+                assert found.value == [{"file": outside, "line": 2, "text": "TWO"}]
+    assert (tmp_path / "made" / "b.txt").read_text() == "new\n"
 
 
 def test_an_unconfined_workspace_still_refuses_git_and_what_is_no_file(tmp_path: Path) -> None:

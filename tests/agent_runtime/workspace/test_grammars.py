@@ -26,6 +26,38 @@ def test_the_first_fault_is_told_with_its_line(source: str, fault: str | None) -
     assert fault_in("src/a.js", source) == fault
 
 
+@pytest.mark.parametrize(
+    ("path", "good", "bad", "fault"),
+    [
+        ("a.go", "package a\n\nfunc f() int { return 1 }\n", "package a\n\nfunc f( int { return 1 }\n", "line 3"),
+        ("a.rs", "fn f() -> i32 { 1 }\n", "fn f() -> i32 { 1\n", "line 1"),
+        ("a.ts", "const a: number = 1;\n", "const a: = 1;\n", "line 1: 'const a: = 1;'"),
+        ("a.mts", "export type A = { b: string };\n", "export type A = { b: string;\n", "line 1"),
+        ("a.tsx", "const a = <b c={1}>d</b>;\n", "const a = <b c={1}>d</c;\n", "line 1"),
+        ("a.jsx", "const a = <b>c</b>;\n", "const a = <b>c;\n", "line 1"),
+        ("a.sh", "if true; then\n  ls\nfi\n", "if true; then\n  ls\n", "line"),
+    ],
+)
+def test_each_grammar_that_is_installed_here_knows_good_from_bad(path: str, good: str, bad: str, fault: str) -> None:
+    assert fault_in(path, good) is None
+    assert fault in (fault_in(path, bad) or "nothing")
+
+
+def test_an_edit_that_breaks_a_file_of_another_language_is_refused(tmp_path: Path) -> None:
+    for name, good, bad in (
+        ("a.go", "package a\n\nfunc f() {}\n", "func f( {}\n"),
+        ("a.rs", "mod a;\n\nfn f() {}\n", "fn f() {\n"),
+        ("a.ts", "let a = 1;\n\nlet b: number = 2;\n", "let b: = 2;\n"),
+    ):
+        (tmp_path / name).write_text(good)
+        with Workspace(tmp_path) as workspace:
+            tools = FileTools(workspace)
+            tools.begin_step(Payloads([Payload(text=bad, filename=None)]))
+            with pytest.raises(ToolError, match=r"parses now and would not after this"):
+                tools.write_file(name, 3, 3, mode="edit")
+        assert (tmp_path / name).read_text() == good
+
+
 def test_a_language_whose_grammar_is_not_installed_is_not_checked() -> None:
     assert fault_in("a.unknown", "((((") is None
     assert fault_in("a.rb", "def f\n") is None or "missing" in str(fault_in("a.rb", "def f\n"))

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import base64
-import json
-
 import pytest
 
 from agent_runtime.errors import ToolError
@@ -10,37 +7,22 @@ from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
 
 
-def begin(path: str) -> bytes:
-    return json.dumps({"type": "begin", "data": {"path": {"text": path}}}, separators=(",", ":")).encode()
-
-
-def match(path: str, line: int, text: str, start: int = 0, kind: str = "match") -> bytes:
-    data = {
-        "path": {"text": path},
-        "lines": {"text": text},
-        "line_number": line,
-        "submatches": [{"start": start, "end": start + 1}] if kind == "match" else [],
-    }
-    return json.dumps({"type": kind, "data": data}, separators=(",", ":")).encode()
-
-
-def fed(hits: Hits, *lines: bytes) -> Hits:
-    for line in lines:
-        hits.add(line)
+def fed(hits: Hits, output: bytes, size: int = 1 << 16) -> Hits:
+    for start in range(0, len(output), size):
+        hits.feed(output[start : start + size])
     return hits
 
 
 def test_hits_are_in_order_of_path_and_line_however_they_came() -> None:
-    hits = fed(
-        Hits(most=9), begin("./b"), match("./b", 2, "x\n"), match("./b", 9, "y\n"), begin("./a"), match("./a", 1, "z\n")
-    )
+    hits = fed(Hits(most=9), b"./b\x002:x\n9:y\n\n./a\x001:z\n")
     assert hits.text() == "[find] 3 match(es) (showing 3 of 3):\na:1:z\nb:2:x\nb:9:y"
 
 
-def test_all_matches_are_counted_and_the_first_shown() -> None:
-    hits = Hits(most=2)
-    for name in ("c", "a", "b"):
-        fed(hits, begin(name), *(match(name, i, "x\n") for i in range(1, 101)))
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])
+def test_all_matches_are_counted_and_the_first_shown(size: int) -> None:
+    lines = b"".join(b"%d:x\n" % number for number in range(1, 101))
+    output = b"\n".join(b"./%c\0%b" % (name, lines) for name in b"cab")
+    hits = fed(Hits(most=2), output, size)
     assert hits.text().split("\n") == [
         "[find] 300 match(es) (showing 2 of 300):",
         "a:1:x",
@@ -50,70 +32,77 @@ def test_all_matches_are_counted_and_the_first_shown() -> None:
 
 
 def test_what_is_kept_stays_bounded_and_the_first_are_among_it() -> None:
-    hits = Hits(most=3)
-    for i in range(30_000, 0, -1):
-        fed(hits, begin(f"{i:05}"), match(f"{i:05}", 1, "x\n"))
-    assert [hit.file for hit in hits.shown()] == ["00001", "00002", "00003"]
-    assert hits._kept <= 20_001
-    assert "30000 match(es)" in hits.text()
+    output = b"\n".join(b"%05d\x001:x\n2:y\n" % number for number in range(30_000, 0, -1))
+    hits = fed(Hits(most=3), output)
+    assert [(hit.file, hit.line) for hit in hits.shown()] == [("00001", 1), ("00001", 2), ("00002", 1)]
+    assert len(hits._files) <= 3
+    assert "60000 match(es)" in hits.text()
 
 
-def test_counts_replace_what_was_found_and_name_the_files_that_come_first() -> None:
-    hits = fed(Hits(most=3), begin("z"), match("z", 1, "x\n"))
-    assert hits.start_over(b"./z\x0040\n./d/b\x002\n./d/a\x001\n./d/c\x005\n") == ["d/a", "d/b"]
-    hits.take_again(
-        [begin("d/a"), match("d/a", 1, "x\n"), begin("d/b"), match("d/b", 7, "x\n"), match("d/b", 8, "x\n")]
-    )
-    assert [(hit.file, hit.line) for hit in hits.shown()] == [("d/a", 1), ("d/b", 7), ("d/b", 8)]
-    assert hits.text().startswith("[find] 48 match(es) (showing 3 of 48):")
-    assert hits.text().endswith("[more: z 40, d/ 8. Narrow it with target or include, or a more exact pattern.]")
+def test_files_that_are_not_wanted_do_not_count() -> None:
+    hits = fed(Hits(most=9, wanted=Include.parse("*.py")), b"./a.py\x001:x\n\n./b.c\x001:x\n2:x\n")
+    assert hits.text() == "[find] 1 match(es) (showing 1 of 1):\na.py:1:x"
+
+
+@pytest.mark.parametrize("size", [1, 5, 1 << 16])
+def test_a_remark_of_ripgrep_is_no_match(size: int) -> None:
+    remark = b'./a: WARNING: stopped searching binary file after match (found "\\0" byte around offset 9)\n'
+    for context in (0, 1):
+        hits = fed(Hits(most=9, context=context), b"./a\x001:x\n" + remark + b"\n./b\x001:x\n", size)
+        assert hits.text() == "[find] 2 match(es) (showing 2 of 2):\na:1:x\nb:1:x"
+
+
+@pytest.mark.parametrize("size", [1, 4, 1 << 16])
+def test_no_content_of_a_file_can_be_taken_for_another_file(size: int) -> None:
+    hits = fed(Hits(most=9), b"./a\x001:x\0./b\x001:y\n3:\n4:\0\n\n./c\x001:z\n", size)
+    assert [(hit.file, hit.line) for hit in hits.shown()] == [("a", 1), ("a", 3), ("a", 4), ("c", 1)]
 
 
 def test_where_the_matches_are_is_told_by_the_first_directory_in_which_they_differ() -> None:
-    hits = Hits(most=1)
-    hits.start_over(b"".join(b"./src/pkg/%d/f\x00%d\n" % (number, number) for number in range(1, 13)))
+    lines = [b"".join(b"%d:x\n" % line for line in range(1, number + 1)) for number in range(1, 13)]
+    output = b"\n".join(b"./src/pkg/%d/f\0%b" % (number, each) for number, each in enumerate(lines, 1))
+    hits = fed(Hits(most=1), output)
     assert "[more: src/pkg/12/ 12, src/pkg/11/ 11, " in hits.text()
     assert ", src/pkg/5/ 5, 4 other places 10. Narrow" in hits.text()
 
 
 def test_context_is_marked_and_groups_are_parted() -> None:
     hits = fed(
-        Hits(most=2),
-        begin("a"),
-        match("a", 1, "before\n", kind="context"),
-        match("a", 2, "x\n"),
-        match("a", 3, "after\n", kind="context"),
-        match("a", 8, "before\n", kind="context"),
-        match("a", 9, "x\n"),
-        match("a", 10, "after\n", kind="context"),
-        match("a", 19, "unwanted\n", kind="context"),
-        match("a", 20, "x\n"),
+        Hits(most=2, context=1),
+        b"./a\x001-before\n2:x\n3-after\n--\n8-before\n9:x\n10-after\n--\n19-unwanted\n20:x\n",
     )
-    assert hits.text().split("\n")[1:] == [
+    assert hits.text().split("\n") == [
+        "[find] 3 match(es) (showing 2 of 3):",
         "a-1-before", "a:2:x", "a-3-after", "--", "a-8-before", "a:9:x", "a-10-after",
     ]  # fmt: skip
 
 
 def test_a_long_line_is_cut_around_its_match() -> None:
     line = "é" * 1000 + "NEEDLE" + "ü" * 1000
-    hits = fed(Hits(most=1), begin("a"), match("a", 1, line + "\n", start=2000))
+    hits = fed(Hits(most=1), f"./a\0001:{line}\n".encode())
+    assert hits.cut() == ["a"]
+    hits.place(fed(Hits(most=1, columns=True), f"./a\0001:2001:{line}\n".encode()))
     (hit,) = hits.shown()
     assert "NEEDLE" in hit.text
     assert hit.text.startswith("[920 characters]…é")
     assert hit.text.endswith("ü…[846 characters]")
+    assert hits.cut() == []
+
+
+def test_a_line_too_long_to_look_at_is_named() -> None:
+    hits = Hits(most=1)
+    with pytest.raises(ToolError, match=r"'dist/a\.js' has a line of more than 16,000,000 bytes"):
+        fed(hits, b"./dist/a.js\x001:" + b"x" * 16_000_001, 1 << 22)
 
 
 def test_bytes_that_are_no_text_are_shown_as_far_as_they_can_be() -> None:
-    raw = base64.b64encode(b"caf\xe9 x\n").decode()
-    data = {"path": {"text": "a"}, "lines": {"bytes": raw}, "line_number": 1, "submatches": [{"start": 5, "end": 6}]}
-    line = json.dumps({"type": "match", "data": data}, separators=(",", ":")).encode()
-    (hit,) = fed(Hits(most=1), begin("a"), line).shown()
+    (hit,) = fed(Hits(most=1), b"./a\x001:caf\xe9 x\r\n").shown()
     assert hit.text == "caf\ufffd x"
 
 
-def test_a_name_cannot_forge_a_line_of_the_answer() -> None:
-    hits = fed(Hits(most=1), begin("a\nb:1:forged"), match("a\nb:1:forged", 1, "x\n"))
-    assert hits.text().split("\n")[1:] == ["a\\nb:1:forged:1:x"]
+def test_a_name_that_is_not_printable_is_escaped() -> None:
+    hits = fed(Hits(most=1), b"a\x1b[2J\x001:x\n")
+    assert hits.text().split("\n")[1:] == ["a\\x1b[2J:1:x"]
 
 
 @pytest.mark.parametrize(

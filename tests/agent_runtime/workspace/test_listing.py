@@ -87,3 +87,22 @@ def test_links_are_not_followed(workspace: Workspace, tmp_path: Path) -> None:
 def test_wrong_arguments_are_named(workspace: Workspace, pattern: str, path: str, words: str) -> None:
     with pytest.raises(ToolError, match=words):
         list_files(workspace, pattern, path)
+
+
+def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_eyes(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "kept" / "old").mkdir(parents=True)
+    for at, name in enumerate(("main-1.log", "old/main-2.log", "notes.txt")):
+        (tmp_path / "kept" / name).write_text("x")
+        os.utime(tmp_path / "kept" / name, (at, at))
+    with Workspace(tmp_path / "work", readable={"/logs": tmp_path / "kept"}) as workspace:
+        assert list_files(workspace, "*", "/logs").files == [
+            "/logs/notes.txt",
+            "/logs/old/main-2.log",
+            "/logs/main-1.log",
+        ]
+        assert list_files(workspace, "*.log", "/logs/old").files == ["/logs/old/main-2.log"]
+        assert list_files(workspace, "**/*", ".").files == []
+        assert workspace.names("/logs") == ["main-1.log", "notes.txt", "old/"]
+        with pytest.raises(ToolError, match="is no directory"):
+            list_files(workspace, "*", "/logs/notes.txt")

@@ -6,15 +6,19 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from agent_runtime.errors import ToolError
+from agent_runtime.reply import Payload
+from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.payloads import Payloads
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.staging import FileChange, apply_all
+from agent_runtime.workspace.staging import FileChange, Staged, apply_all
 
 
 @pytest.fixture
@@ -53,10 +57,81 @@ def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Worksp
         FileChange(path="b", data=None, old=b"old"),
         FileChange(path="gone", data=None, old=b""),
     ]
-    with pytest.raises(ToolError, match="'gone' does not exist"):
+    with pytest.raises(ToolError, match="'gone' was changed or removed by someone else"):
         apply_all(workspace, changes)
     assert tree(tmp_path) == before
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+
+
+class Raced(Workspace):
+    """A workspace in which someone else is faster: they do something between the staging of a file and its renaming."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._meanwhile = meanwhile
+
+    @override
+    def stage(self, path: str, data: bytes, *, mode: int | None = None) -> Staged:
+        staged = super().stage(path, data, mode=mode)
+        self._meanwhile()
+        return staged
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_what_someone_else_writes_between_reading_and_renaming_is_not_lost(tmp_path: Path, name: str) -> None:
+    for each in "ab":
+        (tmp_path / each).write_text("one\ntwo\nthree\n")
+    changes = [FileChange(path=each, data=b"mine\n", old=b"one\ntwo\nthree\n") for each in "ab"]
+
+    def meanwhile() -> None:
+        (tmp_path / name).write_text("one\ntheirs\nthree\n")
+
+    with Raced(tmp_path, meanwhile) as workspace, pytest.raises(ToolError) as told:
+        apply_all(workspace, changes)
+    assert str(told.value).split("\n") == [
+        (
+            f"{name!r} was changed or removed by someone else in this very moment; nothing was written. "
+            "It has 3 lines; now:"
+        ),
+        "1 | one",
+        "2 | theirs",
+        "3 | three",
+    ]
+    assert tree(tmp_path) == {each: b"one\ntheirs\nthree\n" if each == name else b"one\ntwo\nthree\n" for each in "ab"}
+
+
+@pytest.mark.parametrize(
+    ("old", "now"), [(b"old\n", None), (b"old\n", b"\0bin"), (None, b"made\n"), (b"old\n", b"x" * 10_000_001)]
+)
+def test_a_file_that_someone_else_makes_removes_or_replaces_meanwhile_is_left_alone(
+    tmp_path: Path, old: bytes | None, now: bytes | None
+) -> None:
+    def meanwhile() -> None:
+        (tmp_path / "a").unlink(missing_ok=True)
+        if now is not None:
+            (tmp_path / "a").write_bytes(now)
+
+    if old is not None:
+        (tmp_path / "a").write_bytes(old)
+    with Raced(tmp_path, meanwhile) as workspace, pytest.raises(ToolError, match="by someone else in this very moment"):
+        apply_all(workspace, [FileChange(path="a", data=b"mine\n", old=old)])
+    assert tree(tmp_path) == ({"a": now} if now is not None else {})
+
+
+def test_a_race_is_told_to_the_agent_whose_next_edit_refers_to_what_it_saw(tmp_path: Path) -> None:
+    def meanwhile() -> None:
+        (tmp_path / "a.txt").write_text("zero\none\ntwo\n")
+
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    with Raced(tmp_path, meanwhile) as workspace:
+        tools = FileTools(workspace)
+        tools.read_file("a.txt")
+        tools.begin_step(Payloads([Payload(text="TWO\n", filename=None)]))
+        with pytest.raises(ToolError, match=r"(?s)by someone else.*1 \| zero.*payload=1 stands for it"):
+            tools.write_file("a.txt", 2, 2, mode="edit")
+        tools.begin_step(Payloads([]))
+        assert "your line 2 now is line 3" in tools.write_file("a.txt", 2, 2, mode="edit", payload=1).text
+    assert (tmp_path / "a.txt").read_text() == "zero\none\nTWO\n"
 
 
 def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(

@@ -86,6 +86,11 @@ def test_what_was_withheld_stays_inside_its_box() -> None:
     assert "> **Not published.** It changes `action.yml`.\n> \n> The patch is kept.\n" in body
 
 
+def test_a_warning_with_a_commands_output_stays_inside_its_box() -> None:
+    body = render_status(a_view(state="done", warning="**The setup failed.**\n\n```\n@octocat\n# x\n```"))
+    assert "> [!WARNING]\n> **The setup failed.**\n> \n> ```\n> @octocat\n> # x\n> ```\n" in body
+
+
 def test_long_lists_fold() -> None:
     body = render_status(a_view(state="done", files=tuple(a_file(f"f{n}") for n in range(20))))
     assert "<details><summary>8 more files</summary>" in body

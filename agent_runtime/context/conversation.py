@@ -1,0 +1,231 @@
+"""What a run's loop holds of the conversation: it makes each request, and keeps it short and cheap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import accumulate
+
+from agent_runtime import prompts
+from agent_runtime.context.candidates import candidates
+from agent_runtime.context.estimate import Meter, estimate
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.context.planner import Pace, Prospect, plan
+from agent_runtime.context.results import Results
+from agent_runtime.context.summary import boundary, mechanical, place, usable
+from agent_runtime.context.transcript import Transcript, sendable
+from agent_runtime.errors import ModelError, ModelUnreachableError
+from agent_runtime.events import Recorded, Summarised
+from agent_runtime.outcome import Usage
+from agent_runtime.policy import RunLimits
+from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.sessions.protocol import Session
+
+_CACHE_SECONDS = 300.0
+"""How long a provider keeps a prefix that nobody asks for: Anthropic 5 minutes, OpenAI longer."""
+_USUAL_PRICES = (0.1, 1.25)
+"""Of a model whose prices are not known: what both providers take for most of theirs."""
+_LARGEST_ENTRY = 1
+"""Characters that one event may tell for each token of the window: a quarter of it, so that a step always fits."""
+_KEPT = 0.3
+"""The share of the window that stays as it is when the rest is summarised: few enough that it lasts for a while."""
+_WORTH_IT = 2
+"""A summary must replace at least this many times its own length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache:
+    """What a provider's cache was last seen to hold: the beginning of a request, by our own estimate."""
+
+    model: str = ""
+    tokens: int = 0
+    at: float = 0.0
+
+    def holds(self, model: str, now: float) -> int:
+        """Tokens that can still be read from it."""
+        return self.tokens if model == self.model and now - self.at < _CACHE_SECONDS else 0
+
+
+class Conversation:
+    """One session's conversation with one model, request by request.
+
+    It lives as long as the runtime does, over many runs: it knows what the provider's cache holds. A new one on an old
+    log works as well, and takes the cache to be cold.
+
+    Before a request it may record a `Shrunk` or a `Summarised`. What the request for a summary used stands in that
+    event and nowhere else: whoever sums up a run's usage adds `Summarised.usage`.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        provider: Provider,
+        record: Callable[[Recorded], None],
+        system: str,
+        memory: MemorySettings,
+        limits: RunLimits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take over a session's log, which may hold earlier runs.
+
+        Args:
+            session: the log that the messages are derived from.
+            provider: the model; asked for summaries, too.
+            record: appends an event to the session and tells watchers.
+            system: the system prompt.
+            memory: how much conversation there may be.
+            limits: bounds of a run, from which its remaining requests are guessed.
+            clock: seconds, for the age of the provider's cache.
+        """
+        self._session = session
+        self._provider = provider
+        self._record = record
+        self._system = system
+        self._memory = memory
+        self._limits = limits
+        self._clock = clock
+        self._transcript = Transcript(max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY)
+        self._results = Results()
+        self._pace = Pace()
+        self._cache = _Cache()
+        self._meter = Meter()
+        self._system_tokens = estimate(system)
+        self._sent = 0
+        self._status = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the next request would have as things stand, its status aside.
+
+        Estimated, and corrected by how far the estimate for the last request was from the provider's own count.
+        """
+        return self._meter.expect(self._estimated())
+
+    async def request(self, status: str) -> Request:
+        """The next request: the conversation so far, shortened first where that is due.
+
+        A model that fails to summarise does not fail the run: a summary is then put together from the log.
+
+        Args:
+            status: the short text that ends the request and is not part of the conversation.
+        """
+        over = self.tokens - self._memory.threshold_tokens
+        if over < 0:
+            self._shrink(cached=self._cache.holds(self._provider.model, self._clock()))
+        elif not self._shrink(cached=0, least=over + 1):
+            await self._summarise(self._memory.max_context_tokens)
+            self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
+        status = sendable(status)  # it names what runs in terminals
+        self._sent, self._status = self._estimated(), estimate(status)
+        return Request(system=self._system, messages=self._messages(), status=status)
+
+    def learned(self, usage: Usage) -> None:
+        """Take in what the provider counted for the last request; called after each reply."""
+        self._meter.correct(self._sent + self._status, usage)
+        keeps = usage.cached_tokens or usage.cache_write_tokens
+        self._cache = _Cache(model=self._provider.model, tokens=self._sent if keeps else 0, at=self._clock())
+
+    async def shorten(self) -> bool:
+        """Summarise now, whatever the estimate: for a provider that says that the request was too long.
+
+        Returns:
+            Whether the next request is shorter; False when nothing is left to summarise.
+        """
+        return await self._summarise(min(self._memory.max_context_tokens, self.tokens) // 2)
+
+    def _messages(self) -> tuple[Message, ...]:
+        return self._transcript.messages(self._session.events)
+
+    def _estimated(self) -> int:
+        """Tokens of the next request by our own estimate alone."""
+        self._transcript.update(self._session.events)
+        return self._system_tokens + self._transcript.tokens
+
+    def _shrink(self, *, cached: int, least: int = 0) -> bool:
+        """Leave out what costs more than it is worth.
+
+        Args:
+            cached: tokens of the last request that the provider still holds; 0 when that does not matter.
+            least: tokens that this must save, else everything stays.
+
+        Returns:
+            Whether something was left out.
+        """
+        events = self._session.events
+        self._results.update(events)
+        self._pace.update(events)
+        total = self._estimated()
+        found = candidates(self._transcript, self._results, before=self._system_tokens)
+        if not found:
+            return False
+        read, write = cache_prices(self._provider.model)
+        requests = self._pace.expected(self._limits.max_steps)
+        prospect = Prospect(total=total, cached=cached, requests=requests, read=read, write=write)
+        shrunk = plan(found, prospect)
+        if shrunk is None:
+            return False
+        saved = sum(each.saves for each in found if each.task in shrunk.tasks or each.output in shrunk.outputs)
+        if self._meter.expect(saved) < least:
+            return False
+        self._record(shrunk)
+        return True
+
+    async def _summarise(self, window: int) -> bool:
+        """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most."""
+        events, entries = self._session.events, self._transcript.entries
+        most = self._memory.global_summary_max_tokens
+        upto = boundary(events, entries, keep=round(_KEPT * window / self._meter.ratio), least=_WORTH_IT * most)
+        if upto is None:
+            return False
+        ask = prompts.summary_request(place=place(entries, upto), max_tokens=most)
+        text, usage, failure = "", Usage(), ""
+        history = self._fitting(window - estimate(ask))
+        if history:
+            try:
+                text, usage = await answer(self._provider, Request(system=self._system, messages=history, status=ask))
+            except ModelError as error:
+                failure = str(error)
+        summary = usable(text, max_tokens=most) or mechanical(events, upto, max_tokens=most, failure=failure)
+        self._record(Summarised(upto=upto, text=summary, usage=usage))
+        return True
+
+    def _fitting(self, window: int) -> tuple[Message, ...]:
+        """The conversation, so that it can be read from the cache, or as much of its beginning as fits."""
+        history = self._messages()
+        room = window / self._meter.ratio - self._system_tokens
+        sizes = accumulate(estimate(message.text) for message in history)
+        fits = sum(1 for size in sizes if size <= room)
+        while fits and history[fits - 1].role != "user":
+            fits -= 1
+        return history[:fits]
+
+
+async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
+    """One reply as a whole.
+
+    Raises:
+        ModelError: the service failed for good, or ended its reply without saying so.
+    """
+    text: list[str] = []
+    async with aclosing(provider.reply(request)) as chunks:
+        async for chunk in chunks:
+            match chunk:
+                case ReplyStart():
+                    text = []
+                case TextChunk(text=more):
+                    text.append(more)
+                case ReplyEnd(usage=usage):
+                    return "".join(text), usage
+    raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")
+
+
+def cache_prices(model: str) -> tuple[float, float]:
+    """Prices of a token that is read from and written to the provider's cache, as multiples of a plain one."""
+    price = load_prices().price(model)
+    if price is None or not price.rate.input:
+        return _USUAL_PRICES
+    return price.rate.cache_read / price.rate.input, price.rate.cache_write / price.rate.input

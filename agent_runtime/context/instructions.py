@@ -1,0 +1,37 @@
+"""Reads what a repository's maintainers ask of agents that work in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace.files import Workspace
+
+NAMES = ("AGENTS.md", "CLAUDE.md")
+_MOST_BYTES = 64_000
+
+
+def read_instructions(root: Path, names: Sequence[str] = NAMES) -> dict[str, str]:
+    """The instruction files of a directory whose maintainers are trusted; never call it for anybody else's files.
+
+    A link is followed as long as it stays below `root`. Files with the same text are given once, the first one.
+
+    Args:
+        root: the repository.
+        names: paths to look for, relative to `root`.
+
+    Returns:
+        Texts by name, in the order of `names`; without those that are missing, empty, or no readable file. Of a very
+        long one only the beginning; `briefing.opening` cuts all of them to size.
+    """
+    found: dict[str, str] = {}
+    with Workspace(root) as files:
+        for name in names:
+            try:
+                text = files.read_bytes(name, _MOST_BYTES).decode("utf-8", errors="replace").strip()
+            except ToolError:  # missing, a directory, outside, not permitted: there is no such file for us
+                continue
+            if text and text not in found.values():
+                found[name] = text
+    return found

@@ -1,0 +1,190 @@
+"""Asks people: may this call be made, what is the answer to this question. Without an answer the run pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Never
+
+from agent_runtime.aside import aside
+from agent_runtime.errors import ToolError
+from agent_runtime.events import Event, PermissionAsked, QuestionAsked
+from agent_runtime.hooks import EventType, HookSystem
+from agent_runtime.interpreter import Suspend
+from agent_runtime.outcome import PendingCall, PendingKind
+from agent_runtime.tools.protocol import Plain
+from agent_runtime.tools.tool import is_cancelled
+
+_QUESTION_CHARS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a person said to a request.
+
+    Attributes:
+        approved: whether the call may be made; for a question, whether there is an answer.
+        note: the answer, or a word about a denial.
+    """
+
+    approved: bool
+    note: str = ""
+
+
+class Gate:
+    """Puts requests to the handlers of a runtime; one that nobody answers suspends the step.
+
+    Attributes:
+        waiting: the request that suspended the step.
+    """
+
+    def __init__(
+        self,
+        hooks: HookSystem,
+        *,
+        tell: Callable[[Event], None],
+        untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
+        console: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """Ask by `hooks`.
+
+        Args:
+            hooks: whose handlers are asked.
+            tell: tells watchers that somebody is asked.
+            untimed: while it is entered, the run's clock stands still: people take their time.
+            console: asked a question that no handler answers.
+        """
+        self.waiting: PendingCall | None = None
+        self._hooks = hooks
+        self._tell = tell
+        self._untimed = untimed
+        self._console = console
+        self._given: tuple[PendingCall, Answer] | None = None
+
+    def give(self, answer: Answer, pending: PendingCall) -> None:
+        """The answer to the request at which a resumed run stands; the very same request takes it instead of asking."""
+        self._given = (pending, answer)
+
+    def denial(self, tool: str) -> ToolError | None:
+        """The error for a call that a person has denied already, whatever the policy says of it by now."""
+        given = self._given
+        if given is None or given[0].kind != "permission" or given[0].tool != tool or given[1].approved:
+            return None
+        return _denied(tool, given[1])
+
+    async def permit(self, *, tool: str, args: dict[str, Plain], reason: str, preview: str) -> None:
+        """Let a call through that somebody approves.
+
+        Raises:
+            ToolError: it was denied.
+            Suspend: nobody answered.
+        """
+        if self._given is not None:
+            shown = self._given[0]
+            if shown.kind == "question" and shown.tool == tool:
+                return  # it was let through before it came to ask
+            if shown.tool == tool and _text(shown.args) == _text(args):
+                if shown.preview == preview:
+                    return
+                reason = f"what the call would do is no longer what was approved ({reason})"
+        pending = _pending("permission", tool, args, reason, preview)
+        self._tell(PermissionAsked(pending=pending))
+        answer = await self._permission(pending)
+        if answer is None:
+            self._suspend(pending)
+        if not answer.approved:
+            raise _denied(tool, answer)
+
+    async def question(self, question: str) -> str:
+        """The user's answer to a question of the agent.
+
+        Raises:
+            ToolError: the user declined to answer.
+            Suspend: nobody answered.
+        """
+        if self._given is not None and (self._given[0].kind, self._given[0].reason) == ("question", question):
+            answer = self._given[1]
+        else:
+            pending = _pending("question", "ask_user", {"question": question}, question, question[:_QUESTION_CHARS])
+            self._tell(QuestionAsked(pending=pending))
+            text = await self._text(pending)
+            if text is None:
+                self._suspend(pending)
+            return text
+        if not answer.approved:
+            raise ToolError(f"the user gave no answer{_said(answer)}. Go on with what you know.")
+        return answer.note
+
+    def forget(self) -> None:
+        """The call that an answer was given for has been decided, or its run is over; no other may profit from it."""
+        self._given = None
+
+    def _suspend(self, pending: PendingCall) -> Never:
+        self.waiting = pending
+        raise Suspend
+
+    async def _permission(self, pending: PendingCall) -> Answer | None:
+        """Any denial denies; an approval needs one handler to approve; a handler that fails has said nothing."""
+        answers = await self._ask(
+            EventType.PERMISSION_REQUEST, tool=pending.tool, description=pending.preview, pending=pending
+        )
+        said = [answer for answer in answers if answer is not None]
+        if not said:
+            return None
+        return Answer(approved=all(answer is True for answer in said))
+
+    async def _text(self, pending: PendingCall) -> str | None:
+        answers = await self._ask(EventType.ASK_USER, question=pending.reason, pending=pending)
+        said = [str(answer) for answer in answers if answer is not None]
+        if said:
+            return said[-1]
+        if self._console is None:
+            return None
+        with self._untimed():
+            return await aside(partial(self._console, pending.reason))
+
+    async def _ask(self, kind: EventType, **arguments: object) -> list[object]:
+        """Every handler's answer. A sync one runs in a thread, so that waiting for a person holds up nobody."""
+        answers: list[object] = []
+        with self._untimed():
+            for handler in self._hooks.handlers(kind):
+                try:
+                    if inspect.iscoroutinefunction(handler):
+                        answer = await handler(**arguments)
+                    else:
+                        answer = await aside(partial(handler, **arguments))
+                    # A lambda or an object around an async function cannot be told from a sync one beforehand.
+                    answers.append(await answer if inspect.isawaitable(answer) else answer)
+                except (Exception, SystemExit, asyncio.CancelledError) as error:
+                    # Whatever a stranger's handler does, the run goes on; unless it is the run that is to end.
+                    if is_cancelled(error):
+                        raise
+                    self._hooks.failed(handler, kind, error)
+        return answers
+
+
+def _denied(tool: str, answer: Answer) -> ToolError:
+    return ToolError(
+        f"{tool} was not approved{_said(answer)}. Find another way, or finish without it.", kind="PermissionError"
+    )
+
+
+def _text(args: dict[str, Plain]) -> str:
+    """For comparing: what went through a session's log has lists where there were tuples."""
+    return json.dumps(args, sort_keys=True)
+
+
+def _said(answer: Answer) -> str:
+    return f": {answer.note.rstrip('. ')}" if answer.note else ""
+
+
+def _pending(kind: PendingKind, tool: str, args: dict[str, Plain], reason: str, preview: str) -> PendingCall:
+    return PendingCall(
+        request_id=secrets.token_hex(4), kind=kind, tool=tool, args=args, reason=reason, preview=preview, workspace=""
+    )

@@ -1,0 +1,14 @@
+"""A hint for whoever mistyped a name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint for an unknown word: the known one that looks most like it, then all of them."""
+    names = sorted(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(names)}."

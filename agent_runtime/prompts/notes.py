@@ -1,0 +1,88 @@
+"""What stands in a conversation in place of something else, in so many words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EMPTY_REPLY = "(empty reply)"
+BEGINNING = "[The beginning of this conversation is not kept.]"
+INSTRUCTIONS = (
+    "# Project instructions\nThe project's maintainers ask this of whoever works here. Follow it where it concerns "
+    "your task; the task itself and the rules above come first."
+)
+_MOST_CALLS = 6
+_CUT_NOTE_CHARS = 75
+
+
+def archived_task(number: int, summary: str) -> str:
+    """A task that the agent archived."""
+    return f"[ARCHIVED TASK {number}]\n{summary.strip()}"
+
+
+def global_summary(text: str) -> str:
+    """The oldest part of a conversation."""
+    return f"[GLOBAL SUMMARY]\n{text.strip()}"
+
+
+def user_message(text: str) -> str:
+    """What somebody said while the agent was at work."""
+    return f"[USER MESSAGE] {text.strip()}"
+
+
+def left_out(chars: int, calls: Sequence[str]) -> str:
+    """A step's results, once they are far behind or shown again later.
+
+    Args:
+        chars: how many characters they had.
+        calls: what was called, a few words each.
+    """
+    named = "; ".join(calls[:_MOST_CALLS])
+    more = f"; and {len(calls) - _MOST_CALLS} more" if len(calls) > _MOST_CALLS else ""
+    return f"[Results left out here, {chars:,} characters: {named or 'no calls'}{more}. Call again for what you need.]"
+
+
+def cut(text: str, limit: int) -> str:
+    """A text that is too long to tell whole: its head, its tail, and how much is missing between them."""
+    if len(text) <= limit:
+        return text
+    half = max(0, limit - _CUT_NOTE_CHARS) // 2
+    missing = len(text) - 2 * half
+    return f"{text[:half]}\n[… {missing:,} characters left out: too long for the context …]\n{text[len(text) - half :]}"
+
+
+def cut_off(step: int, calls: Sequence[str], *, acted: bool) -> str:
+    """The process that ran the agent died.
+
+    Args:
+        step: the last step whose reply had come; 0 before the first.
+        calls: the calls of that step that were answered, a few words each.
+        acted: whether that step had come to its end.
+    """
+    if acted or not step:
+        where = f"after step {step}" if step else "before the first step"
+        return f"[The process that ran you died {where} and was started again. Variables and terminals are gone.]"
+    named = "; ".join(calls[-_MOST_CALLS:]) or "none"
+    return (
+        f"[The process that ran you died in the middle of step {step} and was started again. Calls of that step that "
+        f"were answered: {named}. One more may have been made. Variables and terminals are gone; look before you go "
+        "on.]"
+    )
+
+
+def broken_off(calls: Sequence[str], reason: str) -> str:
+    """A run ended in the middle of a step.
+
+    Args:
+        calls: the calls of that step that were answered, a few words each.
+        reason: why it ended.
+    """
+    named = "; ".join(calls[-_MOST_CALLS:]) or "none"
+    return f"[{reason} Calls of this step that were answered: {named}. One more may have been made in part.]"
+
+
+def terminals_died(names: Sequence[str]) -> str:
+    """The run was paused, and goes on in a process that has none of its terminals."""
+    return (
+        f"[While the run was paused these terminals died, with all that ran in them: {', '.join(names)}. "
+        "New ones start in the workspace's root.]"
+    )

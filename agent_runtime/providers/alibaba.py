@@ -1,0 +1,51 @@
+"""Alibaba's models through DashScope, which speaks OpenAI's Chat Completions.
+
+The service: https://www.alibabacloud.com/help/en/model-studio/compatibility-of-openai-with-dashscope; its errors, which
+`faults` knows: https://www.alibabacloud.com/help/en/model-studio/error-code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent_runtime.providers.faults import Service
+from agent_runtime.providers.openai_client import OpenAIClient
+from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
+
+DEFAULT_MODEL = "qwen3.7-max"
+KEY_VARIABLE = "DASHSCOPE_API_KEY"
+MAINLAND_URL = "https://dashscope.aliyuncs.com/compatible-mode/v1"
+INTERNATIONAL_URL = "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"
+
+
+class AlibabaProvider(OpenAIClient):
+    """Models of Alibaba. Their prices are not known here, so their usage has tokens and no cost."""
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None,
+        model: str | None = None,
+        base_url: str | None = None,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Get ready; nothing is sent yet.
+
+        Args:
+            api_key: a key of Model Studio; it is valid for the region it was made in only.
+            model: the model's name.
+            base_url: another region, e.g. `INTERNATIONAL_URL`; the service in mainland China when not given.
+            options: everything else; what only OpenAI knows (`api`, `cache_key`, `reasoning_effort`) is not sent.
+
+        Raises:
+            SettingsError: there is no usable key, or the address is none.
+        """
+        service = Service(
+            name="Alibaba",
+            model=model or DEFAULT_MODEL,
+            url=checked_url(base_url, default=MAINLAND_URL),
+            key_variable=KEY_VARIABLE,
+            secret=checked_key(api_key, provider="alibaba", variable=KEY_VARIABLE),
+        )
+        known = replace(options or ModelOptions(), api=None, cache_key=None, reasoning_effort=None)
+        super().__init__(service, options=known, api="chat", compatible=True)

@@ -1,0 +1,217 @@
+"""Any model of the `llm` package, streamed: https://llm.datasette.io.
+
+`llm` finds models by its plugins, and keys by its own means (`llm keys set`, an environment variable that the plugin
+names); a key given to us goes before these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from agent_runtime.errors import ModelError, ModelRejectedError, SettingsError
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.blocks import BlockJoiner
+from agent_runtime.providers.faults import BrokenOffError, Failure, Service, verdict
+from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.prices import load_prices
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, Request, TextChunk
+
+if TYPE_CHECKING:
+    import llm
+    from llm.parts import StreamEvent
+
+    _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
+
+_NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
+"""Packages whose errors, when they carry no HTTP status, mean that the connection failed."""
+
+
+class LLMProvider:
+    """A model of the `llm` package: its async form where it has one, else the plain one in a thread.
+
+    The options of a model differ from plugin to plugin, so of `ModelOptions` only `temperature` and `max_tokens` are
+    passed on, and only to models that name them among their own. `llm` tells neither cached tokens nor why a reply
+    ended: all tokens sent count as uncached, and every reply as complete.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        base_url: str | None = None,
+        options: ModelOptions | None = None,
+    ) -> None:
+        """Get ready; nothing is sent yet.
+
+        Args:
+            api_key: goes before the key that `llm` would find; a name under which `llm` keeps one will do.
+            model: a model's id or alias, as `llm models` lists them; None for the default that `llm` is set to.
+            base_url: not for `llm`, whose plugins know where to ask.
+            options: everything else.
+
+        Raises:
+            SettingsError: `llm` is not installed, knows no such model, or an address is given.
+        """
+        if base_url:
+            raise SettingsError(
+                f"The provider `llm` takes no base_url ({base_url!r}): its plugins know where to ask. "
+                f"For a compatible server use the provider `openai`."
+            )
+        self._options = options or ModelOptions()
+        self._model = _find(model)
+        self._key = (api_key or "").strip() or None
+        self._service = Service(
+            name="llm",
+            model=self._model.model_id,
+            url="llm:",
+            key_variable=self._model.key_env_var or "the model's key (`llm keys set`)",
+            secret=self._key or "",
+        )
+
+    @property
+    def model(self) -> str:
+        """The model's id, as `llm` knows it."""
+        return self._model.model_id
+
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`."""
+        return self._options.retry.run(lambda: self._attempt(request), self._service)
+
+    async def close(self) -> None:
+        """Nothing to give back: plugins keep their connections to themselves."""
+
+    async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+        import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
+
+        joiner = BlockJoiner()
+        try:
+            response = _asked(self._model, request, key=self._key, options=self._settings())
+            events = _events(response) if isinstance(response, llm.AsyncResponse) else _in_thread(response)
+            async with aclosing(events):
+                async for event in events:
+                    if event.type == "text" and event.chunk:
+                        yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
+            used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
+        except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
+            raise _judged(error, self._service) from None
+        usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
+        yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
+
+    def _settings(self) -> dict[str, object]:
+        known = self._model.Options.model_fields
+        wanted = {"temperature": self._options.temperature, "max_tokens": self._options.max_tokens}
+        return {name: value for name, value in wanted.items() if value is not None and name in known}
+
+
+def _find(name: str | None) -> _Model:
+    """The model of that id or alias, its async form first.
+
+    Raises:
+        SettingsError: `llm` is not installed, or knows no such model.
+    """
+    if find_spec("llm") is None:
+        raise SettingsError("The provider `llm` needs the package llm: pip install codepilot-bot[llm]")
+    import llm  # noqa: PLC0415 - an optional extra, and slow to load
+
+    wanted = name or str(llm.get_default_model())  # type: ignore[no-untyped-call]  # llm leaves it untyped
+    models: dict[str, _Model] = {**llm.get_model_aliases(), **llm.get_async_model_aliases()}
+    if wanted not in models:
+        close = get_close_matches(wanted, sorted(models), n=1, cutoff=0.5)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        raise SettingsError(
+            f"The package llm knows no model {wanted!r}. {hint}"
+            f"`llm models` lists what is known; `llm install` adds a plugin that brings more."
+        )
+    return models[wanted]
+
+
+def _asked(
+    model: _Model, request: Request, *, key: str | None, options: dict[str, object]
+) -> llm.Response | llm.AsyncResponse:
+    """The response to a request, not begun yet.
+
+    The history is told in both ways that plugins read it: as messages, and as the earlier responses of a conversation.
+    """
+    from llm.parts import Message as Part  # noqa: PLC0415 - see LLMProvider._attempt
+    from llm.parts import TextPart  # noqa: PLC0415 - the same
+
+    *earlier, last = request.messages
+    history = [Part(role=message.role, parts=[TextPart(text=message.text)]) for message in earlier]
+    if request.system:
+        history.insert(0, Part(role="system", parts=[TextPart(text=request.system)]))
+    conversation = model.conversation()
+    conversation.responses = _responses(model, earlier)
+    return conversation.prompt(
+        "\n\n".join(filter(None, [last.text, request.status])),
+        system=request.system or None,
+        messages=history,
+        stream=model.can_stream,
+        key=key,
+        options=options,
+    )
+
+
+def _responses(model: Any, earlier: Sequence[Message]) -> list[Any]:  # noqa: ANN401 - sync and async share no type
+    """Earlier exchanges, as `llm` would have kept them: a message of the user's, then one of the model's."""
+    import llm  # noqa: PLC0415 - see LLMProvider._attempt
+
+    kind: Any = llm.AsyncResponse if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else llm.Response
+    responses: list[Any] = []
+    for asked, replied in zip(earlier[::2], earlier[1::2], strict=True):
+        said = {"role": "assistant", "parts": [{"type": "text", "text": replied.text}]}
+        response = kind.from_dict({"model": model.model_id, "messages": [said], "prompt": {}}, model=model)
+        response.prompt = llm.Prompt(asked.text, model=model)  # type: ignore[no-untyped-call]  # the same
+        responses.append(response)
+    return responses
+
+
+def _events(response: llm.AsyncResponse) -> AsyncGenerator[StreamEvent]:
+    events: AsyncGenerator[StreamEvent] = response.astream_events()  # type: ignore[no-untyped-call]  # the same
+    return events
+
+
+async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
+    """The events of a model that knows no async, each waited for in one thread that is this reply's own.
+
+    Who leaves early does not wait: the thread ends when the model gives its next piece.
+    """
+    events: Iterator[StreamEvent] = response.stream_events()  # type: ignore[no-untyped-call]  # the same
+    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="llm")
+    try:
+        while (event := await loop.run_in_executor(thread, next, events, None)) is not None:
+            yield event
+    finally:
+        thread.submit(getattr(events, "close", int))
+        thread.shutdown(wait=False)
+
+
+def _judged(error: Exception, service: Service) -> BrokenOffError | ModelError:
+    """What an error of a plugin means. Most plugins let their client's errors through, which carry an HTTP status."""
+    import llm  # noqa: PLC0415 - see LLMProvider._attempt
+
+    said = f"{type(error).__name__}: {error}"
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(status, int):
+        code = getattr(error, "code", None)
+        return verdict(Failure(status=status, code=code if isinstance(code, str) else "", message=str(error)), service)
+    if not isinstance(error, llm.ModelError) and _is_connection(error):
+        return BrokenOffError(service.clean(said))
+    return ModelRejectedError(
+        f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
+        f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."
+    )
+
+
+def _is_connection(error: Exception) -> bool:
+    kinds = type(error).__mro__
+    return isinstance(error, OSError) or any(
+        kind.__module__.partition(".")[0] in _NETWORK or kind.__name__.endswith(("ConnectionError", "TimeoutError"))
+        for kind in kinds
+    )

@@ -1,0 +1,328 @@
+"""The format of a recording, and what makes two requests differ. Pure.
+
+A recording is a file of JSON lines, in the order in which things happened:
+
+    {"recording": 1, "model": "…", "about": {…}}
+    {"request": 1, "system": "…", "keep": 0, "messages": [["user", "…"]], "status": "…"}
+    {"reply": 1, "chunks": [["start", 1], ["text", "…"], ["end", "stop", {…}, ""]], "error": null}
+    {"note": "…", "value": …}
+
+`keep` counts the messages that a request shares with the one before it, which stand there; a `system` of null says that
+it is the same as before. `error` is the class and the text of a `ModelError` that ended the reply. A note is whatever
+was put beside the exchanges, e.g. an event of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import unified_diff
+from typing import Any, Literal
+
+from agent_runtime import errors
+from agent_runtime.errors import ModelError, ScriptError
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.tools.protocol import Plain
+
+FORMAT = 1
+HIDDEN = "[secret]"
+TIME = "time"
+"""A note of the time that the run was told."""
+DIGITS = "digits"
+"""A note of random digits that the run was given."""
+EVENT = "event"
+"""The kind of note that an event of the session is."""
+
+HISTORY = "history"
+"""The kind of note that says how many events a session held when its recording began; they follow."""
+
+_DIFF_LINES = 40
+_LINE_CHARS = 300
+
+Mask = tuple[re.Pattern[str], str]
+"""What is not compared, and the word that stands for it in a diff."""
+
+VOLATILE: tuple[Mask, ...] = (
+    (re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(?::\d{2})?(?: UTC)?"), "<time>"),
+    (re.compile(r"(?<=\[quote )[0-9a-f]{8,64}(?= )|(?<=\[end of quote )[0-9a-f]{8,64}(?=\])"), "<nonce>"),
+    (re.compile(r"(?<![\w.])\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b"), "<duration>"),
+    (re.compile(r"(?<=\bpid )\d+"), "<pid>"),
+)
+"""What differs between any two runs by its nature: clock, random frames of quotes, durations, numbers of processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request was sent."""
+
+    number: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came back, chunk for chunk; without a `ReplyEnd` and an `error` when nobody read on."""
+
+    number: int
+    chunks: tuple[Chunk, ...]
+    error: ModelError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something put beside the exchanges."""
+
+    kind: str
+    value: Plain
+
+
+Entry = Asked | Answered | Note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tape:
+    """A whole recording.
+
+    Attributes:
+        model: the model's name, as the service knows it.
+        about: what the recorder wanted kept of the circumstances.
+        entries: what happened, in order.
+        torn: whether the last line was cut off, as when the recording process died; it is left out.
+    """
+
+    model: str
+    about: Mapping[str, Plain]
+    entries: tuple[Entry, ...]
+    torn: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TapeWriter:
+    """Turns what happens into lines.
+
+    Attributes:
+        secrets: texts that must not be in the recording; each is replaced by `HIDDEN`.
+    """
+
+    secrets: Sequence[str] = ()
+    _last: Request = field(default_factory=lambda: Request(system="", messages=()))
+    _number: int = 0
+
+    def header(self, model: str, about: Mapping[str, Plain]) -> str:
+        """The first line."""
+        return self._line({"recording": FORMAT, "model": model, "about": dict(about)})
+
+    def asked(self, request: Request) -> tuple[int, str]:
+        """The number of a request, and its line."""
+        self._number += 1
+        same = self._number > 1 and request.system == self._last.system
+        keep = _shared(self._last.messages, request.messages)
+        self._last = request
+        line = {
+            "request": self._number,
+            "system": None if same else request.system,
+            "keep": keep,
+            "messages": [[message.role, message.text] for message in request.messages[keep:]],
+            "status": request.status,
+        }
+        return self._number, self._line(line)
+
+    def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
+        """The line of a reply."""
+        told = None if error is None else [type(error).__name__, str(error)]
+        return self._line({"reply": number, "chunks": self._packed(chunks), "error": told})
+
+    def note(self, kind: str, value: Plain) -> str:
+        """The line of a note."""
+        return self._line({"note": kind, "value": value})
+
+    def _packed(self, chunks: Sequence[Chunk]) -> list[list[object]]:
+        """Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking."""
+        packed: list[list[object]] = []
+        for attempt in _attempts(chunks):
+            texts = [chunk.text for chunk in attempt if isinstance(chunk, TextChunk)]
+            whole = "".join(texts)
+            hidden = hide(whole, self.secrets)
+            if hidden != whole:
+                texts = [hidden]
+            packed += [["start", chunk.attempt] for chunk in attempt if isinstance(chunk, ReplyStart)]
+            packed += [["text", text] for text in texts]
+            packed += [
+                ["end", chunk.stop, asdict(chunk.usage), chunk.model]
+                for chunk in attempt
+                if isinstance(chunk, ReplyEnd)
+            ]
+        return packed
+
+    def _line(self, value: object) -> str:
+        return json.dumps(_hidden(value, self.secrets), ensure_ascii=False) + "\n"
+
+
+def read_tape(text: str, *, source: str) -> Tape:
+    """Read a recording.
+
+    Args:
+        text: the whole file.
+        source: where it came from, for error texts.
+
+    Raises:
+        ScriptError: it is not a recording, of a newer format, or damaged in the middle; the text names the line.
+    """
+    *lines, rest = text.split("\n")
+    head = _parsed(lines[0] if lines else rest, source, 1)
+    if head.get("recording") != FORMAT:
+        raise ScriptError(
+            f"{source} is not a recording of format {FORMAT} (its first line says {head.get('recording')!r}). "
+            f"Name a file made by `RecordingProvider`, or update the package if the format is newer."
+        )
+    entries: list[Entry] = []
+    last = Request(system="", messages=())
+    for number, line in enumerate(lines[1:], start=2):
+        value = _parsed(line, source, number)
+        try:
+            entry = _entry(value, last)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise ScriptError(f"{source}, line {number} is no entry of a recording ({error!r}).") from error
+        entries.append(entry)
+        last = entry.request if isinstance(entry, Asked) else last
+    return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
+
+
+def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()) -> Iterator[str]:
+    """Where two requests differ, each place as a small unified diff.
+
+    The system prompt is compared first, then message by message, then how many there are, then the status.
+    """
+    masks = tuple(masks)
+    parts = [("system", recorded.system, asked.system)]
+    both = zip(recorded.messages, asked.messages, strict=False)
+    parts += [(f"message {number}", _worded(was), _worded(now)) for number, (was, now) in enumerate(both, start=1)]
+    parts.append(("messages", _roles(recorded), _roles(asked)))
+    parts.append(("status", recorded.status, asked.status))
+    for name, was, now in parts:
+        before, after = masked(was, masks), masked(now, masks)
+        if before != after:
+            yield _diff(name, before, after)
+
+
+def masked(text: str, masks: Iterable[Mask]) -> str:
+    """A text with whatever is not compared replaced by a word for it."""
+    for pattern, word in masks:
+        text = pattern.sub(word, text)
+    return text
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """A text without secrets."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN) if secret else text
+    return text
+
+
+def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
+    """A request as a recording keeps it."""
+    messages = tuple(Message(role=message.role, text=hide(message.text, secrets)) for message in request.messages)
+    return Request(system=hide(request.system, secrets), messages=messages, status=hide(request.status, secrets))
+
+
+def _diff(name: str, before: str, after: str) -> str:
+    lines = list(
+        unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
+    )
+    if not lines:
+        return f"{name}: the line ends differ"
+    cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
+    more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
+    return "\n".join([*cut, *more])
+
+
+def _worded(message: Message) -> str:
+    return f"{message.role}: {message.text}"
+
+
+def _roles(request: Request) -> str:
+    """One line a message, so that a diff tells which side has more."""
+    return "\n".join(f"{number} {message.role}" for number, message in enumerate(request.messages, start=1))
+
+
+def _attempts(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
+    attempts: list[list[Chunk]] = [[]]
+    for chunk in chunks:
+        if isinstance(chunk, ReplyStart) and attempts[-1]:
+            attempts.append([])
+        attempts[-1].append(chunk)
+    return attempts
+
+
+def _shared(before: Sequence[Message], after: Sequence[Message]) -> int:
+    count = 0
+    for was, now in zip(before, after, strict=False):
+        if was != now:
+            break
+        count += 1
+    return count
+
+
+def _hidden(value: object, secrets: Sequence[str]) -> object:
+    if isinstance(value, str):
+        return hide(value, secrets)
+    if isinstance(value, dict):
+        return {hide(str(key), secrets): _hidden(item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(item, secrets) for item in value]
+    return value
+
+
+def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ScriptError(
+            f"{source}, line {number} is not JSON ({error}); the file is no recording, or damaged."
+        ) from None
+    if not isinstance(value, dict):
+        raise ScriptError(f"{source}, line {number} is not an object; the file is no recording, or damaged.")
+    return value
+
+
+def _entry(value: Mapping[str, Any], last: Request) -> Entry:
+    if "request" in value:
+        new = [Message(role=_role(role), text=str(text)) for role, text in value["messages"]]
+        return Asked(
+            number=int(value["request"]),
+            request=Request(
+                system=last.system if value["system"] is None else str(value["system"]),
+                messages=(*last.messages[: value["keep"]], *new),
+                status=str(value["status"]),
+            ),
+        )
+    if "reply" in value:
+        chunks = tuple(_UNPACKED[kind](*rest) for kind, *rest in value["chunks"])
+        return Answered(number=int(value["reply"]), chunks=chunks, error=_error(value["error"]))
+    return Note(kind=str(value["note"]), value=value["value"])
+
+
+def _role(role: str) -> Literal["user", "assistant"]:
+    match role:
+        case "user" | "assistant":
+            return role
+        case _:
+            raise ValueError(f"unknown role {role!r}")
+
+
+def _error(told: Sequence[str] | None) -> ModelError | None:
+    if told is None:
+        return None
+    name, text = told
+    kind = getattr(errors, name, ModelError)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError(text)
+
+
+_UNPACKED: Mapping[str, Callable[..., Chunk]] = {
+    "start": lambda attempt: ReplyStart(attempt=attempt),
+    "text": lambda text: TextChunk(text=text),
+    "end": lambda stop, usage, model: ReplyEnd(stop=stop, usage=Usage(**usage), model=model),
+}

@@ -1,0 +1,79 @@
+"""How the models of Anthropic are told to think, or not to. Pure.
+
+Which words a model takes: https://platform.claude.com/docs/en/build-with-claude/thinking and the migration guides of
+its models. Up to Claude 4.5 there is only a budget; 4.6 takes both; later models refuse a budget with HTTP 400 and
+decide themselves. From Claude 5 on they think unless told otherwise, and the largest cannot be told otherwise.
+
+What a model thought is neither kept nor sent back. A service wants thinking blocks returned when they precede a
+`tool_use` block of the same turn; we declare no tools, so every reply ends its turn, and blocks of earlier turns may be
+left out. That also keeps us clear of models that bind their blocks to an unchanged conversation.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent_runtime.errors import SettingsError
+from agent_runtime.providers.options import ReasoningEffort, Thinking
+
+if TYPE_CHECKING:
+    from anthropic.types import OutputConfigParam, ThinkingConfigParam
+
+_MODEL = re.compile(
+    r"claude-(?:(?P<family>[a-z]+)-(?P<major>\d{1,2})(?:-(?P<minor>\d{1,2}))?"
+    r"|(?P<old_major>\d)(?:-(?P<old_minor>\d))?-[a-z]+)(?=-|$)"
+)
+_Version = tuple[int, int]
+_ADAPTIVE: _Version = (4, 6)
+_THINKS_BY_ITSELF: _Version = (5, 0)
+_LATEST: _Version = (5, 5)
+_ALWAYS_THINKS = frozenset({"fable", "mythos"})
+
+
+def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None:
+    """What to send as `thinking`; None to send nothing.
+
+    A name that tells no version, as on a compatible server, gets the budget, which every such server knows.
+
+    Raises:
+        SettingsError: thinking is to be off, and the model cannot do without.
+    """
+    family, version = _version(model)
+    if thinking.enabled:
+        if version >= _ADAPTIVE:
+            return {"type": "adaptive"}
+        return {"type": "enabled", "budget_tokens": thinking.budget_tokens}
+    if version < _THINKS_BY_ITSELF:
+        return None
+    if family in _ALWAYS_THINKS or (family == "opus" and version >= _LATEST):
+        raise SettingsError(
+            f"Model {model!r} always thinks, so `thinking` cannot be off. Leave `thinking` out and set "
+            f"`reasoning_effort` to 'low', or choose another `model`."
+        )
+    if family == "sonnet" and version >= _LATEST:
+        return {"type": "between_tools"}
+    return {"type": "disabled"}
+
+
+def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
+    """What to send as `output_config`.
+
+    Raises:
+        SettingsError: a word that Anthropic does not know.
+    """
+    if effort == "none" or effort == "minimal":  # noqa: PLR1714 - mypy narrows by ==, not by a set
+        raise SettingsError(
+            f"reasoning_effort {effort!r} is unknown to Anthropic; use low, medium, high, xhigh or max there, "
+            f"or switch `thinking` off."
+        )
+    return {"effort": effort}
+
+
+def _version(model: str) -> tuple[str, _Version]:
+    """Family and version by a model's name; (0, 0) where it tells none."""
+    match = _MODEL.match(model)
+    if match is None:
+        return "", (0, 0)
+    major, minor = match["major"] or match["old_major"], match["minor"] or match["old_minor"]
+    return match["family"] or "", (int(major), int(minor or 0))

@@ -1,0 +1,146 @@
+"""Where our code of today would ask something else than the code that made a recording. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agent_runtime.context.transcript import Transcript
+from agent_runtime.errors import FormatError, ScriptError, SessionError
+from agent_runtime.events import Ended, Observed, Recorded, Summarised
+from agent_runtime.providers.protocol import ReplyEnd, ReplyStart, StopReason, TextChunk
+from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences
+from agent_runtime.reply import ReplyParser
+from agent_runtime.sessions.codec import decode
+
+_FORMAT_ERROR = "[Format error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        requests: how many were compared.
+        summaries: requests for a summary, which are not: what is summarised, and when, hangs on the provider's cache.
+        differences: each difference once, in the order in which they appear, as text with a unified diff.
+    """
+
+    requests: int
+    summaries: int
+    differences: tuple[str, ...]
+
+
+def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> Comparison:
+    """Make every request of a recording anew, and compare.
+
+    The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
+    rendering of the log are today's, and each reply is parsed by today's grammar. The status is not compared: clock and
+    terminals are in no event.
+
+    Args:
+        tape: the recording; its events are notes of the kind `event`.
+        system: the system prompt of today for the agent that was recorded.
+        max_entry_chars: the most that one event may tell, as the agent's window allows.
+
+    Raises:
+        ScriptError: the recording holds no events, or one that cannot be read.
+    """
+    events: list[Recorded] = []
+    transcript, writers = Transcript(max_entry_chars=max_entry_chars), frozenset[str]()
+    found: dict[str, None] = {}
+    compared = summaries = 0
+    for index, entry in enumerate(tape.entries):
+        following = tape.entries[index + 1 :]
+        match entry:
+            case Note(kind=kind) if kind == EVENT:
+                events.append(_event(entry))
+            case Asked(number=number, request=recorded):
+                if _is_for_summary(following):
+                    summaries += 1
+                    continue
+                compared += 1
+                today = replace(recorded, system=system, messages=transcript.messages(events))
+                for told in differences(recorded, today):
+                    found.setdefault(told, None)
+            case Answered(number=number):
+                writers |= _parsed(entry, number, writers, following, found)
+            case _:
+                pass
+    if not events:
+        raise ScriptError("The recording holds no events, so there is nothing to compare; record with `Recorder`.")
+    return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
+
+
+def events_of(tape: Tape) -> list[Recorded]:
+    """The events of the session, in order.
+
+    Raises:
+        ScriptError: one of them cannot be read.
+    """
+    return [_event(entry) for entry in tape.entries if isinstance(entry, Note) and entry.kind == EVENT]
+
+
+def _event(note: Note) -> Recorded:
+    try:
+        return decode(json.dumps(note.value).encode())
+    except (ValueError, SessionError) as error:
+        raise ScriptError(f"The recording holds an event that cannot be read: {error}.") from error
+
+
+def _is_for_summary(following: Sequence[Entry]) -> bool:
+    """Whether what came of a request is a summary, by the event that was recorded next."""
+    for entry in following:
+        if isinstance(entry, Note) and entry.kind == EVENT:
+            return isinstance(_event(entry), Summarised)
+        if isinstance(entry, Asked):
+            return False
+    return False
+
+
+def _parsed(
+    answer: Answered, number: int, writers: frozenset[str], following: Sequence[Entry], found: dict[str, None]
+) -> frozenset[str]:
+    """Parse a reply by today's grammar; one that was understood then and is not now is a difference."""
+    text, stop = _said(answer)
+    if stop is None or not _was_understood(following):
+        return frozenset()
+    parser = ReplyParser(known_writers=writers)
+    parser.feed(text)
+    parser.flush()
+    try:
+        return parser.finish(stop).writers
+    except FormatError as error:
+        found.setdefault(f"reply {number} was understood, and would be refused now ({error.code}):\n{error}", None)
+        return frozenset()
+
+
+def _said(answer: Answered) -> tuple[str, StopReason | None]:
+    """The text of the attempt that counted, and why it ended; None when it broke off."""
+    text, stop = "", None
+    for chunk in answer.chunks:
+        match chunk:
+            case ReplyStart():
+                text = ""
+            case TextChunk(text=more):
+                text += more
+            case ReplyEnd():
+                stop = chunk.stop
+    return text, stop
+
+
+def _was_understood(following: Sequence[Entry]) -> bool:
+    """Whether the step after a reply ran, by what was recorded next."""
+    for entry in following:
+        if isinstance(entry, Asked):
+            return False
+        if isinstance(entry, Note) and entry.kind == EVENT:
+            match _event(entry):
+                case Observed(text=text):
+                    return not text.startswith(_FORMAT_ERROR)
+                case Ended():
+                    return True
+                case _:
+                    pass
+    return False

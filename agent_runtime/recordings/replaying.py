@@ -1,0 +1,246 @@
+"""Running recorded tasks again with the recorded replies, on a copy of the workspace."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from agent_runtime import prompts
+from agent_runtime.agent import Agent
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.errors import ScriptError, SettingsError
+from agent_runtime.events import Ended, Event, Paused, Started
+from agent_runtime.outcome import Outcome, Status
+from agent_runtime.policy import Policy, Rule, RunLimits
+from agent_runtime.providers.protocol import Provider
+from agent_runtime.providers.recording import ReplayProvider, load_tape
+from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape
+from agent_runtime.recordings.comparing import Comparison, compare, events_of
+from agent_runtime.runtime import AsyncRuntime
+from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
+from agent_runtime.sandbox.select import pick
+from agent_runtime.surroundings import Surroundings
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.state import Manifest
+
+PLACE = "<work dir>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How a replay went.
+
+    Attributes:
+        requests: requests that were made as recorded.
+        left: recorded requests that were not made.
+        outcomes: how each run ended now.
+        recorded: how each run ended then.
+        same_start: whether the directory was as it was when the recording began.
+        difference: where the conversation left the recording, with a unified diff; None when it did not.
+    """
+
+    requests: int
+    left: int
+    outcomes: tuple[Outcome, ...]
+    recorded: tuple[Outcome, ...]
+    same_start: bool
+    difference: str | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every request was made again as it was, and every run ended as it did."""
+        ends = [(each.status, each.summary) for each in self.outcomes] == [
+            (each.status, each.summary) for each in self.recorded
+        ]
+        return self.difference is None and not self.left and ends
+
+
+async def replay_recording(
+    path: Path | str,
+    *,
+    work_dir: Path,
+    sandbox: Sandbox,
+    exact: bool = False,
+    secrets: Sequence[str] = (),
+) -> Replayed:
+    """Run the recorded tasks again, on a copy of `work_dir`, with the recorded replies.
+
+    The tools really run. A request that differs from the recorded one ends the replay, as the replies after it answer
+    something else. Runs that waited for a person are replayed up to there.
+
+    Args:
+        path: a recording that `Recorder` made.
+        work_dir: a directory as it was when the recording began; it is not touched.
+        sandbox: where commands run; of the recorded kind, as the model is told of it. A recording never chooses it:
+            what it makes run are programs.
+        exact: whether to compare what differs between any two runs, too: times, durations, numbers of processes
+            (`VOLATILE`). Where the work directory lies never is.
+        secrets: the texts that were kept out of the recording.
+
+    Raises:
+        ScriptError: it is no recording, not of a conversation from its beginning, of another sandbox, or of an agent
+            whose file tools might leave the directory.
+        SettingsError: the directory cannot be copied.
+    """
+    tape = await asyncio.to_thread(load_tape, path)
+    events = events_of(tape)
+    _require_replayable(tape, str(path), sandbox)
+    with tempfile.TemporaryDirectory(prefix="codepilot-replay-") as scratch:
+        copy = Path(scratch) / "workspace"
+        await asyncio.to_thread(_copied, work_dir, copy)
+        places = {str(tape.about["work_dir"]), sandbox.seen_as(copy), str(copy)}
+        place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
+        provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
+        agent = replace(
+            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox), surroundings=_surroundings(tape)
+        )
+        same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
+        outcomes = await _run(agent, [event for event in events if isinstance(event, Started)])
+    return Replayed(
+        requests=provider.replayed,
+        left=provider.remaining,
+        outcomes=tuple(outcomes),
+        recorded=tuple(_endings(events)),
+        same_start=same,
+        difference=provider.departure,
+    )
+
+
+async def compare_recording(path: Path | str) -> Comparison:
+    """Make every recorded request anew by the code of today, and compare; see `comparing.compare`.
+
+    Raises:
+        ScriptError: it is no recording, or holds no events.
+    """
+    tape = await asyncio.to_thread(load_tape, path)
+    with tempfile.TemporaryDirectory(prefix="codepilot-compare-") as scratch:
+        # Nothing is ever run here: the place only lets the tools say what they are.
+        sandbox = pick("local", SandboxSettings())
+        agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
+        system = await _system_prompt(agent)
+    return compare(tape, system=system, max_entry_chars=agent.memory.max_context_tokens)
+
+
+def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox) -> Agent:
+    """The agent that was recorded, with another model and in another place.
+
+    Raises:
+        ScriptError: the recording does not say who worked, or says it in words of another version.
+    """
+    try:
+        told = dict(cast("Mapping[str, Any]", tape.about["agent"]))
+        policy, memory, tools = told.pop("policy"), told.pop("memory"), told.pop("tools")
+        rules = [
+            Rule(**{**rule, "paths": tuple(rule["paths"]), "commands": tuple(rule["commands"])})
+            for rule in policy["rules"]
+        ]
+        return Agent(
+            provider=provider,
+            work_dir=work_dir,
+            sandbox=sandbox,
+            memory=MemorySettings(**memory),
+            policy=Policy(**{**policy, "rules": tuple(rules), "limits": RunLimits(**policy["limits"])}),
+            tools=None if tools is None else tuple(tools),
+            **told,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ScriptError(
+            f"The recording does not say who worked in words of this version ({error!r}). Record with `Recorder`, and "
+            f"replay with the version that recorded."
+        ) from error
+
+
+def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
+    agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(), sandbox=sandbox)
+    if Note(kind=HISTORY, value=0) not in tape.entries:
+        raise ScriptError(
+            f"The recording {source} begins in the middle of a conversation, so it cannot be replayed. "
+            f"Compare it instead (codepilot replay --compare)."
+        )
+    if not tape.about.get("work_dir") or not tape.about.get("workspace"):
+        raise ScriptError(f"The recording {source} does not say where the agent worked; record with `Recorder`.")
+    if tape.about.get("sandbox") != sandbox.level:
+        raise ScriptError(
+            f"The recording {source} was made with the sandbox {tape.about.get('sandbox')!r}, and this one is "
+            f"{sandbox.level!r}; replay it with the same (codepilot replay --sandbox)."
+        )
+    if agent.unsafe_mode:
+        # A recording is a file that anybody may have written, and these tools run in our own process.
+        raise ScriptError(
+            f"The recording {source} is of an agent in unsafe mode, whose file tools may leave the directory; that is "
+            f"never replayed. Compare it instead (codepilot replay --compare)."
+        )
+
+
+def _surroundings(tape: Tape) -> Surroundings:
+    """The recorded clock and dice; a run that asks them more often than the recorded one has left the recording."""
+    notes = [each for each in tape.entries if isinstance(each, Note)]
+    noted = {kind: iter([each for each in notes if each.kind == kind]) for kind in (DIGITS, TIME)}
+
+    def next_of(kind: str) -> str:
+        note = next(noted[kind], None)
+        if note is None:
+            raise ScriptError("The run asks for the time or for chance more often than the recorded one did.")
+        return str(note.value)
+
+    return Surroundings(now=lambda: datetime.fromisoformat(next_of(TIME)), token=lambda _size: next_of(DIGITS))
+
+
+def _copied(work_dir: Path, copy: Path) -> None:
+    try:
+        shutil.copytree(work_dir, copy, symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise SettingsError(f"The directory {work_dir} cannot be copied for a replay: {error}") from error
+
+
+async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
+    """Run the tasks one after another, until one waits for a person or fails."""
+    outcomes: list[Outcome] = []
+    async with AsyncRuntime(agent) as runtime:
+        for event in started:
+            outcomes.append(await runtime.run(event.task))
+            if outcomes[-1].status in {Status.PAUSED, Status.FAILED}:
+                break
+    return outcomes
+
+
+async def _system_prompt(agent: Agent) -> str:
+    async with AsyncRuntime(agent) as runtime:
+        return prompts.system_prompt(
+            name=agent.name,
+            role=agent.role,
+            instructions=agent.instructions,
+            tools=runtime.registry.declarations,
+            chat=agent.chat,
+        )
+
+
+def _endings(events: Sequence[Event]) -> list[Outcome]:
+    """How the recorded runs ended, up to the first that waited for a person."""
+    endings: list[Outcome] = []
+    for event in events:
+        match event:
+            case Ended(outcome=outcome):
+                endings.append(outcome)
+            case Paused(pending=pending):
+                endings.append(Outcome(status=Status.PAUSED, pending=pending))
+                break
+            case _:
+                pass
+    return endings
+
+
+def _digest(agent: Agent) -> str:
+    workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+    try:
+        return Manifest.of(workspace).digest
+    finally:
+        workspace.close()

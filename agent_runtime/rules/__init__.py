@@ -1,0 +1,1 @@
+"""How rules read paths and commands. Pure."""

@@ -1,0 +1,272 @@
+r"""What bash would run for a text: its simple commands, each with what is in doubt about it. Pure.
+
+Bash's grammar (tree-sitter's) gives the structure. It is not bash itself: it takes `a\<newline>b` for two words, where
+bash sees one. So nothing counts as understood because it parses; understood is only what is made of characters and
+structures that mean the same to every reader, and all else is a doubt. A command with a doubt is never approved by a
+rule. (`IFS`, aliases and functions do not matter here: nothing understood is split, and to change what a name means is
+a command of its own, which has to be approved.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # not needed before the first rule about commands
+    from tree_sitter import Node, Parser
+
+_MOST_CHARS = 20_000
+_MOST_DEPTH = 30
+_SHOWN = 100
+
+_BODIES = frozenset({"program", "list", "pipeline", "subshell"})
+_JOINTS = frozenset({";", "&", "&&", "||", "|", "|&", "(", ")", "\n"})
+_COMPOUND = {
+    "if_statement": "an if",
+    "while_statement": "a loop",
+    "for_statement": "a loop",
+    "c_style_for_statement": "a loop",
+    "case_statement": "a case",
+    "compound_statement": "braces",
+    "negated_command": "a negation",
+    "function_definition": "a function",
+    "test_command": "a test",
+}
+_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+_RESERVED = frozenset(
+    {
+        "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in",
+        "select", "then", "until", "while", "{", "}",
+    }
+)  # fmt: skip
+
+_BLANK = re.compile(rb"(?:[ \t]|(?<=[ \t])\\\n)*")
+_SPACE = re.compile(rb"(?:[ \t\n]|(?<=[ \t\n])\\\n)*")
+_BARE = re.compile(r"(?:[A-Za-z0-9_@%+=:,./-]|\\[!-~ ])*")
+_GLOB = re.compile(r"[A-Za-z0-9_./](?:[A-Za-z0-9_@%+=:,./*?\[\]-]|\\[!-~ ])*")
+_ESCAPED = re.compile(r"\\(.)")
+_SINGLE = re.compile(r"'([^']*)'")
+_DOUBLE = re.compile(r'"((?:[^"\\$`!]|\\["\\$`])*)"')
+_HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[12]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One simple command.
+
+    Attributes:
+        text: as it is written, for people; on one line, cut.
+        words: the program and its arguments as it would get them. A word that only the run can tell is None, and may
+            stand for several words or none; the whole is None where not even their beginning is known.
+        doubt: why the words are not sure to be all that happens; empty when they are.
+    """
+
+    text: str
+    words: tuple[str | None, ...] | None
+    doubt: str = ""
+
+
+def commands_of(text: str) -> tuple[Command, ...]:
+    """Every simple command that a text holds, wherever it stands; at least one.
+
+    Raises:
+        ImportError: the grammar is not installed.
+    """
+    if odd := _oddity(text):
+        return (Command(text=_short(text), words=None, doubt=odd),)
+    data = text.encode()
+    root = _parser().parse(data).root_node
+    found = list(_Reader(data).body(root, 0))
+    if root.has_error:
+        found = [replace(each, doubt=each.doubt or "the whole does not parse") for each in found]
+        found.append(Command(text=_short(text), words=None, doubt="it does not parse"))
+    return tuple(found) or (Command(text=_short(text), words=()),)
+
+
+def _oddity(text: str) -> str:
+    if len(text) > _MOST_CHARS:
+        return f"it is longer than {_MOST_CHARS:,} characters"
+    odd = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
+    return f"it holds the character U+{ord(odd):04X}" if odd else ""
+
+
+class _Reader:
+    """Reads the tree of one text."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def body(self, node: Node, depth: int) -> Iterator[Command]:
+        """The commands of a list, a pipeline, a subshell or the whole, each decided for itself."""
+        if depth > _MOST_DEPTH:
+            yield self._unknown(node, "it nests too deeply")
+            return
+        if odd := self._misread(node):
+            yield self._unknown(node, odd)
+        doubt = odd or ("it runs in the background" if any(child.type == "&" for child in node.children) else "")
+        for child in node.named_children:
+            for command in self._statement(child, depth):
+                yield replace(command, doubt=command.doubt or doubt)
+
+    def _misread(self, node: Node) -> str:
+        """Why bash may see another structure here; empty where it cannot."""
+        if node.type == "subshell" and self._text(node).startswith("(("):
+            return "it may be arithmetic"
+        tokens = {child.type for child in node.children if not child.is_named}
+        if odd := tokens - _JOINTS:
+            return f"`{min(odd)}` is not understood"
+        start, end = (0, len(self._data)) if node.type == "program" else (node.start_byte, node.end_byte)
+        return "" if self._only(_SPACE, [start, *_bounds(node.children), end]) else "part of it was not read"
+
+    def _statement(self, node: Node, depth: int) -> Iterator[Command]:
+        kind = node.type
+        if kind in _BODIES:
+            yield from self.body(node, depth + 1)
+        elif kind == "command":
+            yield from self._simple(node)
+        elif kind == "redirected_statement":
+            yield from self._redirected(node, depth)
+        elif kind == "comment":
+            if not self._is_comment(node):
+                yield self._unknown(node, "it may be no comment")
+        elif kind in _COMPOUND:
+            doubt = f"it stands in {_COMPOUND[kind]}"
+            yield Command(text=_short(self._text(node)), words=(), doubt=doubt)
+            yield from self._hidden(node, doubt)
+        elif kind in {"declaration_command", "unset_command"}:
+            name = node.children[0].type if node.children else ""
+            yield Command(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
+            yield from self._hidden(node, "it is substituted")
+        elif kind in {"variable_assignment", "variable_assignments"}:
+            yield Command(text=_short(self._text(node)), words=(), doubt="it sets a variable")
+            yield from self._hidden(node, "it is substituted")
+        else:
+            yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
+            yield from self._hidden(node, "it stands in what is not understood")
+
+    def _redirected(self, node: Node, depth: int) -> Iterator[Command]:
+        odd = doubt = self._apart(node)
+        found: list[Command] = [self._unknown(node, odd)] if odd else []
+        for child in node.children:
+            if child.type in _REDIRECTS:
+                doubt = doubt or self._redirect_doubt(child)
+                found += self._hidden(child, "it is substituted")
+            else:
+                found += self._statement(child, depth)
+        found = found or [Command(text=_short(self._text(node)), words=())]
+        for command in found:
+            yield replace(command, doubt=command.doubt or doubt)
+
+    def _simple(self, node: Node) -> Iterator[Command]:
+        words: list[str | None] = []
+        odd = doubt = self._apart(node)
+        for child in node.children:
+            if child.type == "variable_assignment":
+                doubt = doubt or "it sets a variable"
+            elif child.type in _REDIRECTS:
+                doubt = doubt or self._redirect_doubt(child)
+            else:
+                word, why = self._word(child.children[0] if child.type == "command_name" else child)
+                words.append(word)
+                doubt = doubt or why
+        doubt = doubt or _name_doubt(words)
+        yield Command(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
+        for child in node.children:
+            yield from self._hidden(child, "it is substituted")
+
+    def _hidden(self, node: Node, doubt: str) -> Iterator[Command]:
+        """The simple commands anywhere beneath a node; they run, but not in a way that a rule could approve."""
+        pending = [node]
+        while pending:
+            child = pending.pop()
+            if child.type == "command":
+                for command in self._simple(child):
+                    yield replace(command, doubt=doubt)
+            else:
+                pending += reversed(child.children)
+
+    def _word(self, node: Node) -> tuple[str | None, str]:
+        """A word's value, and what is in doubt about it."""
+        if node.type != "concatenation":
+            return self._piece(node)
+        pieces = [self._piece(child) for child in node.children]
+        if any(one.end_byte != other.start_byte for one, other in pairwise(node.children)):
+            return None, "a word has a gap"
+        values = [value for value, _ in pieces]
+        doubt = next((why for _, why in pieces if why), "")
+        return (None if None in values else "".join(filter(None, values))), doubt
+
+    def _piece(self, node: Node) -> tuple[str | None, str]:
+        text = self._text(node)
+        kind = node.type
+        if kind in {"word", "number"} and not node.children:
+            if _BARE.fullmatch(text):
+                return _ESCAPED.sub(r"\1", text), ""
+            # Such a glob stays no option, whatever the names are that it stands for.
+            return None, "" if _GLOB.fullmatch(text) else f"`{_short(text)}` stands for something else"
+        quoted = _SINGLE.fullmatch(text) if kind == "raw_string" else _DOUBLE.fullmatch(text)
+        if kind in {"raw_string", "string"} and quoted:
+            return (quoted[1] if kind == "raw_string" else _ESCAPED.sub(r"\1", quoted[1])), ""
+        return None, f"`{_short(text)}` stands for something else"
+
+    def _redirect_doubt(self, node: Node) -> str:
+        text = self._data[node.start_byte : node.end_byte]
+        if node.type == "file_redirect" and _HARMLESS_REDIRECT.fullmatch(text):
+            return ""
+        return f"`{_short(self._text(node))}` redirects"
+
+    def _apart(self, node: Node) -> str:
+        """Whether only blanks, and some, stand between the words of a command."""
+        bounds = list(_bounds(node.children))
+        if not self._only(_BLANK, bounds[1:-1]):
+            return "part of it was not read"
+        for one, other in pairwise(node.children):
+            operator = other.type in _REDIRECTS and self._data[other.start_byte : other.start_byte + 1] in b"<>&"
+            if one.end_byte == other.start_byte and not operator:
+                return "two of its words touch"
+        return ""
+
+    def _only(self, gap: re.Pattern[bytes], bounds: list[int]) -> bool:
+        """Whether the gaps hold nothing else, given where each begins and ends."""
+        return all(gap.fullmatch(self._data[start:end]) for start, end in zip(bounds[::2], bounds[1::2], strict=True))
+
+    def _is_comment(self, node: Node) -> bool:
+        before = self._data[max(0, node.start_byte - 1) : node.start_byte]
+        return before in {b"", b" ", b"\t", b"\n"} and "\n" not in self._text(node)
+
+    def _unknown(self, node: Node, doubt: str) -> Command:
+        return Command(text=_short(self._text(node)), words=None, doubt=doubt)
+
+    def _text(self, node: Node) -> str:
+        return self._data[node.start_byte : node.end_byte].decode(errors="replace")
+
+
+def _bounds(nodes: list[Node]) -> Iterator[int]:
+    for node in nodes:
+        yield node.start_byte
+        yield node.end_byte
+
+
+def _name_doubt(words: list[str | None]) -> str:
+    """What is in doubt about the word that names the program."""
+    name = words[0] if words else ""
+    if name is None:
+        return "only the run can tell which program it is"
+    return f"`{_short(name)}` names no program" if name in _RESERVED or "=" in name or name[:1] == "%" else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter  # noqa: PLC0415 - see TYPE_CHECKING above
+    import tree_sitter_bash  # noqa: PLC0415 - the same
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))

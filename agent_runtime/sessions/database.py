@@ -1,0 +1,92 @@
+"""A session that lies in a database: SQLite, PostgreSQL, or another that SQLAlchemy speaks to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from agent_runtime.errors import SettingsError
+from agent_runtime.events import Recorded
+from agent_runtime.sessions.codec import Header
+from agent_runtime.sessions.messages import Metadata
+from agent_runtime.sessions.names import MAX_KEY, escaped
+from agent_runtime.sessions.stored import StoredSession
+
+if TYPE_CHECKING:
+    from agent_runtime.sessions.rowlog import RowLog
+    from agent_runtime.sessions.tables import Database
+
+
+class DatabaseSession(StoredSession):
+    """Keeps events in tables that it makes itself. What is recorded outlives the process after a `commit`."""
+
+    def __init__(self, session_id: str, agent_name: str = "agent", db_url: str | None = None) -> None:
+        """Name a session; nothing is connected yet.
+
+        Args:
+            session_id: names the conversation; any text of up to 600 characters.
+            agent_name: the agent that a new session is begun with.
+            db_url: the database, e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
+
+        Raises:
+            SettingsError: there is no `db_url`, it is none, its driver is not installed, or the id is too long.
+        """
+        super().__init__(session_id, agent_name)
+        if not db_url:
+            raise SettingsError(
+                "A session in a database needs db_url, e.g. sqlite:///sessions.db or "
+                "postgresql://user:password@host/name."
+            )
+        if len(escaped(session_id)) > MAX_KEY:
+            raise SettingsError(
+                f"The session id {session_id[:20]!r}… is too long for a database; the limit is {MAX_KEY}."
+            )
+        self._database = open_database(db_url)
+
+    @override
+    def exists(self) -> bool:
+        return self.metadata() is not None
+
+    @override
+    def metadata(self) -> Metadata | None:
+        found = self._metadata(escaped(self.session_id))
+        return found[0] if found else None
+
+    @override
+    def list_sessions(self) -> list[Metadata]:
+        return self._metadata()
+
+    def _metadata(self, key: str | None = None) -> list[Metadata]:
+        from agent_runtime.sessions import tables  # noqa: PLC0415 - see open_database
+
+        with self._database.reading() as connection:
+            return [] if connection is None else tables.metadata_of(connection, key)
+
+    @override
+    def _open(self) -> RowLog:
+        from agent_runtime.sessions.rowlog import RowLog  # noqa: PLC0415 - see open_database
+
+        return RowLog(self._database, Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0))
+
+    @override
+    def _read(self) -> Sequence[Recorded]:
+        from agent_runtime.sessions.rowlog import read  # noqa: PLC0415 - see open_database
+
+        return read(self._database, self.session_id)
+
+
+def open_database(db_url: str) -> Database:
+    """The database at an address; nothing is connected yet.
+
+    Raises:
+        SettingsError: SQLAlchemy or the driver is not installed, or the address is none.
+    """
+    try:
+        from agent_runtime.sessions.tables import Database  # noqa: PLC0415 - an optional extra, and heavy
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"Sessions in a database need SQLAlchemy ({error}): pip install 'codepilot-bot[db]'"
+        ) from error
+    return Database(db_url)

@@ -1,0 +1,95 @@
+"""One process at a time works on a session that lies in files: an operating system's lock, and who holds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from agent_runtime.errors import SessionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """The process that works on a session.
+
+    Attributes:
+        pid: its process id.
+        host: the machine that it runs on.
+        since: since when, in seconds since 1970.
+    """
+
+    pid: int
+    host: str
+    since: float
+
+    @classmethod
+    def here(cls) -> Self:
+        """This process, from now on."""
+        return cls(pid=os.getpid(), host=socket.gethostname(), since=time.time())
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether it is the process that asks."""
+        return self.pid == os.getpid() and self.host == socket.gethostname()
+
+
+def in_use(session_id: str, holder: Holder | None) -> SessionError:
+    """The error for whoever comes second; None for a holder that has not said who it is."""
+    if holder is None:
+        who, remedy = "another process", "Try again in a moment"
+    else:
+        since = f", since {datetime.fromtimestamp(holder.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if holder.is_this_process:
+            who, remedy = f"this very process{since}", "Close the runtime or the session that does"
+        else:
+            who, remedy = f"process {holder.pid} on {holder.host}{since}", "Wait until that is done, or stop it"
+    return SessionError(f"Session {session_id!r} is being worked on by {who}. {remedy}, or use another session.")
+
+
+class FileLock:
+    """A lock on a file; the system gives it back when the process dies, however it dies."""
+
+    def __init__(self, path: Path, session_id: str) -> None:
+        """Take the lock.
+
+        Raises:
+            SessionError: another one holds it, or the file system has no locks.
+        """
+        from filelock import FileLock as SystemLock  # noqa: PLC0415 - only who keeps sessions in files pays
+        from filelock import Timeout  # noqa: PLC0415 - the same
+
+        # Sessions are opened in one thread and may be closed in another; a lock that is no real one is none.
+        self._lock = SystemLock(
+            path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False, on_acquired=_sign
+        )
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise in_use(session_id, _holder(path)) from None
+        except OSError as error:
+            raise SessionError(f"Session {session_id!r} cannot be locked: {error}.") from error
+
+    def release(self) -> None:
+        """Give it back; idempotent."""
+        self._lock.release()
+
+
+def _sign(fd: int) -> None:
+    """Write into the lock's file who holds it."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(asdict(Holder.here())).encode(), 0)
+
+
+def _holder(path: Path) -> Holder | None:
+    """Who signed last; a holder that has only just taken the lock may not have signed yet."""
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes())
+        return Holder(**data)
+    except (OSError, ValueError, TypeError):
+        return None

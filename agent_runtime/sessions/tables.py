@@ -1,0 +1,293 @@
+"""The tables of sessions in a database, and every statement about them.
+
+Connections are opened for each transaction and closed after it: sessions are many and write seldom, and what is closed
+does not mind that a server was started anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from agent_runtime.errors import SessionError, SettingsError
+from agent_runtime.sessions.codec import FORMAT, Header
+from agent_runtime.sessions.lease import Lease
+from agent_runtime.sessions.messages import Metadata
+from agent_runtime.sessions.names import MAX_KEY, escaped, unescaped
+
+_SQLITE_BUSY_SECONDS = 15.0
+
+_SCHEMA = sa.MetaData()
+_ID = sa.String(MAX_KEY)
+SESSIONS = sa.Table(
+    "codepilot_sessions",
+    _SCHEMA,
+    sa.Column("session_id", _ID, primary_key=True),
+    sa.Column("agent_name", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("messages", sa.Integer, nullable=False),
+)
+EVENTS = sa.Table(
+    "codepilot_events",
+    _SCHEMA,
+    sa.Column("session_id", _ID, primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    # Bytes, because text of a database holds neither NUL nor lone surrogates; the length matters to MySQL only.
+    sa.Column("body", sa.LargeBinary(2**24), nullable=False),
+)
+LEASES = sa.Table(
+    "codepilot_leases",
+    _SCHEMA,
+    sa.Column("session_id", _ID, primary_key=True),
+    sa.Column("token", sa.String(32), nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("since", sa.Double, nullable=False),
+    sa.Column("machine", sa.Text, nullable=False),
+    sa.Column("started", sa.Text, nullable=False),
+    sa.Column("beat", sa.Double, nullable=False),
+)
+
+
+class Database:
+    """A database that holds sessions.
+
+    Attributes:
+        name: the database, for people; without its password.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Take the address; nothing is connected yet.
+
+        Raises:
+            SettingsError: it is no address of a database, its driver is missing or is an asynchronous one.
+        """
+        self._engine = _engine(url)
+        address = self._engine.url
+        where = f"//{address.host}/" if address.host else ""
+        self.name = f"{address.get_backend_name()}:{where}{address.database or ''}"
+        self._password = str(address.password) if address.password else ""
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection | None]:
+        """A transaction to read in; None when there are no sessions yet.
+
+        Raises:
+            SessionError: the database cannot be used.
+        """
+        with self._failing_as_session_error(), self._engine.begin() as connection:
+            yield connection if self._has_tables(connection) else None
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction to write in.
+
+        Raises:
+            SessionError: the database cannot be used.
+        """
+        with self._failing_as_session_error(), self._engine.connect() as plain:
+            connection = plain.execution_options(codepilot_writes=True)
+            with connection.begin():
+                yield connection
+
+    def make_tables(self) -> None:
+        """Make the tables that are not there.
+
+        Raises:
+            SessionError: they cannot be made, or there is a table of the original CodePilot's.
+        """
+        for last in (False, True):
+            with self.reading() as connection:
+                if connection is not None:
+                    return
+            try:
+                with self.writing() as connection:
+                    _SCHEMA.create_all(connection)
+            except SessionError:
+                if last:  # the first time, another process may have made them at the same moment
+                    raise
+
+    def seed_rows(self, table: str) -> list[tuple[str, str]]:
+        """Id and `messages` of each session in a table of the original CodePilot's.
+
+        Raises:
+            SessionError: there is no such table, or it has other columns.
+        """
+        original = sa.table(table, sa.column("session_id"), sa.column("messages"))
+        with self._failing_as_session_error(), self._engine.begin() as connection:
+            return [(str(session_id), str(text)) for session_id, text in connection.execute(sa.select(original))]
+
+    def _has_tables(self, connection: Connection) -> bool:
+        inspector = sa.inspect(connection)
+        if not inspector.has_table(SESSIONS.name):
+            return False
+        if "format" not in {column["name"] for column in inspector.get_columns(SESSIONS.name)}:
+            raise SessionError(
+                f"The table {SESSIONS.name} in {self.name} is that of another CodePilot, which keeps its sessions "
+                f"in another form. Nothing was changed. Use another database; or rename the table (ALTER TABLE "
+                f"{SESSIONS.name} RENAME TO codepilot_sessions_original) and bring its sessions over with "
+                "`import_seed_table`."
+            )
+        return inspector.has_table(LEASES.name)
+
+    @contextmanager
+    def _failing_as_session_error(self) -> Iterator[None]:
+        """Say which database an error is about; statements and their parameters hold conversations, so not those."""
+        try:
+            yield
+        except (exc.SQLAlchemyError, sqlite3.Error, OSError) as error:  # the latter two while SQLite is opened
+            reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
+            if self._password:
+                reason = reason.replace(self._password, "***")
+            raise SessionError(f"The database of sessions {self.name} cannot be used: {reason}.") from None
+
+
+def format_of(connection: Connection, key: str) -> int | None:
+    """The format that a session is written in; None when nothing was recorded."""
+    return connection.execute(sa.select(SESSIONS.c.format).where(SESSIONS.c.session_id == key)).scalar()
+
+
+def lines_of(connection: Connection, key: str) -> list[bytes]:
+    """A session's events, encoded, oldest first."""
+    found = sa.select(EVENTS.c.body).where(EVENTS.c.session_id == key).order_by(EVENTS.c.position)
+    return [bytes(body) for body in connection.execute(found).scalars()]
+
+
+def metadata_of(connection: Connection, key: str | None = None) -> list[Metadata]:
+    """What is known of one session, or of all, the last used first."""
+    found = sa.select(SESSIONS).order_by(SESSIONS.c.updated_at.desc())
+    if key is not None:
+        found = found.where(SESSIONS.c.session_id == key)
+    return [
+        Metadata(
+            session_id=unescaped(row["session_id"]),
+            agent_name=unescaped(row["agent_name"]),
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+            messages=row["messages"],
+        )
+        for row in connection.execute(found).mappings()
+    ]
+
+
+def add(
+    connection: Connection, header: Header, lines: Sequence[bytes], *, position: int, messages: int, now: float
+) -> None:
+    """Add events to a session, from a position on; at 0 the session begins. `messages` is their number by then."""
+    key = escaped(header.session_id)
+    if position:
+        changed = SESSIONS.update().where(SESSIONS.c.session_id == key)
+        connection.execute(changed.values(updated_at=now, messages=messages))
+    else:
+        begun = SESSIONS.insert().values(
+            session_id=key,
+            agent_name=escaped(header.agent_name),
+            created_at=header.created_at,
+            updated_at=now,
+            format=FORMAT,
+            messages=messages,
+        )
+        connection.execute(begun)
+    rows = [{"session_id": key, "position": number, "body": line} for number, line in enumerate(lines, start=position)]
+    if rows:
+        connection.execute(EVENTS.insert(), rows)
+
+
+def remove(connection: Connection, key: str) -> None:
+    """Delete a session and its events; the lease stays."""
+    connection.execute(EVENTS.delete().where(EVENTS.c.session_id == key))
+    connection.execute(SESSIONS.delete().where(SESSIONS.c.session_id == key))
+
+
+def take_lease(connection: Connection, key: str, mine: Lease) -> Lease | None:
+    """Claim a session; when somebody living holds it, their claim is returned and nothing changes."""
+    held = _lease(connection, key)
+    if held is None:
+        try:
+            with connection.begin_nested():
+                connection.execute(LEASES.insert().values(session_id=key, **asdict(mine)))
+        except exc.IntegrityError:  # at the same moment, somebody else did
+            return take_lease(connection, key, mine)
+    elif held.is_dead:
+        connection.execute(LEASES.update().where(LEASES.c.session_id == key).values(**asdict(mine)))
+    else:
+        return held
+    return None
+
+
+def beat_lease(connection: Connection, key: str, token: str, now: float) -> bool:
+    """Say that a holder lives, and keep others out until the transaction ends; False when it is the holder no more."""
+    mine = (LEASES.c.session_id == key) & (LEASES.c.token == token)
+    return connection.execute(LEASES.update().where(mine).values(beat=now)).rowcount == 1
+
+
+def drop_lease(connection: Connection, key: str, token: str) -> None:
+    """Give a claim back, if it still stands."""
+    connection.execute(LEASES.delete().where((LEASES.c.session_id == key) & (LEASES.c.token == token)))
+
+
+def _lease(connection: Connection, key: str) -> Lease | None:
+    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
+    row = connection.execute(found).mappings().first()
+    return None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
+
+
+def _engine(url: str) -> Engine:
+    # The name that some hosts still give to PostgreSQL's addresses.
+    plain = f"postgresql://{url.removeprefix('postgres://')}" if url.startswith("postgres://") else url
+    try:
+        address = sa.make_url(plain)
+        is_sqlite = address.get_backend_name() == "sqlite"
+        if is_sqlite and address.database in {None, "", ":memory:"}:
+            raise SettingsError("db_url names a database in memory; use session='memory', or name a file.")
+        options = {"timeout": _SQLITE_BUSY_SECONDS} if is_sqlite else {}
+        engine = sa.create_engine(address, poolclass=NullPool, hide_parameters=True, connect_args=options)
+    except exc.ArgumentError as error:
+        raise SettingsError(
+            f"db_url is no address of a database that can be used: {error}. It looks like sqlite:///sessions.db or "
+            "postgresql://user:password@host/name."
+        ) from None
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"The driver of db_url is not installed: {error}. For PostgreSQL, begin it with postgresql:// and type: "
+            "pip install 'codepilot-bot[db]'"
+        ) from None
+    if engine.dialect.is_async:
+        raise SettingsError(f"db_url names the asynchronous driver {engine.driver}; leave it out or name another.")
+    if is_sqlite:
+        _prepare_sqlite(engine)
+    return engine
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    """Let readers and one writer work at once, write for good, and begin transactions as what they are."""
+
+    def connected(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # we begin transactions ourselves, below
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+
+    def begun(connection: Connection) -> None:
+        # A transaction that begins with reading and then writes would fail when another one wrote between.
+        writes = connection.get_execution_options().get("codepilot_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    def connecting(*_: object) -> None:
+        # It holds the words of private conversations; SQLite gives its other files the mode of this one.
+        path = Path(engine.url.database or "")
+        if not str(path).startswith("file:") and path.parent.is_dir():
+            path.touch(mode=0o600, exist_ok=True)
+
+    sa.event.listen(engine, "do_connect", connecting)
+    sa.event.listen(engine, "connect", connected)
+    sa.event.listen(engine, "begin", begun)

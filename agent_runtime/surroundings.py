@@ -1,0 +1,25 @@
+"""What a run takes from the world that is never the same twice, in one place, so that a replay can give it back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The clock and the dice whose values reach the model. What a program in the sandbox finds there is its own.
+
+    Attributes:
+        now: the time, aware of its zone.
+        token: random hexadecimal digits, for so many bytes.
+    """
+
+    now: Callable[[], datetime] = _now
+    token: Callable[[int], str] = secrets.token_hex

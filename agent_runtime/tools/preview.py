@@ -1,0 +1,105 @@
+"""What a call would do, as people read it: nothing in it can hide, move or forge a part of it. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from agent_runtime.tools.protocol import Plain
+
+_MAX_LINES = 300
+_MAX_CHARS = 20_000
+_MAX_WIDTH = 500
+_FOLD = 160
+
+_PLAIN = re.compile(r"[ -~\n\t]*")
+_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
+"""Letters and symbols that show nothing, though their category says otherwise."""
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
+
+
+def visible(text: str) -> str:
+    r"""A text whose characters can all be seen: control characters, invisible ones, those that turn the direction of
+    writing and blanks other than the space stand as escapes such as `\u202e`; line breaks and tabs stay.
+
+    Combining marks stay where one or two of them sit on a letter, as in a name; variation selectors and piles do not.
+    """  # noqa: D205 - one sentence
+    if _PLAIN.fullmatch(text):
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in {"Mn", "Me"} else 0
+        unseen = category in _HIDDEN and char not in " \n\t"
+        shown.append(_escaped(char) if unseen or char in _BLANKS or _is_odd_mark(char, marks) else char)
+    return "".join(shown)
+
+
+def clipped(lines: Sequence[str]) -> str:
+    """Lines made visible, each at most 500 characters, 300 of them, 20,000 characters in all; the rest is counted."""
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for line in lines[:_MAX_LINES]:
+        cut = narrowed(line)
+        if room < len(cut):
+            break
+        kept.append(cut)
+        room -= len(cut) + 1
+    rest = len(lines) - len(kept)
+    return "\n".join([*kept, *([f"… {rest:,} more line{'s' if rest > 1 else ''} not shown"] if rest else [])])
+
+
+def narrowed(line: str) -> str:
+    """One line made visible, and cut to 500 characters with the count of the rest."""
+    shown = visible(line[: _MAX_WIDTH * 2])
+    if len(shown) <= _MAX_WIDTH and len(line) <= _MAX_WIDTH * 2:
+        return shown
+    cut = visible(line[:_MAX_WIDTH])[:_MAX_WIDTH]
+    return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
+
+
+def of_call(tool: str, args: dict[str, Plain]) -> str:
+    """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
+    return clipped([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+
+
+def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
+    """A command for a shell, whole: long lines are folded rather than cut, so that nothing stands beyond an edge.
+
+    Args:
+        command: as it is.
+        terminal: the terminal's name.
+        cwd: its working directory; empty where that is not known yet.
+        fresh: whether the terminal would be made for it.
+    """
+    place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
+    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(visible(command).split("\n"))]
+    return clipped([visible(place).replace("\n", " "), *_folded(lines)])
+
+
+def of_typing(text: str, *, terminal: str, running: str) -> str:
+    """What is typed into a program that runs."""
+    program = narrowed(" ".join(running.split()))
+    return clipped([f"Typed into terminal {terminal}, where `{program}` runs:", *_folded([visible(repr(text))])])
+
+
+def _folded(lines: Iterable[str]) -> list[str]:
+    folded: list[str] = []
+    for line in lines:
+        folded.append(line[:_FOLD])
+        folded += [f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD)]
+    return folded
+
+
+def _is_odd_mark(char: str, marks: int) -> bool:
+    return marks > 2 or (marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"))  # noqa: PLR2004 - see `visible`
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code <= 0xFF:  # noqa: PLR2004 - what two hexadecimal digits hold
+        return {"\r": "\\r"}.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four hold

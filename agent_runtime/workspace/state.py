@@ -1,0 +1,188 @@
+"""What a workspace holds at one moment, short enough to be compared later."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from agent_runtime.errors import ToolError
+from agent_runtime.workspace import confined
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.listing import Rules, is_ignored, rules_in
+from agent_runtime.workspace.paths import is_git
+
+if TYPE_CHECKING:
+    from agent_runtime.tools.protocol import Plain
+
+_MOST_FILES = 50_000
+_MOST_BYTES = 1_000_000_000
+_CHUNK = 1 << 20
+_NOW = {
+    "file": "now a file",
+    "program": "now a program",
+    "stamp": "now a file",
+    "link": "now a link",
+    "special": "now a special file",
+    "unreadable": "no longer readable",
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The files of a workspace that no `.gitignore` names, git's own left out.
+
+    Attributes:
+        entries: canonical path → `file HASH`, `program HASH` (with the executable bit), `link TARGET`, `stamp SIZE
+            TIME` for a file beyond the first 1,000,000,000 bytes, `special`, or `unreadable`.
+        unread: how many files were compared by size and time of modification only.
+        unlisted: whether there are files beyond the first 50,000, which are not compared at all.
+    """
+
+    entries: dict[str, str]
+    unread: int = 0
+    unlisted: bool = False
+
+    @classmethod
+    def of(cls, workspace: Workspace) -> Self:
+        """Look at every file. No link is followed, and nothing outside is opened."""
+        entries: dict[str, str] = {}
+        room, unread = _MOST_BYTES, 0
+        for directory, prefix, entry in _walk(workspace):
+            if len(entries) >= _MOST_FILES:
+                return cls(entries, unread, unlisted=True)
+            if entry is None:
+                entries[prefix] = "unreadable"
+                continue
+            told, size = _entry(directory, entry, room)
+            entries[prefix + entry.name] = told
+            room -= size
+            unread += told.startswith("stamp ")
+        return cls(entries, unread)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Plain]) -> Self:
+        """What `to_plain` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        match plain:
+            case {"entries": dict() as entries, "unread": int() as unread, "unlisted": bool() as unlisted}:
+                return cls({path: str(told) for path, told in entries.items()}, unread, unlisted)
+            case _:
+                raise ValueError(f"not the state of a workspace: it has {', '.join(plain) or 'nothing'}")
+
+    def to_plain(self) -> dict[str, Plain]:
+        """The same as plain data."""
+        return {"entries": {**self.entries}, "unread": self.unread, "unlisted": self.unlisted}
+
+    @cached_property
+    def digest(self) -> str:
+        """One hash over everything, 64 hexadecimal digits."""
+        digest = hashlib.sha256()
+        for path in sorted(self.entries):
+            digest.update(f"{path}\0{self.entries[path]}\0".encode("utf-8", "surrogatepass"))
+        digest.update(b"unlisted" if self.unlisted else b"")
+        return digest.hexdigest()
+
+    @property
+    def note(self) -> str:
+        """What was not looked at closely, in words; empty when everything was."""
+        notes = []
+        if self.unread:
+            count = "1 file" if self.unread == 1 else f"{self.unread:,} files"
+            was = "was" if self.unread == 1 else "were"
+            notes.append(f"{count} beyond the first {_MOST_BYTES:,} bytes {was} compared by size and time only")
+        if self.unlisted:
+            notes.append(f"files beyond the first {_MOST_FILES:,} were not looked at")
+        return "; ".join(notes)
+
+    def difference(self, other: Manifest, limit: int = 10) -> list[str]:
+        """What is different in a later manifest, one line a file, in the order of their names; empty for nothing.
+
+        Args:
+            other: the later one.
+            limit: lines; the rest is counted in one more.
+        """
+        told = []
+        for path in sorted(self.entries.keys() | other.entries.keys()):
+            before, after = self.entries.get(path), other.entries.get(path)
+            if before != after:
+                told.append(f"{_verb(before, after)}: {path}")
+        rest = len(told) - limit
+        return [*told[:limit], *([f"… and {rest:,} more"] if rest > 0 else [])]
+
+
+def _verb(before: str | None, after: str | None) -> str:
+    if before is None:
+        return "created"
+    if after is None:
+        return "deleted"
+    (old, _, was), (new, _, now) = before.partition(" "), after.partition(" ")
+    if old == new:
+        return "link changed" if new == "link" else "modified"
+    if {old, new} == {"file", "program"} and was == now:
+        return "made executable" if new == "program" else "no longer executable"
+    if {old, new} <= {"file", "program", "stamp"}:
+        return "modified"
+    return _NOW[new]
+
+
+def _walk(workspace: Workspace) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
+    """Every file with its directory: descriptor and prefix; an unreadable directory comes without an entry."""
+    pending: list[tuple[str, tuple[Rules, ...]]] = [("", ())]
+    while pending:
+        prefix, rules = pending.pop()
+        try:
+            descriptor = workspace.open_directory(prefix or ".")
+        except (OSError, ToolError):
+            yield -1, prefix or ".", None
+            continue
+        with confined.held(descriptor), os.scandir(descriptor) as entries:
+            names = sorted(entries, key=lambda entry: entry.name)
+            if any(entry.name == ".gitignore" for entry in names):
+                rules = (*rules, *rules_in(workspace, prefix))
+            for entry in names:
+                name = prefix + entry.name
+                if is_git(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if not is_ignored(rules, f"{name}/"):
+                        pending.append((f"{name}/", rules))
+                elif not is_ignored(rules, name):
+                    yield descriptor, prefix, entry
+
+
+def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int]:
+    """What a file is told by, and how many of its bytes were read."""
+    try:
+        if entry.is_symlink():
+            return f"link {os.readlink(entry.name, dir_fd=directory)}", 0
+        if not entry.is_file(follow_symlinks=False):
+            return "special", 0
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with confined.held(os.open(entry.name, flags, dir_fd=directory)) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return "special", 0
+            kind = "program" if status.st_mode & 0o111 else "file"
+            if status.st_size > room:
+                return f"stamp {kind} {status.st_size} {status.st_mtime_ns}", 0
+            digest, size = _hash(descriptor, room)
+            return f"{kind} {digest}", size
+    except OSError:  # removed in this moment, or not ours to read
+        return "unreadable", 0
+
+
+def _hash(descriptor: int, room: int) -> tuple[str, int]:
+    """A content's hash and size; of a file that somebody goes on writing, no more than there is room for."""
+    digest, size = hashlib.sha256(), 0
+    while size < room and (chunk := os.read(descriptor, _CHUNK)):
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.hexdigest(), size

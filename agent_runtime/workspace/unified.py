@@ -1,0 +1,52 @@
+"""A change as a unified diff, for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agent_runtime.workspace.diffs import changed_spans
+
+_CONTEXT = 3
+
+_Span = tuple[int, int, int, int]
+
+
+def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The hunks that make one text of another, three lines of context each; none when nothing changed.
+
+    Args:
+        before: lines; one that keeps its line ending has one that the others have not.
+        after: the same of the new text.
+    """
+    return [line for group in _groups(changed_spans(before, after)) for line in _hunk(group, before, after)]
+
+
+def _groups(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
+    """Changes whose contexts touch, together."""
+    group: list[_Span] = []
+    for span in spans:
+        if group and span[0] - group[-1][1] > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(span)
+    if group:
+        yield group
+
+
+def _hunk(group: Sequence[_Span], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
+    lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
+    old = _range(first - lead, last + trail)
+    yield f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@"
+    at = first - lead
+    for a, b, c, d in group:
+        yield from (f" {line}" for line in before[at:a])
+        yield from (f"-{line}" for line in before[a:b])
+        yield from (f"+{line}" for line in after[c:d])
+        at = b
+    yield from (f" {line}" for line in before[at : last + trail])
+
+
+def _range(start: int, end: int) -> str:
+    """A range as diffs write it: the first line, from 1, and how many; an empty one names the line before it."""
+    return f"{start + (end > start)},{end - start}"

@@ -1,0 +1,275 @@
+"""What the requests of a task cost, beside the best that a cache allows and beside how other runtimes lay them out.
+
+One run of 30 steps is made for real, with a scripted model; its requests are then priced by the published prices, and
+so are the same contents in the peers' layouts. Nothing is sent anywhere, so this says what layouts cost, and nothing
+about how many steps a runtime needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json.decoder
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    MemorySettings,
+    Policy,
+    RunLimits,
+    SandboxSettings,
+    ScriptedProvider,
+    pick_sandbox,
+)
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.estimate import estimate
+from agent_runtime.events import Observed, Replied, Started
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.prices import Rate, load_prices
+from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.task import Task
+from bench.measure import Figure, percentile
+
+STEPS = 30
+SIZES = (10, 10_000)
+_LEAST_CACHED = 1_024
+"""Tokens below which neither provider caches a prompt."""
+_CODEPILOT_PROMPT, _CODEPILOT_TREE, _SHELL_PROMPT, _TOOLS_PROMPT = 4_500, 1_500, 700, 1_200
+"""Tokens: CodePilot 0.9.1's prompt of 18,000 characters, and the tree of a small project (its prompt carries the whole
+tree); that of a runtime with a bare shell; that of one with tool schemas, as pygent and llm-coding-agent are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """How a provider charges.
+
+    Attributes:
+        name: as people know it.
+        model: the one whose prices are taken.
+        caches_unasked: whether prefixes are cached without marks in the request.
+    """
+
+    name: str
+    model: str
+    caches_unasked: bool
+
+    @property
+    def rate(self) -> Rate:
+        """What its model's tokens cost."""
+        price = load_prices().price(self.model)
+        assert price is not None, f"prices.json has no price of {self.model}; name another model here"
+        return price.rate
+
+
+SERVICES = (
+    Service(name="Anthropic", model="claude-sonnet-5-5", caches_unasked=False),
+    Service(name="OpenAI", model="gpt-6.2-sol", caches_unasked=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The tokens of one request: read from the cache, written to it, neither; and those of its reply."""
+
+    read: int
+    written: int
+    plain: int
+    out: int
+
+    def cost(self, rate: Rate) -> float:
+        """US dollars."""
+        usage = Usage(
+            input_tokens=self.plain, cached_tokens=self.read, cache_write_tokens=self.written, output_tokens=self.out
+        )
+        return rate.cost(usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request as it was sent, and its reply."""
+
+    request: Request
+    reply: str
+
+
+def measure() -> list[Figure]:
+    """Cost of 30 steps as a multiple of the ideal, under each provider's prices; time to make a request."""
+    with tempfile.TemporaryDirectory() as directory:
+        exchanges = asyncio.run(_run(Path(directory)))
+    small, large = (asyncio.run(_request_ms(size)) for size in SIZES)
+    return [
+        *(_figure(exchanges, service) for service in SERVICES),
+        Figure(what=f"making a request, {SIZES[0]} messages (median)", value=small, unit="ms", bound=1),
+        Figure(what=f"making a request, {SIZES[1]:,} messages (median)", value=large, unit="ms", bound=1),
+    ]
+
+
+def _figure(exchanges: Sequence[Exchange], service: Service) -> Figure:
+    ideal = _cost(_ideal(exchanges), service.rate)
+    peers = {
+        "prompt renewed each step (codepilot-ai 0.9.1)": _renewed(exchanges, service),
+        "tool calls, no cache marks (pygent, llm-coding-agent)": _grown(
+            exchanges, _TOOLS_PROMPT, cached=service.caches_unasked
+        ),
+        "bare shell, append-only, with marks": _grown(exchanges, _SHELL_PROMPT, cached=True),
+    }
+    beside = "; ".join(f"{name} {_cost(sent, service.rate) / ideal:.2f}" for name, sent in peers.items())
+    return Figure(
+        what=f"cost of a task of {STEPS} steps, {service.name}'s prices, as a multiple of the ideal",
+        value=_cost(_ours(exchanges, service), service.rate) / ideal,
+        unit="",
+        bound=1.05,
+        beside=f"{beside} (the ideal: ${ideal:.3f})",
+    )
+
+
+def _cost(sent: Sequence[Sent], rate: Rate) -> float:
+    return sum(each.cost(rate) for each in sent)
+
+
+def _prefix(exchange: Exchange) -> int:
+    """Tokens of a request without its status."""
+    return sum(estimate(text) for text in (exchange.request.system, *(m.text for m in exchange.request.messages)))
+
+
+def _ideal(exchanges: Sequence[Exchange]) -> list[Sent]:
+    """Every token of prompt and history is written once and read ever after; nothing else is sent."""
+    sizes = [0, *map(_prefix, exchanges)]
+    return [
+        Sent(read=before, written=after - before, plain=0, out=estimate(exchange.reply))
+        for exchange, (before, after) in zip(exchanges, itertools.pairwise(sizes), strict=True)
+    ]
+
+
+def _ours(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
+    """As it was really sent: what a request shares with the one before is read, a status is never cached."""
+    sent: list[Sent] = []
+    held: tuple[str, ...] = ()
+    for exchange in exchanges:
+        texts = (exchange.request.system, *(message.text for message in exchange.request.messages))
+        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(held, texts, strict=False)))
+        read, total = sum(map(estimate, texts[:shared])), sum(map(estimate, texts))
+        status = estimate(exchange.request.status)
+        written = total - read + (status if service.caches_unasked else 0)
+        sent.append(
+            Sent(
+                read=read if read >= _LEAST_CACHED else 0,
+                written=written if read >= _LEAST_CACHED else total,
+                plain=0 if service.caches_unasked else status,
+                out=estimate(exchange.reply),
+            )
+        )
+        held = texts
+    return sent
+
+
+def _histories(exchanges: Sequence[Exchange]) -> list[int]:
+    """Tokens of each request's messages."""
+    return [sum(estimate(message.text) for message in exchange.request.messages) for exchange in exchanges]
+
+
+def _renewed(exchanges: Sequence[Exchange], service: Service) -> list[Sent]:
+    """The system prompt ends in the tree and a step counter, so nothing behind its fixed part is ever found again.
+
+    In its favour: the fixed part is taken to be cached with either provider, though it sets no marks.
+    """
+    return [
+        Sent(
+            read=_CODEPILOT_PROMPT if step else 0,
+            written=(_CODEPILOT_TREE + history if service.caches_unasked else 0) + (0 if step else _CODEPILOT_PROMPT),
+            plain=0 if service.caches_unasked else _CODEPILOT_TREE + history,
+            out=estimate(exchange.reply),
+        )
+        for step, (exchange, history) in enumerate(zip(exchanges, _histories(exchanges), strict=True))
+    ]
+
+
+def _grown(exchanges: Sequence[Exchange], prompt: int, *, cached: bool) -> list[Sent]:
+    """A prompt of its own, then the same history, append-only, without a status."""
+    sizes = [0, *(prompt + history for history in _histories(exchanges))]
+    return [
+        Sent(
+            read=before if cached else 0,
+            written=after - before if cached else 0,
+            plain=0 if cached else after,
+            out=estimate(exchange.reply),
+        )
+        for exchange, (before, after) in zip(exchanges, itertools.pairwise(sizes), strict=True)
+    ]
+
+
+class _Recorder(ScriptedProvider):
+    def __init__(self, replies: Sequence[str]) -> None:
+        super().__init__(replies, chunk_chars=1000)
+        self.requests: list[Request] = []
+
+    @override
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        self.requests.append(request)
+        return super().reply(request)
+
+
+def _replies() -> list[str]:
+    """Reading, searching, editing and running, in turn, on real source files."""
+    kinds: list[Callable[[int], str]] = [
+        lambda n: f'read_file("json/decoder.py", {10 * n + 1}, {10 * n + 80})',
+        lambda n: f'find("def ", include="json/*.py", context={n % 3})',
+        lambda n: f'write_file("json/decoder.py", {5 * n + 1}, {5 * n + 1}, mode="edit")\n```\n```python\n# edited {n}',
+        lambda n: f'execute("main", "sed -n {n},{n + 40}p json/scanner.py; wc -l json/*.py")',
+    ]
+    asked = "I look at the part that decides this, then run what proves it.\n```codepilot\n{}\n```\n"
+    return [asked.format(kinds[n % len(kinds)](n)) for n in range(STEPS)]
+
+
+async def _run(work_dir: Path) -> list[Exchange]:
+    (work_dir / "json").mkdir()
+    for source in Path(json.decoder.__file__).parent.glob("*.py"):
+        (work_dir / "json" / source.name).write_text(source.read_text())
+    replies = _replies()
+    provider = _Recorder(replies)
+    agent = Agent(
+        provider=provider,
+        work_dir=work_dir,
+        sandbox=pick_sandbox("auto", SandboxSettings()),
+        policy=Policy(limits=RunLimits(max_steps=STEPS)),
+    )
+    async with AsyncRuntime(agent) as runtime:
+        await runtime.run("`JSONDecoder` accepts a trailing comma; make json/decoder.py refuse it.")
+    assert len(provider.requests) == STEPS, "the run ended early; look at its outcome"
+    return [Exchange(request=r, reply=reply) for r, reply in zip(provider.requests, replies, strict=True)]
+
+
+async def _request_ms(messages: int) -> float:
+    """Median time to make the next request of a conversation, a step's events taken in."""
+    session = InMemorySession()
+    session.append(Started(task=Task(goal="g"), opening="[Task 1]\ng"))
+    for step in range(messages // 2):
+        session.append(Replied(step=step, text=f"step {step}", usage=Usage()))
+        session.append(Observed(step=step, text=f"result {step}", ok=True))
+    conversation = Conversation(
+        session=session,
+        provider=ScriptedProvider([]),
+        record=session.append,
+        system="You are an agent.",
+        memory=MemorySettings(max_context_tokens=10_000_000),
+        limits=RunLimits(),
+    )
+    await conversation.request("now")
+    taken = []
+    for step in range(200):
+        session.append(Replied(step=step, text="I look.", usage=Usage()))
+        session.append(Observed(step=step, text="all kinds of words " * 100, ok=True))
+        begun = time.perf_counter()
+        request = await conversation.request("now")
+        taken.append((time.perf_counter() - begun) * 1000)
+        sent = sum(len(message.text) for message in request.messages[-4:])
+        conversation.learned(Usage(requests=1, cached_tokens=10_000, input_tokens=sent // 4))
+    return percentile(taken, 0.5)

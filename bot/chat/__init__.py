@@ -1,0 +1,1 @@
+"""The agent at a terminal: `codepilot run` and `codepilot chat`."""

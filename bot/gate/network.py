@@ -1,0 +1,44 @@
+"""What a job's commands may reach: what the operator allows, and of that what the repository wants. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent_runtime import Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narrowed:
+    """The network of one job.
+
+    Attributes:
+        network: what its commands may reach.
+        left_out: what the repository wants and the operator does not allow, for the report.
+    """
+
+    network: Network
+    left_out: tuple[str, ...] = ()
+
+
+def narrowed(operator: Network, wanted: str | Sequence[str] | None) -> Narrowed:
+    """Keep of the operator's network what the repository's own settings ask for; they never add to it.
+
+    Args:
+        operator: the most that may be reached, and the bounds.
+        wanted: `off`, `registries` or a host, or several of them; None when the repository says nothing.
+
+    Raises:
+        ValueError: `wanted` cannot be understood; the text says what it must be.
+    """
+    if wanted is None:
+        return Narrowed(network=operator)
+    asked = Network.of(*([wanted] if isinstance(wanted, str) else wanted))
+    network = operator.narrowed(asked)
+    left_out = sorted(asked.allowed - network.allowed)
+    return Narrowed(network=network, left_out=tuple(map(str, left_out)))
+
+
+def reach(network: Network) -> str:
+    """What a network is, for the comment: `no network`, or `network: registries`."""
+    return f"network: {network}" if network else "no network"

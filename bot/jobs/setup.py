@@ -1,0 +1,249 @@
+"""Makes a workspace ready before the agent starts, as the base branch of its repository asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent_runtime import CommandEnd, CommandRunner, Network, Quote, Sandbox
+from bot.gate.network import Narrowed, narrowed, reach
+from bot.gate.repo_config import MAX_BYTES, OTHER_SPELLING, PATH, RepoConfig, RepoConfigError, in_the_way, parse_config
+from bot.gate.sanitise import clean
+from bot.gate.setup_key import setup_key
+from bot.publishing.render import Activity
+from bot.publishing.text import fenced, one_line
+from bot.workspace import SetupCache, Source, Tree, WorkspaceError, Workspaces
+
+log = logging.getLogger(__name__)
+
+_OTHER_VERSION = (
+    f"This branch has another `{PATH}` than its base branch. I went by the base branch's and ignored this one."
+)
+_TOLD_CHARS, _SHOWN_CHARS = 4_000, 1_500
+_TOOLCHAIN_SECONDS = 30.0
+
+# Outside of the workspace, whose files some of these programs would read. None of them may fetch another version.
+_TOOLCHAIN = r"""
+cd /
+uname -sm
+cat /etc/os-release 2>/dev/null || true
+export GOTOOLCHAIN=local
+for ask in "python3 --version" "node --version" "ruby --version" "php --version" "java -version" "go version" \
+    "rustc --version" "gcc -dumpfullversion"; do
+  command -v ${ask%% *} || continue
+  $ask 2>&1 || true
+done
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a repository asks for.
+
+    Attributes:
+        config: its file.
+        base_sha: the commit of the base branch that the file is from.
+        blob: git's id of the file's content there; None where there is no file.
+    """
+
+    config: RepoConfig
+    base_sha: str
+    blob: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readied:
+    """What came of it.
+
+    Attributes:
+        facts: what the agent is told of it, one line each.
+        quotes: what commands wrote, for the agent: nobody's words that are to be followed.
+        warning: what the comment says when something failed, or empty.
+    """
+
+    facts: tuple[str, ...] = ()
+    quotes: tuple[Quote, ...] = ()
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What setups of all jobs share.
+
+    Attributes:
+        sandbox: where the commands run.
+        network: what they may reach at most.
+        seconds: how long those of one job may take together.
+        cache: keeps what they made; None keeps nothing.
+    """
+
+    sandbox: Sandbox
+    network: Network
+    seconds: float
+    cache: SetupCache | None
+
+    async def run(
+        self,
+        tree: Tree,
+        asked: Asked,
+        *,
+        job_id: str,
+        repo_id: int,
+        tell: Callable[[Activity], None],
+    ) -> Readied:
+        """Run the commands until one fails, or copy what they made before.
+
+        A failure is told and ends nothing: what the agent is asked to mend may be what makes the setup fail.
+
+        Args:
+            tree: a fresh checkout, in which no program runs.
+            asked: what the base branch asks for.
+            job_id: for the log.
+            repo_id: GitHub's numeric id.
+            tell: given each command when it begins, and again when it ended.
+
+        Raises:
+            RepoConfigError: what is to be kept is in the way of the repository's own files.
+            SandboxError: the sandbox cannot be started.
+            SettingsError: the sandbox cannot keep to the network.
+        """
+        ready = await self._ready(tree, asked, job_id, repo_id, tell)
+        if tree.blobs.get(PATH) == asked.blob:
+            return ready
+        return replace(ready, warning=f"{_OTHER_VERSION}\n\n{ready.warning}".rstrip())
+
+    async def _ready(
+        self, tree: Tree, asked: Asked, job_id: str, repo_id: int, tell: Callable[[Activity], None]
+    ) -> Readied:
+        config = asked.config
+        if obstacle := in_the_way(config.cache, tree.blobs.keys()):
+            raise RepoConfigError(obstacle)
+        if not config.setup:
+            return Readied()
+        network = narrowed(self.network, config.network)
+        key = await self._key(tree, config, network.network)
+        if key is not None and await self._restored(repo_id, key, tree, config):
+            await tree.take_as_given(config.cache)
+            tell(Activity(label="setup: copied what an earlier job made", state="done"))
+            return Readied(facts=(_done(config),))
+        ends = await self._commands(tree.path, config, network.network, job_id, tell)
+        if all(end.ok for end in ends):
+            # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
+            if key is not None and tree.base_sha == asked.base_sha:
+                await self._keep(repo_id, key, tree, config)
+            await tree.take_as_given(config.cache)
+            return Readied(facts=(_done(config),))
+        await tree.take_as_given(config.cache)
+        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends))
+
+    async def _commands(
+        self, workspace: Path, config: RepoConfig, network: Network, job_id: str, tell: Callable[[Activity], None]
+    ) -> list[CommandEnd]:
+        """Run them; how each ended, up to the first that failed."""
+        ends: list[CommandEnd] = []
+        deadline = time.monotonic() + self.seconds
+        async with CommandRunner(
+            self.sandbox,
+            workspace,
+            network=network,
+            told=lambda connection: log.info("job %s: setup: network: %s", job_id, connection),
+        ) as runner:
+            for command in config.setup:
+                doing = Activity(label=f"setup: {command}", state="doing")
+                tell(doing)
+                end = await runner.run(command, seconds=max(0.0, deadline - time.monotonic()))
+                ends.append(end)
+                tell(replace(doing, state="done" if end.ok else "failed"))
+                log.info(
+                    "job %s: setup: `%s` %s %s; it wrote:\n%s",
+                    job_id,
+                    one_line(command, 200),
+                    _how(end),
+                    end.note,
+                    end.output,
+                )
+                if not end.ok:
+                    break
+        return ends
+
+    async def _key(self, tree: Tree, config: RepoConfig, network: Network) -> str | None:
+        """What the result is kept under; None when nothing is to be kept."""
+        if self.cache is None or not config.cache:
+            return None
+        async with CommandRunner(self.sandbox, tree.path) as runner:
+            toolchain = await runner.run(_TOOLCHAIN, seconds=_TOOLCHAIN_SECONDS)
+        if not toolchain.ok:
+            log.warning("setup cache: not used, as the toolchain cannot be told: %s", _how(toolchain))
+            return None
+        facts = f"{self.sandbox.level} {toolchain.output}"
+        return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
+
+    async def _restored(self, repo_id: int, key: str, tree: Tree, config: RepoConfig) -> bool:
+        try:
+            return self.cache is not None and await self.cache.restore(repo_id, key, tree.path, config.cache)
+        except (WorkspaceError, OSError) as error:  # without it the job only takes longer
+            log.warning("setup cache: entry %s of repository %d could not be used: %s", key, repo_id, error)
+            return False
+
+    async def _keep(self, repo_id: int, key: str, tree: Tree, config: RepoConfig) -> None:
+        try:
+            if self.cache is not None:
+                await self.cache.keep(repo_id, key, tree.path, config.cache)
+        except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
+            log.warning("setup cache: nothing was kept for repository %d: %s", repo_id, error)
+
+    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int) -> Readied:
+        command, how = one_line(end.command, 200), _how(end)
+        if skipped:
+            how += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
+        notes = [f"It ran with {reach(network.network)}."]
+        if network.left_out:
+            notes.append(f"The repository asks for {', '.join(network.left_out)}, too; the operator does not allow it.")
+        if end.timed_out:
+            notes.append(
+                f"All together may take {self.seconds:g} s, unless the operator raises `CODEPILOT_SETUP_SECONDS`."
+            )
+        # The note may hold what programs wrote; so it is quoted to the agent with their output.
+        wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
+        shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
+        quote = Quote(source=f"the last output of `{command}`", text=clean(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS))
+        return Readied(
+            facts=(f"Setup FAILED before you started: `{command}` {how}. What it installs may be missing.",),
+            quotes=(quote,) if wrote else (),
+            warning=f"**The setup failed**, and I went on without it: `{command}` {how}. {' '.join(notes)}{shown}",
+        )
+
+
+async def asked_by(workspaces: Workspaces, repo_id: int, base: Source) -> Asked:
+    """What the base branch says, through the trusted git directory.
+
+    Args:
+        workspaces: where git's objects are.
+        repo_id: GitHub's numeric id.
+        base: the base branch's commit.
+
+    Raises:
+        RepoConfigError: the file does not fit, or has a name under which it would be overlooked.
+        WorkspaceError: the commit could not be fetched, or what stands there is no file.
+    """
+    file = await workspaces.read(repo_id, base, PATH, limit=MAX_BYTES)
+    if file is not None:
+        return Asked(config=parse_config(file.content), base_sha=base.sha, blob=file.id)
+    if await workspaces.read(repo_id, base, OTHER_SPELLING, limit=MAX_BYTES) is not None:
+        raise RepoConfigError(f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`.")
+    return Asked(config=RepoConfig(), base_sha=base.sha)
+
+
+def _done(config: RepoConfig) -> str:
+    commands = "; ".join(f"`{one_line(command, 200)}`" for command in config.setup)
+    kept = f"; no part of your change: {', '.join(config.cache)}" if config.cache else ""
+    return f"Setup was run before you started, and succeeded: {commands}{kept}"
+
+
+def _how(end: CommandEnd) -> str:
+    ended = "did not end" if end.exit_code is None else f"ended with exit code {end.exit_code}"
+    return f"{ended} after {end.seconds:.1f} s"

@@ -1,0 +1,95 @@
+"""Jobs in repositories whose base branch says what to do before the agent starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_runtime import Network, Started, ToolReturned
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.stage import COMPLETION, FILES, MENDED, Stage, acting, staged
+
+CONFIG = """\
+setup:
+  - mkdir -p kept
+  - sh make.sh
+  - touch left-behind
+cache: [kept]
+instructions: Always test with check.sh.
+"""
+MAKE = "head -c 16 /dev/urandom | od -An -tx1 > kept/stamp; cat payload.txt >> kept/stamp\n"
+PROJECT = {**FILES, ".github/codepilot.yml": CONFIG, "make.sh": MAKE, "payload.txt": "good\n"}
+FIX = acting(
+    'execute("main", "cat kept/stamp", check=True)\nwrite_file("calc.py")\nexecute("main", "sh check.sh", check=True)',
+    MENDED,
+    completion=COMPLETION,
+    fence="python",
+)
+
+
+def with_config(text: str) -> dict[str, str]:
+    return {**PROJECT, ".github/codepilot.yml": text}
+
+
+def stamps(stage: Stage) -> list[str]:
+    """What each run's agent read of what the setup made."""
+    ends = [each for each in stage.events if isinstance(each, ToolReturned)]
+    values = [each.value for each in ends if "kept/stamp" in each.label]
+    return [str(value["output"]) for value in values if isinstance(value, dict)]
+
+
+def openings(stage: Stage) -> list[str]:
+    """The first message of each run."""
+    return [each.opening for each in stage.events if isinstance(each, Started)]
+
+
+async def test_setup_runs_once_is_copied_later_and_is_no_part_of_the_change(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], [FIX], files=PROJECT) as stage:
+        first, second = [await stage.ask(stage.issue().number, "/codepilot fix") for _ in range(2)]
+        files = [stage.git("diff", "--name-only", "main", sha).split() for sha in stage.bot_branches().values()]
+        asked = openings(stage)[0]
+    assert (first.state, second.state) == (JobState.DONE, JobState.DONE), (first, second)
+    assert files == [["calc.py"], ["calc.py"]]
+    one, two = stamps(stage)
+    assert one == two
+    assert "good" in one
+    assert "setup: sh make.sh" in first.status
+    assert "setup: copied what an earlier job made" in second.status
+    assert "Always test with check.sh." in asked
+    assert "Setup was run before you started, and succeeded: `mkdir -p kept`; `sh make.sh`" in asked
+
+
+async def test_a_file_that_does_not_fit_fails_the_job_before_the_agent(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=with_config("setup:\n  - make\ncahce: [kept]\n")) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert stage.providers == []
+    assert end.state is JobState.FAILED
+    assert ".github/codepilot.yml:3" in end.status
+    assert "`cahce`" in end.status
+    assert "Did you mean 'cache'?" in end.status
+    assert "Mend `.github/codepilot.yml` on the base branch" in end.status
+
+
+async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: LocalHub, tmp_path: Path) -> None:
+    failing = "setup:\n  - echo Ask @octocat; exit 9\n"
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    async with staged(hub, tmp_path, [fix], files=with_config(failing)) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert len(stage.pulls()) == 1
+        asked = openings(stage)[0]
+    assert end.state is JobState.DONE, end
+    assert "**The setup failed**, and I went on without it" in end.status
+    assert "ended with exit code 9" in end.status
+    assert "> Ask @octocat\n> ```" in end.status
+    assert "Setup FAILED before you started" in asked
+
+
+async def test_the_file_takes_from_the_network_and_never_adds_to_it(hub: LocalHub, tmp_path: Path) -> None:
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    operator = Network.of("a.example", "b.example")
+    async with staged(
+        hub, tmp_path, [fix], files=with_config("network: [b.example, c.example]\n"), network=operator
+    ) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+    assert end.state is JobState.DONE, end
+    assert "bubblewrap, network: b.example`" in end.status

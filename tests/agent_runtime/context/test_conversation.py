@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator
+
+import pytest
+from typing_extensions import override
+
+from agent_runtime.context.conversation import answer, cache_prices
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.context.transcript import messages
+from agent_runtime.errors import ContextOverflowError, ModelError, ModelUnreachableError
+from agent_runtime.events import Archived, Recorded, Shrunk, Summarised
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.protocol import Chunk, Message, ReplyStart, Request, TextChunk
+from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
+
+SMALL = MemorySettings(max_context_tokens=8_000, global_summary_max_tokens=200)
+SUMMARY = "Alpha was done in src/a.py; all of its tests pass now. Nothing is open."
+OLD = task_of("alpha", 12, chars=2_000)
+NOW: list[Recorded] = [started("beta"), replied("b1"), observed("beta one")]
+
+
+async def test_a_request_is_system_history_and_status() -> None:
+    talk = Talk(log=[*NOW])
+    request = await talk.ask("step 2")
+    assert (request.system, request.status) == ("You are an agent.", "step 2")
+    assert request.messages == messages(NOW)
+
+
+async def test_nothing_is_recorded_while_there_is_room() -> None:
+    talk = Talk(log=[*OLD, *NOW])
+    for step in range(20):
+        await talk.ask()
+        talk.add(replied(f"r{step}"), observed(words(400)))
+    assert len(talk.session.events) == len(OLD) + len(NOW) + 40
+
+
+async def test_the_estimate_follows_what_the_provider_counts() -> None:
+    talk = Talk(log=[*OLD, *NOW])
+    await talk.conversation.request("now")
+    before = talk.conversation.tokens
+    talk.conversation.learned(Usage(requests=1, input_tokens=2 * before, output_tokens=50))
+    assert talk.conversation.tokens == pytest.approx(2 * before, rel=0.05)
+    talk.add(replied(words(4_000)))
+    assert talk.conversation.tokens > 2 * before + 100
+
+
+async def test_past_the_threshold_the_oldest_part_is_summarised_from_the_same_prefix() -> None:
+    talk = Talk(log=[*OLD], memory=SMALL, model=Model([SUMMARY]))
+    talk.add(*task_of("more", 6, chars=3_000), *NOW)
+    before = messages(talk.session.events)
+    request = await talk.conversation.request("now")
+    [summarised] = talk.recorded(Summarised)
+    assert isinstance(summarised, Summarised)
+    assert (summarised.text, summarised.usage) == (SUMMARY, talk.model.usage)
+    [asked] = talk.model.requests
+    assert asked.system == request.system
+    assert asked.messages == before[: len(asked.messages)]
+    assert "[CONTEXT LIMIT]" in asked.status
+    assert "200 tokens" in asked.status
+    assert request.messages[0].text.startswith(f"[GLOBAL SUMMARY]\n{SUMMARY}")
+    assert request.messages[-1].text == "beta one"
+    assert talk.conversation.tokens < SMALL.threshold_tokens
+
+
+async def test_the_whole_conversation_is_sent_for_the_summary_when_it_fits() -> None:
+    talk = Talk(memory=SMALL, model=Model([SUMMARY]))
+    talk.add(started("beta"))
+    while talk.conversation.tokens < SMALL.threshold_tokens:
+        talk.add(replied("b"), observed("all kinds of words " * 20))
+    before = messages(talk.session.events)
+    await talk.conversation.request("now")
+    assert talk.model.requests[0].messages == before
+
+
+async def test_within_a_task_its_opening_and_last_steps_stay() -> None:
+    talk = Talk(log=[started("beta", "[Task 1]\nbeta")], memory=SMALL, model=Model([SUMMARY]))
+    for step in range(1, 40):
+        talk.add(replied(f"step {step}"), observed(words(900, f"{step}:")))
+    request = await talk.conversation.request("now")
+    assert request.messages[0].text == f"[GLOBAL SUMMARY]\n{SUMMARY}\n\n[Task 1]\nbeta"
+    assert request.messages[-2:] == messages(talk.session.events[:-1])[-2:]
+    assert len(request.messages) > 3
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(ModelUnreachableError("the service is down"), id="the service fails"),
+        pytest.param(ContextOverflowError("too long"), id="too long even for that"),
+        pytest.param("", id="an empty reply"),
+        pytest.param('```codepilot\nexecute("main", "ls")\n```\n', id="it acts instead"),
+    ],
+)
+async def test_a_model_that_writes_no_summary_does_not_break_the_run(reply: str | ModelError) -> None:
+    talk = Talk(log=[*OLD, *OLD, *NOW], memory=SMALL, model=Model([reply]))
+    request = await talk.conversation.request("now")
+    assert "Task 1: alpha -> finished: Done." in request.messages[0].text
+    assert talk.conversation.tokens < SMALL.threshold_tokens
+
+
+async def test_it_summarises_again_and_again_and_always_gets_somewhere() -> None:
+    talk = Talk(log=[started("beta")], memory=SMALL, model=Model([SUMMARY] * 100))
+    for step in range(300):
+        await talk.ask()
+        assert talk.conversation.tokens < SMALL.max_context_tokens
+        talk.add(replied(f"step {step}"), observed(words(3_000, f"{step}:")))
+    ends = [event.upto for event in talk.recorded(Summarised) if isinstance(event, Summarised)]
+    assert 10 < len(ends) < 100
+    assert ends == sorted(set(ends))
+
+
+async def test_what_cannot_get_shorter_is_sent_as_it_is() -> None:
+    huge = started("beta", "all kinds of words " * 10_000)
+    talk = Talk(log=[huge], memory=SMALL, model=Model())
+    request = await talk.conversation.request("now")
+    assert talk.model.requests == []
+    assert len(request.messages[0].text) <= SMALL.max_context_tokens
+    assert "characters left out" in request.messages[0].text
+
+
+async def test_a_provider_that_says_too_long_can_be_asked_again_with_less() -> None:
+    talk = Talk(log=[*OLD, *OLD, *NOW], model=Model([SUMMARY]))
+    before = talk.conversation.tokens
+    assert await talk.conversation.shorten()
+    assert talk.conversation.tokens < before / 2
+    assert not await Talk(log=[*NOW]).conversation.shorten()
+
+
+async def test_archived_tasks_wait_while_the_cache_is_warm_and_go_when_it_is_cold() -> None:
+    talk = Talk(log=[*task_of("alpha", 2, chars=900), *task_of("beta", 8, chars=4_000), started("gamma")])
+    await talk.ask()
+    talk.add(replied("archive"), Archived(task=1, summary="Alpha works."), observed())
+    first = await talk.ask()
+    assert talk.recorded(Shrunk) == []
+    talk.clock.now += 301
+    talk.add(replied("on"), observed())
+    second = await talk.ask()
+    [shrunk] = talk.recorded(Shrunk)
+    assert isinstance(shrunk, Shrunk)
+    assert shrunk.tasks == (1,)
+    assert not first.messages[0].text.startswith("[ARCHIVED TASK 1]")
+    assert second.messages[0].text.startswith("[ARCHIVED TASK 1]\nAlpha works.")
+
+
+async def test_another_model_knows_nothing_of_the_cache() -> None:
+    talk = Talk(log=[*task_of("alpha", 2, chars=900), *task_of("beta", 8, chars=4_000), started("gamma")])
+    await talk.ask()
+    talk.add(replied("archive"), Archived(task=1, summary="Alpha works."), observed())
+    talk.model.name = "second-of-the-chain"
+    await talk.ask()
+    assert len(talk.recorded(Shrunk)) == 1
+
+
+async def test_a_large_archived_task_goes_at_once() -> None:
+    talk = Talk(log=[*task_of("alpha", 15, chars=6_000), started("beta")])
+    await talk.ask()
+    talk.add(replied("archive"), Archived(task=1, summary="Alpha works."), observed())
+    await talk.ask()
+    assert len(talk.recorded(Shrunk)) == 1
+
+
+async def test_before_a_summary_all_that_waits_is_applied() -> None:
+    log: list[Recorded] = [
+        *task_of("alpha", 12, chars=2_000),
+        started("beta"),
+        Archived(task=1, summary="Alpha works."),
+        *NOW[1:],
+    ]
+    talk = Talk(log=log, memory=SMALL, model=Model())
+    request = await talk.conversation.request("now")
+    assert talk.recorded(Summarised) == []
+    assert request.messages[0].text == "[ARCHIVED TASK 1]\nAlpha works.\n\n[Task] beta"
+
+
+async def test_when_nothing_can_be_summarised_what_can_be_left_out_is() -> None:
+    text = f"[terminal:main:cmd1] $ make\n{words(4_000)}\n[status: running]"
+    whole = f"[terminal:main:cmd1] $ make\n{words(4_000)}\n[status: completed]"
+    log: list[Recorded] = [
+        started("beta", words(60_000)),
+        replied("b1"),
+        returned("execute", text, output=""),
+        observed(text),
+        replied("b2 " + words(60_000)),
+        returned("read_output", whole, output=""),
+        observed(whole),
+        replied("b3 " + words(60_000)),
+        observed(words(60_000)),
+    ]
+    talk = Talk(log=log, memory=SMALL, model=Model([SUMMARY]))
+    await talk.ask()
+    assert len(talk.recorded(Shrunk)) + len(talk.recorded(Summarised)) == 1
+    before = len(talk.session.events)
+    await talk.ask()
+    assert len(talk.session.events) == before
+
+
+async def test_requests_extend_each_other_except_where_the_log_says_otherwise() -> None:
+    talk = Talk(log=[started("beta")], memory=SMALL, model=Model([SUMMARY] * 100))
+    requests: list[tuple[int, Request]] = []
+    for step in range(60):
+        requests.append((len(talk.session.events), await talk.ask()))
+        text = f"[terminal:main:cmd1] $ make\n{words(900)}"
+        talk.add(replied(f"step {step}"), returned("execute", text, output=words(900)), observed(text))
+    for (begun, earlier), (ended, later) in itertools.pairwise(requests):
+        changed = any(isinstance(event, Shrunk | Summarised) for event in talk.session.events[begun : ended + 2])
+        assert changed or later.messages[: len(earlier.messages)] == earlier.messages
+
+
+async def test_a_new_conversation_on_the_same_log_tells_the_same() -> None:
+    talk = Talk(log=[started("beta")], memory=SMALL, model=Model([SUMMARY] * 100))
+    for step in range(60):
+        request = await talk.ask()
+        again = Talk(log=[*talk.session.events], memory=SMALL)
+        assert (await again.conversation.request("now")).messages == request.messages
+        talk.add(replied(f"step {step}"), observed(words(2_000, f"{step}:")))
+
+
+class Twice(Model):
+    """A service whose first attempt breaks off."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        yield ReplyStart(attempt=1)
+        yield TextChunk(text="half of")
+        async for chunk in super().reply(request):
+            yield chunk
+
+
+class Mute(Model):
+    """A provider that breaks its contract: its reply never ends."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        yield ReplyStart(attempt=1)
+
+
+ASKED = Request(system="s", messages=(Message(role="user", text="u"),))
+
+
+async def test_what_a_broken_attempt_said_is_void() -> None:
+    text, usage = await answer(Twice(["all of it"]), ASKED)
+    assert (text, usage.requests) == ("all of it", 1)
+
+
+async def test_a_reply_without_an_end_is_the_services_failure() -> None:
+    with pytest.raises(ModelUnreachableError, match="test-model: the provider ended a reply without a ReplyEnd"):
+        await answer(Mute(), ASKED)
+
+
+@pytest.mark.parametrize(("model", "prices"), [("claude-sonnet-5-5", (0.05, 1.25)), ("nobody-knows", (0.1, 1.25))])
+def test_prices_are_multiples_of_a_plain_token(model: str, prices: tuple[float, float]) -> None:
+    assert cache_prices(model) == pytest.approx(prices)

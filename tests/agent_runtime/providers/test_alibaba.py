@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError, SettingsError
+from agent_runtime.providers.alibaba import DEFAULT_MODEL, INTERNATIONAL_URL, MAINLAND_URL, AlibabaProvider
+from agent_runtime.providers.catalog import provider_for
+from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.protocol import Provider
+from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
+from tests.model_server import Fails, ModelServer, Says, Tokens
+
+
+def provider_on(server: ModelServer, **options: object) -> Provider:
+    settings = ModelOptions(retry=Naps().retry(), **options)  # type: ignore[arg-type]  # each test names its own
+    return provider_for("alibaba", api_key=KEY, base_url=server.url_openai, options=settings)
+
+
+async def asked(server: ModelServer, **options: object) -> Collected:
+    provider = provider_on(server, **options)
+    try:
+        return await collect(provider.reply(conversation(2, status="Step 2.")))
+    finally:
+        await provider.close()
+
+
+async def test_it_speaks_chat_completions_with_the_default_model_and_only_what_dashscope_knows() -> None:
+    async with ModelServer(replies=["Ni hao."]) as server:
+        reply = await asked(server, api="responses", cache_key="session-1", reasoning_effort="high")
+    assert reply.text == "Ni hao."
+    received = server.requests[0]
+    assert received.wire == "chat"
+    assert set(received.json) == {"model", "messages", "stream", "stream_options", "max_tokens"}
+    assert received.json["model"] == DEFAULT_MODEL
+    assert received.headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_tokens_are_counted_and_their_cost_is_unknown() -> None:
+    async with ModelServer(replies=[Says("Hi.", tokens=Tokens(uncached=30, cached=70, output=5))]) as server:
+        reply = await asked(server)
+    assert reply.end is not None
+    usage = reply.end.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cost_usd) == (30, 70, 5, None)
+
+
+async def test_it_asks_the_mainland_service_unless_told_otherwise() -> None:
+    for url, place in ((None, MAINLAND_URL), (INTERNATIONAL_URL, INTERNATIONAL_URL)):
+        provider = AlibabaProvider(api_key=KEY, base_url=url)
+        assert provider._service.place == place
+        await provider.close()
+
+
+def test_a_missing_key_names_its_variable() -> None:
+    with pytest.raises(SettingsError, match="`alibaba` needs an API key: set DASHSCOPE_API_KEY"):
+        provider_for("alibaba")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "remedy"),
+    [
+        (
+            Fails(400, "Arrearage", "Access denied, please make sure your account is in good standing."),
+            ModelRejectedError,
+            "no credit left. Top it up, or set DASHSCOPE_API_KEY",
+        ),
+        (
+            Fails(400, "data_inspection_failed", "Input data may contain inappropriate content."),
+            ModelRefusedError,
+            "declined to answer",
+        ),
+        (
+            Fails(400, "invalid_parameter_error", "Range of input length should be [1, 258048]"),
+            ContextOverflowError,
+            "no longer fits",
+        ),
+        (Fails(401, "invalid_api_key", "Incorrect API key provided."), ModelRejectedError, "Check DASHSCOPE_API_KEY"),
+        (Fails(404, "model_not_found", "The model `x` does not exist."), ModelRejectedError, "Set `model`"),
+    ],
+)
+async def test_what_dashscope_says_is_understood(fault: Fails, error: type[Exception], remedy: str) -> None:
+    async with ModelServer(replies=[fault]) as server:
+        with pytest.raises(error, match=remedy):
+            await asked(server)
+    assert len(server.requests) == 1
+
+
+async def test_a_throttled_request_is_tried_again() -> None:
+    busy = Fails(429, "Throttling.RateQuota", "Requests rate limit exceeded")
+    async with ModelServer(replies=[busy, "Hi."]) as server:
+        assert (await asked(server)).text == "Hi."

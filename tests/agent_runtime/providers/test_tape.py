@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent_runtime.errors import ContextOverflowError, ModelError, ScriptError
+from agent_runtime.outcome import Usage
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.tape import (
+    VOLATILE,
+    Answered,
+    Asked,
+    Note,
+    Tape,
+    TapeWriter,
+    differences,
+    read_tape,
+)
+
+CHUNKS: tuple[Chunk, ...] = (
+    ReplyStart(attempt=1),
+    TextChunk(text="Half\u2028 é 🐛"),
+    ReplyStart(attempt=2),
+    TextChunk(text="Who"),
+    TextChunk(text="le.\r\n"),
+    ReplyEnd(stop="length", usage=Usage(requests=1, input_tokens=7, cost_usd=None), model="m-2"),
+)
+
+
+def request(*texts: str, system: str = "Be brief.", status: str = "") -> Request:
+    roles = ("user", "assistant")
+    messages = tuple(Message(role=roles[index % 2], text=text) for index, text in enumerate(texts))  # type: ignore[arg-type]  # the roles are the two there are
+    return Request(system=system, messages=messages, status=status)
+
+
+def written(writer: TapeWriter, *requests: Request) -> str:
+    lines = [writer.header("m-1", {"why": "a test"})]
+    for each in requests:
+        number, line = writer.asked(each)
+        lines += [line, writer.answered(number, CHUNKS, None)]
+    return "".join(lines)
+
+
+def test_what_is_written_is_read_to_the_character() -> None:
+    requests = [
+        request("One"),
+        request("One", "Two\u2028", "Three\n", status="[Step 2]"),
+        request("Other", system="Now"),
+    ]
+    writer = TapeWriter()
+    text = written(writer, *requests) + writer.note("event", {"a": [1, None, 2.5]})
+    tape = read_tape(text, source="t")
+    assert (tape.model, tape.about, tape.torn) == ("m-1", {"why": "a test"}, False)
+    assert [entry.request for entry in tape.entries if isinstance(entry, Asked)] == requests
+    assert [entry.chunks for entry in tape.entries if isinstance(entry, Answered)] == [CHUNKS] * 3
+    assert tape.entries[-1] == Note(kind="event", value={"a": [1, None, 2.5]})
+
+
+def test_a_growing_conversation_is_written_once() -> None:
+    texts = [f"message {number} " + "x" * 1_000 for number in range(60)]
+    text = written(TapeWriter(), *[request(*texts[: size + 1], system="s" * 6_000) for size in range(0, 60, 2)])
+    assert len(text) < 60 * 1_100 + 6_000 + 30 * 700
+
+
+def test_an_error_comes_back_as_what_it_was() -> None:
+    writer = TapeWriter()
+    head = writer.header("m", {})
+    lines = [writer.answered(1, [], error) for error in (ContextOverflowError("too long"), ModelError("odd"))]
+    lines.append(writer.answered(1, [], ModelError("x")).replace('"ModelError"', '"os"'))
+    errors = [
+        entry.error for entry in read_tape(head + "".join(lines), source="t").entries if isinstance(entry, Answered)
+    ]
+    assert [(type(error), str(error)) for error in errors] == [
+        (ContextOverflowError, "too long"),
+        (ModelError, "odd"),
+        (ModelError, "x"),
+    ]
+
+
+def test_a_torn_last_line_is_left_out_and_told() -> None:
+    text = written(TapeWriter(), request("One"))
+    tape = read_tape(text[:-9], source="t")
+    assert tape.torn
+    assert [type(entry) for entry in tape.entries] == [Asked]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1 is not JSON"),
+        ("[]\n", "line 1 is not an object"),
+        ("hello\n", "t, line 1 is not JSON"),
+        ('{"recording": 2}\n', "not a recording of format 1 .*update the package"),
+        ('{"recording": 1, "model": "m"}\n{"surprise": 1}\n', "t, line 2 is no entry"),
+        ('{"recording": 1, "model": "m"}\nnonsense\n{"note": "a", "value": 1}\n', "t, line 2 is not JSON"),
+        ('{"recording": 1, "model": "m"}\n{"reply": 1, "chunks": [["odd"]], "error": null}\n', "line 2 is no entry"),
+    ],
+)
+def test_what_is_no_recording_is_refused_with_the_line(text: str, told: str) -> None:
+    with pytest.raises(ScriptError, match=told):
+        read_tape(text, source="t")
+
+
+def test_secrets_are_kept_out_wherever_they_stand() -> None:
+    secret = 'sk-"quoted"-é'
+    writer = TapeWriter(secrets=(secret, ""))
+    pieces = [TextChunk(text=f"It is {secret[:5]}"), TextChunk(text=f"{secret[5:]}, I think")]
+    _, line = writer.asked(request(f"key={secret}", system=secret, status=secret))
+    lines = [
+        writer.header(secret, {secret: [secret]}),
+        line,
+        writer.answered(1, [ReplyStart(attempt=1), *pieces], ModelError(secret)),
+        writer.note("event", {"text": (secret,)}),
+    ]
+    for line in lines:
+        assert secret not in line
+        assert json.dumps(secret)[1:-1] not in line
+        assert "[secret]" in line
+    tape = read_tape("".join(lines), source="t")
+    answer = next(entry for entry in tape.entries if isinstance(entry, Answered))
+    assert answer.chunks == (ReplyStart(attempt=1), TextChunk(text="It is [secret], I think"))
+
+
+def test_requests_that_are_alike_have_no_difference() -> None:
+    assert not list(differences(request("a", "b"), request("a", "b")))
+
+
+def test_each_difference_is_a_small_diff_that_names_its_place() -> None:
+    body = "\n".join(f"line {number}" for number in range(100))
+    then = request("Task", "Reply", body, system="Old", status="[Step 2 of 30]")
+    now = request("Task", "Reply", body.replace("line 50\n", "line fifty\n"), system="New", status="[Step 2 of 40]")
+    system, message, status = differences(then, now)
+    assert system.splitlines()[:2] == ["--- recorded system", "+++ system now"]
+    assert "-Old" in system
+    assert "+New" in system
+    assert "--- recorded message 3" in message
+    assert "-line 50\n+line fifty" in message
+    assert len(message.splitlines()) < 10
+    assert "status" in status
+
+
+def test_a_message_too_many_is_named() -> None:
+    (told,) = differences(request("a"), request("a", "b"))
+    assert told.endswith("+2 assistant")
+
+
+def test_a_difference_of_line_ends_only_is_still_told() -> None:
+    (told,) = differences(request("a\r\nb"), request("a\nb"))
+    assert told == "message 1: the line ends differ"
+
+
+def test_a_large_difference_is_cut() -> None:
+    (told,) = differences(request("a\n" * 500), request("b " * 1_000))
+    assert len(told) < 4_000
+    assert "more lines" in told
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("[Step 1. 2026-11-22 01:02 UTC.]", "[Step 1. 2027-01-01 23:59 UTC.]"),
+        ("[ENVIRONMENT CHANGE] 2026-11-22 01:02:03", "[ENVIRONMENT CHANGE] 2026-11-22 04:05:06"),
+        ("[quote 01234567 from x]\n[end of quote 01234567]", "[quote ba987654 from x]\n[end of quote ba987654]"),
+        ("3 passed in 0.12s", "3 passed in 1.7s"),
+        ("main: idle, pid 7211, cwd /w", "main: idle, pid 80, cwd /w"),
+    ],
+)  # fmt: skip
+def test_what_differs_by_its_nature_may_be_masked(then: str, now: str) -> None:
+    assert list(differences(request(then), request(now)))
+    assert not list(differences(request(then), request(now), masks=VOLATILE))
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [("3 passed", "4 passed"), ("v1.2.3s4", "v1.2.4s4"), ("in files", "in 5 files")]
+)
+def test_nothing_else_is_masked(then: str, now: str) -> None:
+    assert list(differences(request(then), request(now), masks=VOLATILE))
+
+
+def test_an_empty_recording_has_a_head() -> None:
+    assert read_tape(TapeWriter().header("m", {}), source="t") == Tape(model="m", about={}, entries=())

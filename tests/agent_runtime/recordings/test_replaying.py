@@ -1,0 +1,228 @@
+"""A run of a real agent, with real tools, recorded and replayed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Policy,
+    Rule,
+    Sandbox,
+    SandboxSettings,
+    ScriptedProvider,
+    Status,
+    pick_sandbox,
+)
+from agent_runtime.errors import ScriptError, SettingsError
+from agent_runtime.providers.recording import RecordingProvider
+from agent_runtime.recordings.recorder import Recorder
+from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
+from agent_runtime.task import Quote, Task
+
+LOOK = """Looking.
+```codepilot
+read_file("calc.py")
+execute("main", "sleep 0.01; date +%s%N > .stamp; echo '1 passed in 0.01s'; pwd")
+```
+"""
+MEND = """
+```codepilot
+write_file("calc.py")
+execute("main", "grep -n plus calc.py", check=True)
+```
+```python filename=calc.py
+def plus(a, b):
+    return a + b
+```
+```completion
+`plus` adds now.
+```
+"""
+ANSWER = "There is one function, `plus`."
+TASK = Task(goal="Mend plus", quotes=(Quote(source="issue #1", text="it subtracts"),))
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    (place / "calc.py").write_text("def plus(a, b):\n    return a - b\n")
+    (place / ".gitignore").write_text(".stamp\n")
+    return place
+
+
+def sandbox() -> Sandbox:
+    return pick_sandbox("local", SandboxSettings())
+
+
+def agent_on(work_dir: Path, *replies: str, policy: Policy | None = None) -> Agent:
+    return Agent(
+        provider=ScriptedProvider(replies, chunk_chars=5),
+        work_dir=work_dir,
+        sandbox=sandbox(),
+        policy=policy or Policy(),
+        name="Mender",
+    )
+
+
+async def recorded(agent: Agent, path: Path, *tasks: Task | str) -> None:
+    recorder = Recorder(agent, path)
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        for task in tasks:
+            await runtime.run(task)
+
+
+@pytest.fixture
+async def recording(work_dir: Path, tmp_path: Path) -> Path:
+    """A recording of two runs, and beside it `start`, the directory as it was."""
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    await recorded(agent_on(work_dir, LOOK, MEND, ANSWER), path, TASK, "What is there?")
+    return path
+
+
+async def replayed(path: Path) -> Replayed:
+    return await replay_recording(path, work_dir=path.parent / "start", sandbox=sandbox())
+
+
+async def test_a_recorded_run_replays_request_for_request_elsewhere_and_leaves_the_directory_alone(
+    recording: Path,
+) -> None:
+    found = await replayed(recording)
+    assert found.difference is None
+    assert (found.requests, found.left, found.same_start) == (3, 0, True)
+    assert [outcome.status for outcome in found.outcomes] == [Status.FINISHED, Status.ANSWERED]
+    assert [outcome.summary for outcome in found.outcomes] == ["`plus` adds now.", ANSWER]
+    assert found.is_same
+    assert "a - b" in (recording.parent / "start" / "calc.py").read_text()
+
+
+async def test_to_the_byte_the_clock_makes_a_difference(recording: Path) -> None:
+    _edit(recording, "[Agentic step 1 / 30] 2", "[Agentic step 1 / 30] 1")
+    assert (await replayed(recording)).is_same
+    exact = await replay_recording(recording, work_dir=recording.parent / "start", sandbox=sandbox(), exact=True)
+    assert exact.difference is not None
+
+
+async def test_a_run_without_terminals_replays_to_the_byte(work_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, MEND.replace(", check=True", ""))]
+    await recorded(agent_on(work_dir, *replies), path, TASK)
+    found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox(), exact=True)
+    assert found.difference is None
+    assert found.requests == 2
+    assert found.is_same
+
+
+async def test_another_start_is_told_and_shown_where_the_model_would_have_noticed(recording: Path) -> None:
+    (recording.parent / "start" / "calc.py").write_text("def plus(a, b):\n    return a * b\n")
+    found = await replayed(recording)
+    assert not found.same_start
+    assert not found.is_same
+    assert found.difference is not None
+    assert "a - b" in found.difference
+    assert "a * b" in found.difference
+    assert (found.requests, found.left) == (1, 2)
+    assert found.outcomes[0].status is Status.FAILED
+
+
+async def test_a_run_that_waited_for_a_person_is_replayed_up_to_there(work_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    asks = Policy(rules=(Rule(decision="ask", tool="write_file"),))
+    await recorded(agent_on(work_dir, LOOK, MEND, policy=asks), path, TASK)
+    found = await replayed(path)
+    assert [outcome.status for outcome in found.outcomes] == [Status.PAUSED]
+    assert found.is_same
+
+
+async def test_what_was_hidden_in_the_recording_is_known_to_who_replays(work_dir: Path, tmp_path: Path) -> None:
+    (work_dir / "calc.py").write_text("TOKEN = 'hunter2'\n")
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(agent_on(work_dir, LOOK, ANSWER), path, secrets=["hunter2"])
+    async with AsyncRuntime(recorder.agent) as runtime:
+        recorder.follow(runtime)
+        await runtime.run("Look")
+    assert "hunter2" not in path.read_text()
+    found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox(), secrets=["hunter2"])
+    assert found.difference is None
+
+
+async def test_a_recording_that_begins_in_the_middle_cannot_be_replayed(work_dir: Path, tmp_path: Path) -> None:
+    agent = agent_on(work_dir, LOOK, MEND, ANSWER)
+    runtime = AsyncRuntime(agent)
+    await runtime.run(TASK)
+    recorder = Recorder(agent, tmp_path / "run.jsonl")
+    async with AsyncRuntime(recorder.agent, runtime.session) as second:
+        recorder.follow(second)
+        await second.run("What is there?")
+    await runtime.close()
+    with pytest.raises(ScriptError, match="begins in the middle"):
+        await replay_recording(tmp_path / "run.jsonl", work_dir=work_dir, sandbox=sandbox())
+    assert (await compare_recording(tmp_path / "run.jsonl")).differences == ()
+
+
+async def test_a_recording_never_lets_file_tools_out_of_the_directory(recording: Path) -> None:
+    _edit(recording, '"unsafe_mode": false', '"unsafe_mode": true')
+    with pytest.raises(ScriptError, match="never replayed"):
+        await replayed(recording)
+
+
+async def test_a_recording_that_does_not_say_where_it_was_made_is_refused(recording: Path) -> None:
+    _edit(recording, '"work_dir": "', '"work_dir": "", "was": "')
+    with pytest.raises(ScriptError, match="does not say where the agent worked"):
+        await replayed(recording)
+
+
+async def test_a_recording_of_another_version_says_what_it_does_not_know(recording: Path) -> None:
+    _edit(recording, '"unsafe_mode": false', '"telepathy": false')
+    with pytest.raises(ScriptError, match=r"in words of this version .*telepathy"):
+        await replayed(recording)
+
+
+async def test_a_directory_that_cannot_be_copied_is_named(recording: Path) -> None:
+    os.mkfifo(recording.parent / "start" / "pipe")
+    with pytest.raises(SettingsError, match=r"start cannot be copied .*pipe"):
+        await replayed(recording)
+
+
+async def test_a_recording_without_events_cannot_be_replayed(work_dir: Path, tmp_path: Path) -> None:
+    provider = RecordingProvider(ScriptedProvider([ANSWER]), tmp_path / "run.jsonl")
+    async with AsyncRuntime(Agent(provider=provider, work_dir=work_dir, sandbox=sandbox())) as runtime:
+        await runtime.run("What is there?")
+    with pytest.raises(ScriptError, match="does not say who worked"):
+        await replay_recording(tmp_path / "run.jsonl", work_dir=work_dir, sandbox=sandbox())
+
+
+async def test_the_code_that_recorded_would_ask_the_same(recording: Path) -> None:
+    found = await compare_recording(recording)
+    assert (found.requests, found.differences) == (3, ())
+
+
+async def test_another_prompt_is_shown_once(recording: Path) -> None:
+    _edit(recording, '"name": "Mender"', '"name": "Tinker"')
+    found = await compare_recording(recording)
+    assert len(found.differences) == 1
+    assert "--- recorded system" in found.differences[0]
+    assert "+You are Tinker" in found.differences[0]
+
+
+async def test_another_sandbox_than_the_recorded_one_is_refused(recording: Path) -> None:
+    _edit(recording, '"sandbox": "none"', '"sandbox": "bubblewrap"')
+    with pytest.raises(ScriptError, match="made with the sandbox 'bubblewrap', and this one is 'none'"):
+        await replayed(recording)
+
+
+def _edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))

@@ -1,0 +1,158 @@
+"""Walking a workspace for what was written to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from agent_runtime.sandbox.growth import Growth, walk
+
+T = TypeVar("T")
+BLOCKS = 64 * 1024
+
+
+def walked(root: Path, since: int = 0) -> Growth:
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return result_of(walk(descriptor, since))
+    finally:
+        os.close(descriptor)
+
+
+def result_of(generator: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(generator)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def written(path: Path) -> None:
+    path.write_bytes(bytes(BLOCKS))
+
+
+def test_files_and_directories_count_with_what_they_take(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    written(tmp_path / "a" / "b" / "x")
+    written(tmp_path / "y")
+    found = walked(tmp_path)
+    assert found.files == 4
+    assert 2 * BLOCKS <= found.disk_bytes < 2 * BLOCKS + 2**16
+    assert not found.blind
+
+
+def test_what_was_not_touched_since_does_not_count(tmp_path: Path) -> None:
+    written(tmp_path / "before")
+    since = _after(tmp_path / "before")
+    written(tmp_path / "new")
+    with (tmp_path / "new").open("ab") as file:
+        file.write(b"x")
+    assert walked(tmp_path, since).files == 1
+
+
+def test_a_forged_time_hides_nothing(tmp_path: Path) -> None:
+    written(tmp_path / "before")
+    since = _after(tmp_path / "before")
+    written(tmp_path / "new")
+    os.utime(tmp_path / "new", (0, 0))
+    assert walked(tmp_path, since).files == 1
+
+
+def test_a_hole_takes_nothing(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(1 << 40)
+    assert walked(tmp_path).disk_bytes < BLOCKS
+
+
+def test_names_of_one_file_count_once(tmp_path: Path) -> None:
+    written(tmp_path / "x")
+    for number in range(5):
+        (tmp_path / f"link{number}").hardlink_to(tmp_path / "x")
+    assert walked(tmp_path).files == 1
+
+
+def test_links_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out").mkdir()
+    written(tmp_path / "out" / "x")
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "out")
+    (tmp_path / "work" / "loop").symlink_to(".")
+    assert walked(tmp_path / "work").files == 2
+
+
+def test_a_directory_swapped_for_a_link_leads_nowhere(tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "out"
+    (work / "d").mkdir(parents=True)
+    out.mkdir()
+    for number in range(200):
+        written(out / str(number))
+        written(work / f"f{number}")
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    generator = walk(descriptor, 0)
+    next(generator)
+    if (work / "d").exists():
+        (work / "d").rmdir()
+        (work / "d").symlink_to(out)
+    found = result_of(generator)
+    os.close(descriptor)
+    assert found.files <= 201
+
+
+def test_a_directory_removed_meanwhile_ends_no_walk(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for number in range(300):
+        (tmp_path / "d" / str(number)).touch()
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    generator = walk(descriptor, 0)
+    next(generator)
+    for entry in (tmp_path / "d").iterdir():
+        entry.unlink()
+    (tmp_path / "d").rmdir()
+    assert not result_of(generator).blind
+    os.close(descriptor)
+
+
+def test_what_lies_too_deep_is_said_to_be_unseen(tmp_path: Path) -> None:
+    place = tmp_path
+    for _ in range(120):
+        place /= "d"
+    place.mkdir(parents=True)
+    assert walked(tmp_path).blind
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
+def test_what_may_not_be_read_is_said_to_be_unseen(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir(mode=0)
+    assert walked(tmp_path).blind
+
+
+def test_a_walk_that_is_broken_off_gives_its_descriptors_back(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / "a" / str(number)).mkdir(parents=True)
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
+    generator = walk(descriptor, 0)
+    next(generator)
+    generator.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
+    os.close(descriptor)
+
+
+def _after(path: Path) -> int:
+    """A time after which whatever is written has a later one: the kernel's clock for files advances in steps."""
+    first = path.stat().st_ctime_ns
+    probe = path.parent / "probe"
+    deadline = time.monotonic() + 10
+    while True:
+        probe.touch()
+        stamp = probe.stat().st_ctime_ns
+        probe.unlink()
+        if stamp > first:
+            return stamp
+        assert time.monotonic() < deadline

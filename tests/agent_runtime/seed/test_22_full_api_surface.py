@@ -1,0 +1,262 @@
+"""§22: the names, arguments and defaults that users of the first CodePilot know; and a runtime that wears well."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+import agent_runtime
+from agent_runtime import (
+    AsyncRuntime,
+    DatabaseSession,
+    EventType,
+    FileSession,
+    HookSystem,
+    InMemorySession,
+    Outcome,
+    Runtime,
+    Session,
+    Status,
+    UsageError,
+    create_session,
+)
+from tests.agent_runtime.seed.parts import Model, reply, write_agent_file
+from tests.waiting import eventually
+
+NAMES = [
+    "Runtime",
+    "AsyncRuntime",
+    "AgentFile",
+    "InMemorySession",
+    "FileSession",
+    "DatabaseSession",
+    "create_session",
+    "EventType",
+    "HookSystem",
+    "on_stream",
+    "on_tool_call",
+    "on_tool_result",
+    "on_ask_user",
+    "on_finish",
+    "on_permission_request",
+    "on_user_message_queued",
+    "on_user_message_injected",
+]
+EVENTS = [
+    "START",
+    "STEP",
+    "STREAM",
+    "TOOL_CALL",
+    "TOOL_RESULT",
+    "ASK_USER",
+    "PERMISSION_REQUEST",
+    "SECURITY_ERROR",
+    "RUNTIME_ERROR",
+    "FINISH",
+    "MAX_STEPS",
+    "USER_MESSAGE_QUEUED",
+    "USER_MESSAGE_INJECTED",
+    "SESSION_RESET",
+]
+
+
+def parameters(func: Callable[..., object]) -> dict[str, object]:
+    found = inspect.signature(func).parameters.values()
+    return {each.name: each.default for each in found if each.name != "self"}
+
+
+def test_the_names_are_there() -> None:
+    assert {*NAMES} <= {*agent_runtime.__all__}
+    assert {*EVENTS} <= {kind.name for kind in EventType}
+    assert all(EventType[name] == name.lower() for name in EVENTS)
+
+
+@pytest.mark.parametrize("kind", [Runtime, AsyncRuntime])
+def test_a_runtime_takes_the_documented_arguments(kind: type) -> None:
+    known = parameters(kind)
+    assert known["session"] == "memory"
+    assert known["session_id"] is known["session_dir"] is known["db_url"] is None
+    assert known["stream"] is False
+
+
+def test_the_blocking_one_takes_them_by_position_too(tmp_path: Path) -> None:
+    path = str(write_agent_file(tmp_path, reply(done="Done.")))
+    with Runtime(path, "file", "mine", tmp_path / "sessions", True) as runtime:  # noqa: FBT003 - documented that way
+        assert isinstance(runtime.session, FileSession)
+        assert runtime.session.path.parent == tmp_path / "sessions"
+        runtime.hooks.register("stream", lambda **_: None)
+
+
+async def test_its_methods_and_attributes_are_the_documented_ones(
+    start: Callable[..., tuple[AsyncRuntime, Model]], start_sync: Callable[..., tuple[Runtime, Model]]
+) -> None:
+    for runtime in (start()[0], start_sync()[0]):
+        for name in [
+            "run",
+            "send_message",
+            "reset",
+            "abort",
+            "register_tool",
+            "messages",
+            "session",
+            "hooks",
+            "registry",
+            "resume",
+            "close",
+        ]:
+            assert hasattr(runtime, name), name
+        assert parameters(runtime.register_tool)["replace"] is False
+        assert "task" in parameters(runtime.run)
+
+
+async def test_messages_session_hooks_and_registry_are_there_to_look_at(
+    start: Callable[..., tuple[AsyncRuntime, Model]],
+) -> None:
+    runtime, _ = start(reply(done="Done."))
+    await runtime.run("Do it")
+    assert [set(message) for message in runtime.messages] == [{"role", "content"}] * 2
+    assert isinstance(runtime.session, InMemorySession)
+    assert isinstance(runtime.hooks, HookSystem)
+    assert "execute" in runtime.registry.names
+
+
+def test_the_tools_take_the_documented_arguments(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:
+    runtime, _ = start_sync(reply(done="."))
+    declared = runtime.registry.declarations
+    for head in (
+        "def read_file(path: str, start_line: int = 1, end_line: int | None = None",
+        "def execute(session_id: str, command: str, timeout: float",
+        "def read_output(session_id: str, timeout: float = 5)",
+        "def send_input(session_id: str, text: str, timeout: float = 5)",
+        "def terminate_terminal(session_id: str)",
+        "def ask_user(question: str)",
+        "def list_archived_context()",
+        "def reveal_context(position: int)",
+    ):
+        assert head in declared
+    for name, words in {
+        "write_file": "path start_line end_line after_line mode edits",
+        "find": "pattern scope target include max_results",
+        "archive_context": "position summary task",
+        "execute": "session_id command timeout new_terminal shell",
+    }.items():
+        assert set(words.split()) <= {*runtime.registry.get(name).signature.parameters}
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (InMemorySession, {"session_id": "default"}),
+        (FileSession, {"session_dir": None}),
+        (DatabaseSession, {}),
+        (create_session, {"backend": "memory", "session_id": "default", "agent_name": "agent", "session_dir": None}),
+    ],
+)
+def test_sessions_take_the_documented_arguments(made: Callable[..., object], given: dict[str, object]) -> None:
+    assert given.items() <= parameters(made).items()
+
+
+@pytest.mark.parametrize("name", ["load", "save", "reset", "exists", "metadata", "list_sessions", "path", "session_id"])
+def test_a_file_session_has_the_documented_members(tmp_path: Path, name: str) -> None:
+    assert hasattr(FileSession("s", "agent", tmp_path), name)
+
+
+async def test_a_session_of_ones_own_will_do(start: Callable[..., tuple[AsyncRuntime, Model]]) -> None:
+    class Counting(InMemorySession):
+        commits = 0
+
+        @override
+        async def commit(self) -> None:
+            self.commits += 1
+
+    session: Session = Counting("mine")
+    runtime, _ = start(reply("print(1)"), reply(done="Done."), using={"session": session})
+    assert (await runtime.run("Do it")).status is Status.FINISHED
+    assert runtime.session is session
+    assert isinstance(session, Counting)
+    assert session.commits >= 2
+
+
+@pytest.mark.slow
+def test_the_hundredth_run_is_as_good_as_the_first(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:
+    runs = 100
+    blocks = ['execute("main", "echo on")' if number % 10 == 0 else "list_files()" for number in range(runs)]
+    replies = [reply(block, done=f"Done {number}.") for number, block in enumerate(blocks)]
+    runtime, _ = start_sync(*replies)
+    for number in range(3):
+        assert str(runtime.run(f"Task {number}")) == f"Done {number}."
+    early = held()
+    for number in range(3, runs):
+        assert str(runtime.run(f"Task {number}")) == f"Done {number}."
+    late = held()
+    assert all(late[each] <= early[each] for each in early), (early, late)
+
+
+def test_a_closed_runtime_gives_everything_back(described: Callable[..., tuple[object, Model]]) -> None:
+    before = held()
+    for _ in range(3):
+        agent, _model = described(reply('execute("main", "sleep 600 &")', done="Done."))
+        with Runtime(agent, quiet=True) as runtime:  # type: ignore[arg-type]
+            runtime.run("Sleep")
+        runtime.close()
+    after = held()
+    # Threads that wait for work are kept by the event loop's own pool, and go with it.
+    assert all(after[each] <= before[each] for each in before), (before, after)
+
+
+async def test_a_closed_runtime_says_so_to_whoever_waits_or_comes_later(
+    start: Callable[..., tuple[AsyncRuntime, Model]], place: Path
+) -> None:
+    runtime, _ = start(reply('execute("main", "touch asleep; sleep 600")'), reply(done="Never."))
+    running = [asyncio.create_task(runtime.run("Sleep")), asyncio.create_task(runtime.run("Wait"))]
+    await eventually((place / "asleep").exists)
+    await asyncio.wait_for(runtime.close(), timeout=10)
+    stopped, waited = await asyncio.gather(*running, return_exceptions=True)
+    assert isinstance(stopped, Outcome)
+    assert stopped.status is Status.STOPPED
+    assert isinstance(waited, UsageError)
+    with pytest.raises(UsageError, match="is closed"):
+        await runtime.run("Too late")
+    await runtime.close()
+
+
+async def test_a_closed_runtime_has_let_go_of_its_session(
+    start: Callable[..., tuple[AsyncRuntime, Model]], place: Path, tmp_path: Path
+) -> None:
+    using = {"session": "file", "session_dir": tmp_path / "sessions"}
+    runtime, _ = start(reply('execute("main", "touch asleep; sleep 600")'), using=using)
+    running = asyncio.create_task(runtime.run("Sleep"))
+    await eventually((place / "asleep").exists)
+    await runtime.close()
+    assert (await running).status is Status.STOPPED
+    again, _ = start(reply(done="Free."), using=using)
+    assert not again.unfinished
+    assert str(await again.run("Go on")) == "Free."
+
+
+def test_the_blocking_runtime_is_closed_for_good(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:
+    runtime, _ = start_sync(reply(done="Done."))
+    runtime.run("Do it")
+    runtime.close()
+    with pytest.raises(UsageError, match="is closed"):
+        runtime.run("Too late")
+    runtime.close()
+
+
+def held() -> dict[str, int]:
+    """Threads, open files and child processes of this process."""
+    gc.collect()
+    children = Path(f"/proc/{os.getpid()}/task")
+    return {
+        "threads": threading.active_count(),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "processes": sum(len((task / "children").read_text().split()) for task in children.iterdir()),
+    }

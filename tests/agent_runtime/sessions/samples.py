@@ -1,0 +1,113 @@
+"""One event of each kind, with values that are hard to keep; and any events, for property tests."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from agent_runtime.events import (
+    Archived,
+    Ended,
+    MessageInjected,
+    Observed,
+    Paused,
+    Recorded,
+    Recovered,
+    Replied,
+    Resumed,
+    Revealed,
+    Shrunk,
+    Started,
+    Summarised,
+    Told,
+    ToolReturned,
+)
+from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.task import Quote, Task
+
+_USAGE = Usage(requests=1, input_tokens=2, cached_tokens=3, cache_write_tokens=4, output_tokens=5, cost_usd=0.25)
+_PENDING = PendingCall(
+    request_id="0a1b2c3d",
+    kind="permission",
+    tool="execute",
+    args={"command": "rm -r build", "nested": [1, {"deep": None}]},
+    reason="a rule asks",
+    preview="$ rm -r build",
+    workspace="5ca1ab1e",
+)
+
+SAMPLES: tuple[Recorded, ...] = (
+    Started(
+        task=Task(goal="mend it", quotes=(Quote(source="issue #1", text="broken\0"),)),
+        opening="mend it\u2028now",
+        run_id="r1",
+    ),
+    Replied(step=1, text="half a character: \ud83d", usage=_USAGE),
+    ToolReturned(
+        number=1,
+        tool="find",
+        args={"pattern": "é\r\n", "big": 2**63, "none": None},
+        value=[True, 1.5, {"a": []}],
+        text="found",
+        ok=True,
+        seconds=0.125,
+        label="find é",
+    ),
+    Observed(step=1, text="a name that is no UTF-8: \udcff\x85", ok=False),
+    MessageInjected(step=2, text="and hurry"),
+    Told(role="assistant", text=""),
+    Paused(pending=_PENDING, state="opaque", signature="ab" * 32),
+    Resumed(request_id="0a1b2c3d", approved=False, note="no"),
+    Recovered(text="the process died"),
+    Archived(task=1, summary="done"),
+    Revealed(task=1),
+    Shrunk(tasks=(1, 2), outputs=(7,), reason="it pays"),
+    Summarised(upto=3, text="so far", usage=_USAGE),
+    Ended(outcome=Outcome(status=Status.PAUSED, pending=_PENDING, steps=2, usage=_USAGE, seconds=1.5)),
+    Ended(outcome=Outcome(status=Status.FINISHED, summary="done", usage=Usage(cost_usd=None))),
+)
+
+_text = st.text(st.characters(exclude_categories=()), max_size=20)
+_int = st.integers(min_value=-(2**63), max_value=2**64)
+_float = st.floats(allow_nan=False)
+_plain: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | _int | _float | _text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_text, inner, max_size=3),
+    max_leaves=8,
+)
+_arguments = st.dictionaries(_text, _plain, max_size=3)
+_BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
+    "str": _text,
+    "int": _int,
+    "float": _float,
+    "bool": st.booleans(),
+    "str | None": st.none() | _text,
+    "float | None": st.none() | _float,
+    "tuple[int, ...]": st.lists(_int, max_size=3).map(tuple),
+    "Plain": _plain,
+    "dict[str, Plain]": _arguments,
+    "Role": st.sampled_from(["user", "assistant"]),
+    "PendingKind": st.sampled_from(["permission", "question"]),
+    "Status": st.sampled_from(Status),
+}
+
+
+def _any(kind: type[Any]) -> st.SearchStrategy[Any]:
+    unknown = {field.type for field in fields(kind)} - _BY_TYPE.keys()
+    assert not unknown, f"{kind.__name__} has fields of the types {unknown}: teach sessions/codec.py and this table"
+    return st.builds(kind, **{field.name: _BY_TYPE[str(field.type)] for field in fields(kind)})
+
+
+_BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
+_BY_TYPE["Task"] = _any(Task)
+_BY_TYPE["Usage"] = _any(Usage)
+_BY_TYPE["PendingCall"] = _any(PendingCall)
+_BY_TYPE["PendingCall | None"] = st.none() | _any(PendingCall)
+_BY_TYPE["Outcome"] = _any(Outcome)
+
+
+def any_event() -> st.SearchStrategy[Recorded]:
+    """An event of any kind with any content."""
+    return st.one_of(*map(_any, get_args(Recorded)))

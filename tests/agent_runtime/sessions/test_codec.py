@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from agent_runtime.errors import SessionError
+from agent_runtime.events import Observed, Recorded, ToolReturned
+from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header
+from agent_runtime.sessions.log import parse
+from tests.agent_runtime.sessions.samples import SAMPLES, any_event
+
+HEADER = Header(session_id="a/b", agent_name="agent", created_at=1.5)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=400)
+@given(event=any_event())
+def test_any_event_comes_back_as_it_was(event: Recorded) -> None:
+    line = encode(event)
+    assert b"\n" not in line
+    assert decode(line) == event
+
+
+@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
+def test_each_kind_of_event_comes_back_as_it_was(event: Recorded) -> None:
+    assert decode(encode(event)) == event
+
+
+def test_there_is_a_sample_of_each_kind_of_event() -> None:
+    assert {type(event) for event in SAMPLES} == set(get_args(Recorded))
+
+
+def test_a_log_that_was_written_with_format_1_is_read_for_ever() -> None:
+    log = parse((Path(__file__).parent / "format_1.jsonl").read_bytes(), "the log")
+    assert log.header == HEADER
+    assert tuple(log.events) == SAMPLES
+    assert not log.torn
+
+
+def test_two_halves_of_a_character_stay_two() -> None:
+    event = Observed(step=1, text="\ud83d\ude00", ok=True)
+    assert decode(encode(event)) == event
+
+
+def test_a_tuple_in_plain_data_comes_back_as_a_list() -> None:
+    event = ToolReturned(number=1, tool="t", args={}, value=(1, (2,)), text="", ok=True, seconds=0, label="")
+    read = decode(encode(event))
+    assert isinstance(read, ToolReturned)
+    assert read.value == [1, [2]]
+
+
+def test_what_is_no_plain_data_is_refused_when_it_is_recorded() -> None:
+    event = ToolReturned(
+        number=1, tool="t", args={"a": {1, 2}}, value=None, text="", ok=True, seconds=0, label=""  # type: ignore[dict-item] # what no tool may give
+    )  # fmt: skip
+    with pytest.raises(TypeError):
+        encode(event)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"kind": "Dreamt", "text": "x"},
+        {"kind": "Observed", "step": 1, "text": "x", "ok": True, "mood": "good"},
+        {"kind": "Replied", "step": 1, "text": "x", "usage": {"electricity": 3}},
+        {"kind": "Ended", "outcome": {"status": "ascended", "usage": {}, "pending": None}},
+    ],
+)
+def test_what_only_a_newer_version_knows_is_said_to_be_newer(line: object) -> None:
+    with pytest.raises(SessionError, match=r"a newer Codepilot wrote.*Nothing was changed"):
+        decode(json.dumps(line).encode())
+
+
+def test_an_event_from_before_a_field_was_added_can_be_read() -> None:
+    assert decode(b'{"kind":"Resumed","request_id":"x","approved":true}') == decode(
+        b'{"kind":"Resumed","request_id":"x","approved":true,"note":""}'
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\0\0\0",
+        b'{"kind":"Observed","step":1',
+        b'{"kind":"Observed","step":1}',
+        b'{"kind":"Ended","outcome":3}',
+        b'{"kind":7}',
+        b"[]",
+        b"3",
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_whole_event_is_a_value_error(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(line)
+
+
+def test_a_header_comes_back_as_it_was() -> None:
+    header = Header(session_id="\0\ud800 'A'", agent_name="", created_at=1795313184.25)
+    assert decode_header(encode_header(header)) == header
+
+
+def test_a_newer_format_is_refused() -> None:
+    line = json.dumps({"format": FORMAT + 1, "owner": "s"}).encode()
+    with pytest.raises(SessionError, match=r"format 2 .* a newer Codepilot wrote.*Nothing was changed"):
+        decode_header(line)
+
+
+@pytest.mark.parametrize("line", [b"{}", b'{"format":true}', b'{"format":1}', b'{"format":0,"session_id":"s"}'])
+def test_what_is_no_header_is_a_value_error(line: bytes) -> None:
+    with pytest.raises(ValueError, match="begin"):
+        decode_header(line)

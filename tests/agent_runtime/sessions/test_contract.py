@@ -1,0 +1,282 @@
+"""What every store promises."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agent_runtime.errors import SessionError
+from agent_runtime.events import Observed, Recovered, Told
+from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import Session
+from tests.agent_runtime.sessions.samples import SAMPLES
+from tests.agent_runtime.sessions.stores import Store
+from tests.source_files import ROOT
+
+IDS = ["a/b", "a_b", "A", "a", "", "..", "x" * 300, "a\0b", "\ud800", "a\\b", "it's", "☃"]
+HELLO = [{"role": "user", "content": "hello\0\ud800"}, {"role": "assistant", "content": ""}]
+MORE = [*HELLO, {"role": "assistant", "content": "and"}, {"role": "user", "content": "more"}]
+
+
+def a_message(number: int = 1) -> Observed:
+    return Observed(step=number, text=f"text {number}", ok=True)
+
+
+@contextmanager
+def another_process(store: Store, events: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds session `s` and has recorded some events in it."""
+    command = [sys.executable, "-m", "tests.agent_runtime.sessions.writer", store.to_json(), str(events)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(1 + events + events // 3):
+            assert process.stdout.readline()
+        yield process
+        process.kill()
+
+
+async def test_what_was_committed_is_there_after_reopening(store: Store) -> None:
+    session: Session = store.session()
+    for event in SAMPLES:
+        session.append(event)
+    await session.commit()
+    assert tuple(session.events) == SAMPLES
+    session.close()
+    assert tuple(store.session().events) == SAMPLES
+
+
+async def test_a_closed_session_can_be_used_again(store: Store) -> None:
+    session = store.session()
+    session.append(a_message(1))
+    session.close()
+    session.close()
+    session.append(a_message(2))
+    await session.commit()
+    assert session.events == [a_message(1), a_message(2)]
+
+
+async def test_closing_keeps_what_was_not_committed(store: Store) -> None:
+    session = store.session()
+    session.append(a_message())
+    session.close()
+    assert store.session().events == [a_message()]
+
+
+async def test_a_session_that_nobody_closed_is_free_and_whole_once_it_is_dropped(store: Store) -> None:
+    session = Store(session_dir=store.session_dir, db_url=store.db_url).session()
+    session.append(a_message())
+    del session
+    assert store.session().events == [a_message()]
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_without_closing_leaves_the_session_whole_and_free(store: Store) -> None:
+    code = """
+import sys
+from agent_runtime.events import Recovered
+from tests.agent_runtime.sessions.stores import Store
+session = Store.from_json(sys.argv[1]).session()
+session.append(Recovered(text="the last words"))
+"""
+    subprocess.run([sys.executable, "-c", code, store.to_json()], cwd=ROOT, check=True)
+    assert store.session().events == [Recovered(text="the last words")]
+
+
+async def test_committing_nothing_makes_nothing(store: Store) -> None:
+    session = store.session()
+    await session.commit()
+    assert session.events == []
+    await session.commit()
+    assert not session.exists()
+    assert session.metadata() is None
+    assert session.load() == []
+    assert session.recovered == ""
+
+
+async def test_events_may_be_recorded_while_a_commit_is_under_way(store: Store) -> None:
+    session = store.session()
+    for number in range(30):
+        session.append(a_message(number))
+        commit = asyncio.create_task(session.commit())
+        await asyncio.sleep(0)
+        session.append(a_message(-number))
+        if number % 7 == 0:
+            commit.cancel()
+        await asyncio.wait([commit])
+    await session.commit()
+    expected = list(session.events)
+    session.close()
+    assert store.session().events == expected
+    assert len(expected) == 60
+
+
+async def test_ids_are_kept_apart_whatever_characters_they_hold(store: Store) -> None:
+    for number, session_id in enumerate(IDS):
+        session = store.session(session_id)
+        session.append(a_message(number))
+        session.close()
+    for number, session_id in enumerate(IDS):
+        assert store.session(session_id).events == [a_message(number)]
+    assert sorted(each["session_id"] for each in store.session().list_sessions()) == sorted(IDS)
+
+
+async def test_reset_forgets_everything_and_the_session_goes_on(store: Store) -> None:
+    session = store.session()
+    session.append(a_message(1))
+    await session.commit()
+    session.append(a_message(2))
+    session.reset()
+    assert session.events == []
+    assert not session.exists()
+    session.append(a_message(3))
+    await session.commit()
+    session.close()
+    assert store.session().events == [a_message(3)]
+    assert (known := session.metadata()) is not None
+    assert known["messages"] == 1
+
+
+async def test_metadata_tells_of_the_session_without_opening_it(store: Store) -> None:
+    session = store.session(agent_name="BackendEngineer")
+    for event in SAMPLES:
+        session.append(event)
+    await session.commit()
+    known = store.session(agent_name="somebody else").metadata()
+    assert known is not None
+    assert known["session_id"] == "s"
+    assert known["agent_name"] == "BackendEngineer"
+    assert known["messages"] == len(session.load()) == 6
+    assert 1_700_000_000 < known["created_at"] <= known["updated_at"]
+
+
+async def test_looking_into_a_session_does_not_use_it(store: Store) -> None:
+    session = store.session()
+    session.append(a_message())
+    session.close()
+    before = session.metadata()
+    assert len(session.events) == 1
+    await session.commit()
+    session.close()
+    assert session.metadata() == before
+
+
+async def test_the_list_has_every_session_the_last_used_first(store: Store) -> None:
+    assert store.session("_").list_sessions() == []
+    for session_id in ("old", "new", "old"):
+        session = store.session(session_id)
+        session.append(a_message())
+        await session.commit()
+        session.close()
+    assert [(each["session_id"], each["messages"]) for each in store.session("_").list_sessions()] == [
+        ("old", 2),
+        ("new", 1),
+    ]
+
+
+async def test_asking_about_a_session_that_is_worked_on_takes_no_lock(store: Store) -> None:
+    session = store.session()
+    session.append(a_message())
+    await session.commit()
+    beside = store.session()
+    assert beside.exists()
+    assert beside.metadata() is not None
+    assert beside.load() == session.load()
+    assert len(beside.list_sessions()) == 1
+
+
+@pytest.mark.slow
+async def test_a_second_process_is_refused_with_the_holder_named(store: Store) -> None:
+    with another_process(store, events=4) as holder:
+        session = store.session()
+        with pytest.raises(
+            SessionError, match=rf"'s' is being worked on by process {holder.pid} on .+, since 20.+ UTC"
+        ):
+            session.append(a_message())
+        with pytest.raises(SessionError, match=str(holder.pid)) as caught:
+            _ = session.events
+        assert "Wait until that is done" in str(caught.value)
+        assert store.session("another").events == []
+        holder.communicate("")
+    assert [event.step for event in session.events if isinstance(event, Observed)] == [1, 2, 3, 4]
+
+
+async def test_a_second_session_in_the_same_process_is_refused_too(store: Store) -> None:
+    first = store.session()
+    assert first.events == []
+    with pytest.raises(SessionError, match="this very process"):
+        _ = store.session().events
+    first.close()
+    assert store.session().events == []
+
+
+@pytest.mark.slow
+async def test_a_session_whose_holder_was_killed_is_free_at_once(store: Store) -> None:
+    with another_process(store, events=3) as holder:
+        holder.kill()
+        holder.wait()
+        assert len(store.session().events) == 3
+
+
+def test_messages_that_were_saved_are_loaded(session: InMemorySession) -> None:
+    session.save(HELLO)
+    assert session.load() == HELLO
+    assert session.events == [Told(role="user", text="hello\0\ud800"), Told(role="assistant", text="")]
+
+
+def test_saving_more_adds_what_is_new(session: InMemorySession) -> None:
+    session.append(a_message())
+    session.save([{"role": "user", "content": "text 1"}, *HELLO])
+    assert session.events[0] == a_message()
+    assert len(session.load()) == 3
+    session.save(session.load())
+    assert len(session.events) == 3
+
+
+def test_saving_something_else_takes_the_place_of_all(session: InMemorySession) -> None:
+    session.save(MORE)
+    session.save(HELLO)
+    assert session.load() == HELLO
+    session.save(MORE)
+    assert session.load() == MORE
+    known = session.metadata()
+    assert known is not None
+    assert known["messages"] == 4
+    session.save([])
+    assert session.load() == []
+    assert not session.exists()
+    session.save(HELLO)
+    assert (known := session.metadata()) is not None
+    assert known["messages"] == 2
+
+
+async def test_what_was_saved_outlives_the_process_without_a_commit(store: Store) -> None:
+    session = store.session()
+    session.save(MORE)
+    session.save(HELLO)
+    assert store.session().load() == HELLO
+    session.append(a_message())
+    await session.commit()
+    session.close()
+    assert len(store.session().events) == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("hi", "message 2 is a str"),
+        ({"role": "system", "content": "x"}, "message 2 has the role 'system'"),
+        ({"role": "user", "content": [{"type": "text"}]}, "content of message 2 is a list"),
+        ({"role": "user"}, "content of message 2 is a NoneType"),
+    ],
+)
+def test_messages_in_another_form_are_refused_and_nothing_changes(
+    session: InMemorySession, message: object, reason: str
+) -> None:
+    session.save(HELLO)
+    with pytest.raises(SessionError, match=reason):
+        session.save([HELLO[0], message])
+    assert session.load() == HELLO

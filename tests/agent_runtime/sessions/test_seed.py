@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from agent_runtime.errors import SessionError
+from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.seed import export_seed_file, import_seed_file, import_seed_table
+from tests.agent_runtime.sessions.stores import Store
+
+MESSAGES = [
+    {"role": "user", "content": "[Task 1][USER INPUT] Create the endpoints"},
+    {"role": "assistant", "content": "Done.\n"},
+]
+SEED = {
+    "session_id": "ecommerce-api",
+    "agent_name": "BackendEngineer",
+    "created_at": 1712345678.0,
+    "updated_at": 1712349999.0,
+    "messages": MESSAGES,
+    "extra": {"memory_state": {"archives": {}}},
+}
+
+
+@pytest.fixture
+def seed(tmp_path: Path) -> Path:
+    """A session file of the original CodePilot's."""
+    path = tmp_path / "ecommerce-api.json"
+    path.write_text(json.dumps(SEED, indent=2))
+    return path
+
+
+def test_a_session_file_of_the_original_is_brought_in(
+    seed: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = store.session("ecommerce-api")
+    assert import_seed_file(seed, session) == 2
+    assert store.session("ecommerce-api").load() == MESSAGES
+    assert "memory_state" in caplog.text
+    assert "not brought over" in caplog.text
+
+
+def test_a_session_is_given_back_in_the_form_of_the_original(tmp_path: Path, store: Store) -> None:
+    session = store.session("a/b", "BackendEngineer")
+    session.save(MESSAGES)
+    export_seed_file(session, tmp_path / "out.json")
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert list(content) == list(SEED)
+    assert content["messages"] == MESSAGES
+    assert content["extra"] == {}
+    assert (content["session_id"], content["agent_name"]) == ("a/b", "BackendEngineer")
+    copy = InMemorySession()
+    import_seed_file(tmp_path / "out.json", copy)
+    assert copy.load() == MESSAGES
+
+
+def test_a_session_that_holds_something_is_not_overwritten(seed: Path) -> None:
+    session = InMemorySession("mine")
+    session.save(MESSAGES[:1])
+    with pytest.raises(SessionError, match="'mine' is not empty"):
+        import_seed_file(seed, session)
+    assert session.load() == MESSAGES[:1]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "not in the form"),
+        ("{}", "not in the form .*'messages'"),
+        ('{"messages": 3}', "not in the form"),
+        ('"text"', "not in the form"),
+        ('{"messages": [{"role": "system", "content": "x"}]}', "message 1 has the role 'system'"),
+        ('{"messages": [{"role": "user", "content": [1]}]}', "content of message 1 is a list"),
+    ],
+)
+def test_a_file_in_another_form_is_refused_and_nothing_changes(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    session = InMemorySession()
+    with pytest.raises(SessionError, match=rf"{path}.*{reason}"):
+        import_seed_file(path, session)
+    assert not session.exists()
+
+
+def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match=r"none\.json cannot be read: No such file"):
+        import_seed_file(tmp_path / "none.json", InMemorySession())
+    (tmp_path / "x.json").write_bytes(b"\xff")
+    with pytest.raises(SessionError, match="not text in UTF-8"):
+        import_seed_file(tmp_path / "x.json", InMemorySession())
+
+
+def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
+    session = InMemorySession("mine")
+    with pytest.raises(SessionError, match="'mine' is empty"):
+        export_seed_file(session, tmp_path / "out.json")
+    session.save(MESSAGES)
+    with pytest.raises(SessionError, match="cannot be written"):
+        export_seed_file(session, tmp_path / "no" / "out.json")
+
+
+def test_a_table_of_the_original_is_brought_in_beside_it(db_url: str) -> None:
+    engine = sa.create_engine(db_url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "CREATE TABLE codepilot_sessions (session_id VARCHAR(255) PRIMARY KEY, agent_name VARCHAR(255),"
+                " messages TEXT, created_at FLOAT, updated_at FLOAT)"
+            )
+        )
+        for session_id, messages in (("old", {"messages": MESSAGES, "extra": {}}), ("older", MESSAGES[:1])):
+            connection.execute(
+                sa.text("INSERT INTO codepilot_sessions VALUES (:id, 'Engineer', :messages, 1, 2)"),
+                {"id": session_id, "messages": json.dumps(messages)},
+            )
+        connection.execute(sa.text("ALTER TABLE codepilot_sessions RENAME TO codepilot_sessions_original"))
+    store = Store(db_url=db_url)
+    assert import_seed_table(db_url, store.session, table="codepilot_sessions_original") == ["old", "older"]
+    assert store.session("old").load() == MESSAGES
+    assert store.session("older").load() == MESSAGES[:1]
+    store.close()
+    with pytest.raises(SessionError, match="cannot be used"):
+        import_seed_table(db_url, store.session, table="nowhere")

@@ -1,0 +1,410 @@
+"""A run that waits for a person: in this process, and in others that come later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    FileSession,
+    Observed,
+    Policy,
+    ResumeError,
+    Rule,
+    RunLimits,
+    SandboxSettings,
+    ScriptedProvider,
+    Status,
+    ToolReturned,
+    on_ask_user,
+    on_permission_request,
+    pick_sandbox,
+)
+from agent_runtime.sandbox.protocol import Sandbox
+from tests.model_server import ModelServer, Wire
+
+KEY = b"a key of sixteen bytes or more"
+DONE = "```completion\nDone.\n```\n"
+ASKS = (Rule(decision="ask", tool="execute", reason="commands need a person"),)
+COUNT = (
+    '```codepilot\nbefore = "kept"\nexecute("main", "echo run >> runs.txt", check=True)\nprint(before, "after")\n```\n'
+    + DONE
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    return pick_sandbox("auto", SandboxSettings())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("one\ntwo\n")
+    return root
+
+
+@pytest.fixture
+def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncRuntime]:
+    """Makes a runtime as a process that comes later would: the same session, everything else new."""
+
+    def make(*replies: str, rules: tuple[Rule, ...] = ASKS, key: bytes = KEY) -> AsyncRuntime:
+        agent = Agent(
+            provider=ScriptedProvider(replies), work_dir=place, sandbox=sandbox, policy=Policy(rules=rules), chat=False
+        )
+        session = FileSession("a run", session_dir=tmp_path / "sessions")
+        return AsyncRuntime(agent, session, state_key=key)
+
+    return make
+
+
+def shown(runtime: AsyncRuntime) -> str:
+    return "\n".join(event.text for event in runtime.session.events if isinstance(event, Observed))
+
+
+def runs(place: Path) -> int:
+    path = place / "runs.txt"
+    return path.read_text().count("run") if path.exists() else 0
+
+
+async def test_a_call_that_nobody_answers_pauses_the_run_before_it_is_made(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    async with start(COUNT) as runtime:
+        outcome = await runtime.run("Count")
+        assert outcome.status is Status.PAUSED
+        assert outcome.pending == runtime.pending
+        assert outcome.pending is not None
+        assert outcome.pending.tool == "execute"
+        assert outcome.pending.args == {"session_id": "main", "command": "echo run >> runs.txt", "check": True}
+        assert outcome.pending.reason == "commands need a person"
+        assert "echo run >> runs.txt" in outcome.pending.preview
+        assert len(outcome.pending.request_id) == 8
+        assert outcome.pending.workspace
+    assert runs(place) == 0
+
+
+async def test_an_approved_call_is_made_once_and_the_block_goes_on_where_it_stood(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    async with start(COUNT) as runtime:
+        await runtime.run("Count")
+    async with start() as later:
+        outcome = await later.resume(approve=True)
+        assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 1)
+        assert outcome.usage.requests == 1
+        assert "kept after" in shown(later)
+        with pytest.raises(ResumeError, match="Nothing waits"):
+            await later.resume(approve=True)
+    assert runs(place) == 1
+
+
+async def test_a_denied_call_is_not_made_and_the_model_goes_on(start: Callable[..., AsyncRuntime], place: Path) -> None:
+    async with start(COUNT) as runtime:
+        await runtime.run("Count")
+    async with start("```completion\nCould not run it.\n```\n") as later:
+        outcome = await later.resume(approve=False, note="not on this machine")
+        assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Could not run it.", 2)
+        assert "execute was not approved: not on this machine." in shown(later)
+    assert runs(place) == 0
+
+
+async def test_in_the_same_process_it_goes_on_just_so(start: Callable[..., AsyncRuntime], place: Path) -> None:
+    async with start(COUNT) as runtime:
+        await runtime.run("Count")
+        outcome = await runtime.resume(approve=True)
+        assert outcome.status is Status.FINISHED
+        assert "terminals died" not in shown(runtime)
+    assert runs(place) == 1
+
+
+async def test_steps_that_repeat_themselves_are_counted_across_pauses(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    again = '```codepilot\nexecute("main", "echo run >> runs.txt")\n```\n'
+    async with start(again) as runtime:
+        outcome = await runtime.run("Count")
+    for _ in range(4):
+        async with start(again) as later:
+            outcome = await later.resume(approve=True)
+            assert outcome.status is Status.PAUSED
+    async with start(again) as last:
+        outcome = await last.resume(approve=True)
+    assert (outcome.status, outcome.steps, runs(place)) == (Status.REPEATED_CALLS, 5, 5)
+
+
+async def test_every_waiting_call_of_a_block_is_asked_for_itself(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    block = '```codepilot\nfor n in range(3):\n    execute("main", f"echo run {n} >> runs.txt")\n```\n' + DONE
+    async with start(block) as runtime:
+        outcome = await runtime.run("Count")
+    requests = set()
+    for number in range(3):
+        assert outcome.pending is not None
+        assert outcome.pending.args["command"] == f"echo run {number} >> runs.txt"
+        requests.add(outcome.pending.request_id)
+        async with start() as later:
+            outcome = await later.resume(approve=True)
+    assert outcome.status is Status.FINISHED
+    assert len(requests) == 3
+    assert (place / "runs.txt").read_text() == "run 0\nrun 1\nrun 2\n"
+
+
+async def test_a_waiting_write_takes_the_content_that_was_shown(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    rules = (Rule(decision="ask", tool="write_file", paths=("guarded/**",)),)
+    reply = (
+        '```codepilot\nwrite_file("free.txt")\nwrite_file("guarded/a.txt")\n'
+        'write_file("a.txt", 1, 1, mode="edit")\n```\n'
+        "```text\nfree\n```\n```text\nguarded\n```\n```text\nONE\n```\n"
+    ) + DONE
+    async with start('```codepilot\nread_file("a.txt")\n```\n', reply, rules=rules) as runtime:
+        outcome = await runtime.run("Write")
+    assert outcome.pending is not None
+    assert "guarded/a.txt" in outcome.pending.preview
+    assert "+guarded" in outcome.pending.preview
+    assert (place / "free.txt").read_text() == "free\n"
+    assert not (place / "guarded").exists()
+    async with start(rules=rules) as later:
+        outcome = await later.resume(approve=True)
+        assert (outcome.status, outcome.steps) == (Status.FINISHED, 2), shown(later)
+    assert (place / "guarded" / "a.txt").read_text() == "guarded\n"
+    assert (place / "a.txt").read_text() == "ONE\ntwo\n"
+
+
+async def test_an_approval_is_void_when_files_have_changed_and_holds_again_when_they_are_as_they_were(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    async with start(COUNT) as runtime:
+        await runtime.run("Count")
+    (place / "a.txt").write_text("one\nother\n")
+    async with start() as later:
+        with pytest.raises(ResumeError, match=r"changed since the call was shown: .*a\.txt"):
+            await later.resume(approve=True)
+        assert later.pending is not None
+        assert runs(place) == 0
+        (place / "a.txt").write_text("one\ntwo\n")
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+    assert runs(place) == 1
+
+
+async def test_a_denial_needs_no_unchanged_workspace(start: Callable[..., AsyncRuntime], place: Path) -> None:
+    read = '```codepilot\nread_file("a.txt")\nexecute("main", "echo run >> runs.txt")\n```\n'
+    async with start(read) as runtime:
+        await runtime.run("Count")
+    (place / "a.txt").write_text("one\nother\n")
+    async with start(DONE) as later:
+        assert (await later.resume(approve=False)).status is Status.FINISHED
+        assert "a.txt" in shown(later)
+
+
+async def test_another_key_an_altered_state_and_an_altered_reply_are_refused(
+    start: Callable[..., AsyncRuntime], place: Path, tmp_path: Path
+) -> None:
+    async with start(COUNT) as runtime:
+        await runtime.run("Count")
+        path = FileSession("a run", session_dir=tmp_path / "sessions").path
+    async with start(key=b"another key of sixteen bytes") as later:
+        with pytest.raises(ResumeError, match="altered, or it was signed with another key"):
+            await later.resume(approve=True)
+    whole = path.read_text()
+    for old, new, complaint in (
+        ("echo run >> runs.txt", "echo evil >> runs.txt", "altered|not what was paused"),
+        ("Done.", "Done!", "conversation"),
+    ):
+        path.write_text(whole.replace(old, new))
+        async with start() as later:
+            with pytest.raises(ResumeError, match=complaint):
+                await later.resume(approve=True)
+    path.write_text(whole)
+    assert runs(place) == 0
+    async with start() as later:
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+
+
+async def test_a_new_task_does_not_push_a_waiting_call_aside(start: Callable[..., AsyncRuntime]) -> None:
+    async with start(COUNT, DONE) as runtime:
+        first = await runtime.run("Count")
+        assert first.pending is not None
+        with pytest.raises(ResumeError, match=first.pending.request_id):
+            await runtime.run("Something else")
+        await runtime.reset()
+        assert runtime.pending is None
+        with pytest.raises(ResumeError, match="Nothing waits"):
+            await runtime.resume(approve=True)
+
+
+async def test_terminals_that_died_meanwhile_are_said_to_have_died(start: Callable[..., AsyncRuntime]) -> None:
+    rules = (Rule(decision="ask", tool="write_file"),)
+    block = '```codepilot\nexecute("main", "cd /tmp")\nwrite_file("b.txt")\n```\n```text\nb\n```\n'
+    async with start(block, rules=rules) as runtime:
+        assert (await runtime.run("Go")).status is Status.PAUSED
+    async with start(DONE, rules=rules) as later:
+        await later.resume(approve=True)
+        assert "these terminals died, with all that ran in them: main" in shown(later)
+
+
+async def test_a_question_waits_for_its_answer(start: Callable[..., AsyncRuntime]) -> None:
+    ask = '```codepilot\nanswer = ask_user("Which port?")\nprint("port", answer)\n```\n'
+    async with start(ask) as runtime:
+        outcome = await runtime.run("Go")
+        assert outcome.pending is not None
+        assert (outcome.pending.kind, outcome.pending.reason) == ("question", "Which port?")
+    async with start(DONE) as later:
+        assert (await later.resume(note="8080")).status is Status.FINISHED
+        assert "port 8080" in shown(later)
+        calls = [event for event in later.session.events if isinstance(event, ToolReturned)]
+        assert [(call.number, call.tool, call.ok) for call in calls] == [(1, "ask_user", True)]
+
+
+async def test_a_handler_that_answers_keeps_the_run_going(start: Callable[..., AsyncRuntime], place: Path) -> None:
+    block = COUNT.replace("```codepilot\n", '```codepilot\nprint(ask_user("Sure?"))\n')
+    async with start(block) as runtime:
+        asked: list[str] = []
+
+        @on_permission_request(runtime)
+        def allow(tool: str, description: str, **_: object) -> bool:
+            asked.append(f"{tool}: {description}")
+            return True
+
+        @on_ask_user(runtime)
+        async def answer(question: str, **_: object) -> str:
+            return f"{question} Yes."
+
+        outcome = await runtime.run("Count")
+        assert outcome.status is Status.FINISHED
+        assert "Sure? Yes." in shown(runtime)
+    assert len(asked) == 1
+    assert runs(place) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "made"),
+    [
+        ([True, True], Status.FINISHED, 1),
+        ([True, None], Status.FINISHED, 1),
+        ([True, False], Status.FINISHED, 0),
+        ([False, True], Status.FINISHED, 0),
+        ([None, None], Status.PAUSED, 0),
+        ([RuntimeError("broken")], Status.PAUSED, 0),
+        ([True, RuntimeError("broken")], Status.FINISHED, 1),
+        (["yes"], Status.FINISHED, 0),
+    ],
+)
+async def test_any_denial_denies_and_only_a_plain_true_approves(
+    start: Callable[..., AsyncRuntime], place: Path, answers: list[object], status: Status, made: int
+) -> None:
+    async with start(COUNT, DONE) as runtime:
+        for answer in answers:
+
+            def handler(_answer: object = answer, **_: object) -> object:
+                if isinstance(_answer, Exception):
+                    raise _answer
+                return _answer
+
+            on_permission_request(runtime)(handler)
+        outcome = await runtime.run("Count")
+    assert outcome.status is status
+    assert runs(place) == made
+
+
+async def test_the_run_s_clock_stands_still_while_a_person_is_asked(place: Path, sandbox: Sandbox) -> None:
+    agent = Agent(
+        provider=ScriptedProvider([COUNT]),
+        work_dir=place,
+        sandbox=sandbox,
+        policy=Policy(rules=ASKS, limits=RunLimits(max_seconds=5)),
+    )
+    async with AsyncRuntime(agent) as runtime:
+        seconds: list[float] = []
+
+        @on_permission_request(runtime)
+        async def think(**_: object) -> bool:
+            work = runtime._run
+            assert work is not None
+            assert work._deadline is not None
+            assert work._deadline.when() is None
+            seconds.append(1)
+            return True
+
+        outcome = await runtime.run("Count")
+    assert outcome.status is Status.FINISHED
+    assert seconds
+
+
+_CHILD = """
+import json, sys
+from pathlib import Path
+from agent_runtime import *
+root, sessions, mode, provider = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
+if isinstance(provider, list):
+    made = ScriptedProvider(provider)
+else:
+    made = provider_for(provider["name"], api_key="sk-made-up-0123456789", base_url=provider["url"],
+                        options=ModelOptions(api=provider["api"]))
+agent = Agent(provider=made, work_dir=root, sandbox=pick_sandbox("auto", SandboxSettings()),
+              policy=Policy(rules=(Rule(decision="ask", tool="execute"),)), chat=False)
+with Runtime(agent, FileSession("child", session_dir=sessions), state_key=b"k" * 32, quiet=True) as runtime:
+    outcome = runtime.run("Count") if mode == "run" else runtime.resume(approve=mode == "approve")
+    print(outcome.status, outcome.pending.request_id if outcome.pending else outcome.summary)
+"""
+
+
+async def child(place: Path, mode: str, provider: object) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _CHILD, str(place), str(place.parent / "sessions"), mode, json.dumps(provider),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, errors.decode()
+    return out.decode().strip()
+
+
+@pytest.mark.slow
+async def test_it_is_paused_in_one_process_and_goes_on_in_another(place: Path) -> None:
+    assert (await child(place, "run", [COUNT])).startswith("paused ")
+    assert runs(place) == 0
+    assert await child(place, "approve", []) == "finished Done."
+    assert runs(place) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wire", ["anthropic", "responses", "chat"])
+async def test_over_every_wire_the_process_that_goes_on_asks_with_the_same_beginning(place: Path, wire: Wire) -> None:
+    async with ModelServer([COUNT.removesuffix(DONE), DONE]) as server:
+        provider = (
+            {"name": "anthropic", "url": server.url_anthropic, "api": None}
+            if wire == "anthropic"
+            else {"name": "openai", "url": server.url_openai, "api": wire}
+        )
+        assert (await child(place, "run", provider)).startswith("paused ")
+        assert await child(place, "approve", provider) == "finished Done."
+        first, second = (request.json for request in server.requests)
+    assert runs(place) == 1
+    assert "kept after" in json.dumps(second)
+    assert first["model"] == second["model"]
+    field = "input" if wire == "responses" else "messages"
+    before, after = (_texts(body[field]) for body in (first, second))
+    known = [text for text in before if "Agentic step" not in text]
+    assert after[: len(known)] == known
+    assert any(COUNT.removesuffix(DONE) in text for text in after)
+
+
+def _texts(messages: list[dict[str, Any]]) -> list[str]:
+    """The text of each block of each message, cache marks aside."""
+    texts = []
+    for message in messages:
+        content = message["content"]
+        texts += [content] if isinstance(content, str) else [block["text"] for block in content]
+    return texts

@@ -1,0 +1,72 @@
+"""A run whose commands may reach something: what the model is told, and what those who watch are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Event,
+    EventType,
+    Network,
+    NetworkUsed,
+    ScriptedProvider,
+    SettingsError,
+    Started,
+    Status,
+    pick_sandbox,
+)
+from agent_runtime.sandbox.protocol import SandboxSettings
+from tests.waiting import eventually
+
+_ASKS = """exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT b.example:443 HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3"""
+
+
+async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_path: Path) -> None:
+    events: list[Event] = []
+    errors: list[str] = []
+    agent = Agent(
+        provider=ScriptedProvider(
+            [f"```codepilot\nprint(execute('main', {_ASKS!r})['output'])\n```\n", "```completion\nDone.\n```\n"]
+        ),
+        work_dir=tmp_path,
+        sandbox=pick_sandbox("auto", SandboxSettings()),
+        network=Network.of("a.example"),
+    )
+    async with AsyncRuntime(agent, listeners=[events.append]) as runtime:
+        runtime.hooks.register(EventType.SECURITY_ERROR, lambda error, **_: errors.append(error))
+        outcome = await runtime.run("Fetch it")
+        assert outcome.status is Status.FINISHED
+        messages = "".join(message["content"] for message in runtime.messages)
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert "Network: HTTPS to a.example only" in started.opening
+    assert "HTTP/1.1 403 b.example is not on the list" in messages
+    used = await eventually(lambda: [event for event in events if isinstance(event, NetworkUsed)])
+    assert [(each.connection.host, each.connection.allowed) for each in used] == [("b.example", False)]
+    assert errors == [f"network: {used[0].connection}"]
+
+
+async def test_without_a_network_the_model_is_told_of_none(tmp_path: Path) -> None:
+    agent = Agent(
+        provider=ScriptedProvider(["```completion\nDone.\n```\n"]),
+        work_dir=tmp_path,
+        sandbox=pick_sandbox("auto", SandboxSettings()),
+    )
+    async with AsyncRuntime(agent) as runtime:
+        await runtime.run("Look")
+        [started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert "Network:" not in started.opening
+
+
+def test_a_list_of_hosts_needs_a_sandbox_that_keeps_to_it(tmp_path: Path) -> None:
+    agent = Agent(
+        provider=ScriptedProvider([]),
+        work_dir=tmp_path,
+        sandbox=pick_sandbox("local", SandboxSettings()),
+        network=Network.of("a.example"),
+    )
+    with pytest.raises(SettingsError, match="cannot keep programs to a list of hosts"):
+        AsyncRuntime(agent)

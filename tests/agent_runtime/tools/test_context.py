@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from agent_runtime.context.transcript import messages
+from agent_runtime.errors import ToolError
+from agent_runtime.events import Archived, Recorded, Revealed, Shrunk, Summarised
+from agent_runtime.outcome import Usage
+from agent_runtime.tools.context import ContextTools
+from agent_runtime.tools.protocol import Plain
+from agent_runtime.tools.registry import Registry
+from tests.agent_runtime.context.logs import started, task_of
+
+Call = Callable[..., Awaitable[str]]
+LOG: list[Recorded] = [
+    *task_of("alpha", 3, chars=2_000),
+    *task_of("beta", 2, chars=2_000),
+    *task_of("gamma", 2, chars=20_000),
+    started("delta"),
+]
+
+
+@pytest.fixture
+def log() -> list[Recorded]:
+    return [*LOG]
+
+
+@pytest.fixture
+def call(log: list[Recorded]) -> Call:
+    """Calls a tool as control code does: by name, through the argument check."""
+    registry = Registry()
+    registry.add_family(ContextTools(lambda: log, log.append))
+
+    async def call(name: str, *args: Plain, **kwargs: Plain) -> str:
+        tool = registry.get(name)
+        return (await tool.call(tool.bind(args, kwargs))).text
+
+    return call
+
+
+def archived(log: list[Recorded]) -> list[tuple[int, str]]:
+    return [(event.task, event.summary) for event in log if isinstance(event, Archived)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((), {"task": 1, "summary": "A."}, [(1, "A.")]),
+        ((), {"position": 2, "summary": " B. \n"}, [(2, "B.")]),
+        ((3, "C."), {}, [(3, "C.")]),
+        ((), {"task": (1, 2), "summary": ["A.", "B."]}, [(1, "A."), (2, "B.")]),
+        ((), {"task": [3, 1], "summary": ("C.", "A.")}, [(3, "C."), (1, "A.")]),
+        ((), {"task": [1], "summary": "A."}, [(1, "A.")]),
+    ],
+)
+async def test_tasks_are_archived_one_or_many(
+    call: Call, log: list[Recorded], args: tuple[Plain, ...], kwargs: dict[str, Plain], expected: list[tuple[int, str]]
+) -> None:
+    text = await call("archive_context", *args, **kwargs)
+    assert archived(log) == expected
+    assert "archived, about" in text
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "complaint"),
+    [
+        ({"task": 9, "summary": "x"}, "archive_context: there is no task 9; there are tasks 1 to 4"),
+        ({"task": 0, "summary": "x"}, "archive_context: there is no task 0"),
+        ({"task": 4, "summary": "x"}, "task 4 is the current one; archive it when the next task has begun"),
+        ({"task": 1, "position": 1, "summary": "x"}, "both task and position are given"),
+        ({"summary": "x"}, "no task is given; write archive_context"),
+        ({"task": 1}, r"1 task\(s\), but 0 summaries"),
+        ({"task": (1, 2), "summary": "x"}, r"2 task\(s\), but 1 summaries"),
+        ({"task": [], "summary": []}, "the list of tasks is empty"),
+        ({"task": [1, 1], "summary": ["x", "y"]}, "task 1 given twice"),
+        ({"task": 1, "summary": " "}, "a summary is empty"),
+        ({"task": 1, "summary": "x" * 5_000}, "5,000 characters; use at most 4,000"),
+        ({"task": "first", "summary": "x"}, "archive_context: argument task"),
+    ],
+)
+async def test_a_wrong_call_says_what_is_wrong_and_archives_nothing(
+    call: Call, log: list[Recorded], kwargs: dict[str, Plain], complaint: str
+) -> None:
+    with pytest.raises(ToolError, match=complaint):
+        await call("archive_context", **kwargs)
+    assert log == LOG
+
+
+async def test_one_wrong_task_of_many_archives_none(call: Call, log: list[Recorded]) -> None:
+    with pytest.raises(ToolError, match="there is no task 9"):
+        await call("archive_context", task=[1, 9], summary=["A.", "?"])
+    assert log == LOG
+
+
+async def test_a_task_is_archived_once(call: Call) -> None:
+    await call("archive_context", task=1, summary="A.")
+    with pytest.raises(ToolError, match=r"task 1 is archived already; reveal_context\(1\)"):
+        await call("archive_context", task=1, summary="A.")
+
+
+async def test_a_task_that_a_summary_tells_cannot_be_archived(call: Call, log: list[Recorded]) -> None:
+    log.append(Summarised(upto=len(task_of("alpha", 3)), text="Alpha.", usage=Usage()))
+    with pytest.raises(ToolError, match=r"told by the \[GLOBAL SUMMARY\]"):
+        await call("archive_context", task=1, summary="A.")
+    assert "alpha 2:" in await call("reveal_context", 1)
+
+
+async def test_taking_back_what_was_not_replaced_yet_costs_nothing(call: Call, log: list[Recorded]) -> None:
+    await call("archive_context", task=1, summary="A.")
+    text = await call("reveal_context", 1)
+    assert text == "[reveal_context] task 1 is no longer archived; its messages were not replaced yet"
+    assert log[-1] == Revealed(task=1)
+    assert messages(log) == messages(LOG)
+
+
+async def test_a_replaced_task_is_shown_again_as_it_was(call: Call, log: list[Recorded]) -> None:
+    await call("archive_context", task=1, summary="A.")
+    log.append(Shrunk(tasks=(1,)))
+    before = messages(log)
+    text = await call("reveal_context", 1)
+    assert text.startswith("[TASK 1 REVEALED]\n[USER]\n[Task] alpha\n\n[YOU]\nStep 1 of alpha.")
+    assert text.endswith("[YOU]\nDone.\n[end of task 1]")
+    assert messages(log) == before
+    await call("archive_context", task=1, summary="A, again.")
+
+
+async def test_a_very_long_task_is_shown_with_its_middle_left_out(call: Call, log: list[Recorded]) -> None:
+    await call("archive_context", task=3, summary="C.")
+    log.append(Shrunk(tasks=(3,)))
+    text = await call("reveal_context", 3)
+    assert len(text) < 25_000
+    assert "characters left out" in text
+
+
+async def test_what_is_not_archived_cannot_be_revealed(call: Call) -> None:
+    with pytest.raises(ToolError, match="task 1 is not archived; its messages are in the conversation"):
+        await call("reveal_context", 1)
+    with pytest.raises(ToolError, match="reveal_context: there is no task 7"):
+        await call("reveal_context", 7)
+
+
+async def test_the_list_previews_summaries_and_says_what_they_save(call: Call, log: list[Recorded]) -> None:
+    assert await call("list_archived_context") == "[list_archived_context] no task is archived"
+    await call("archive_context", task=(1, 2), summary=["A " * 200, "B."])
+    log.append(Shrunk(tasks=(1,)))
+    first, second = (await call("list_archived_context")).splitlines()
+    assert first.startswith("[ARCHIVED TASK 1] about 1,")
+    assert first.endswith("A A…")
+    assert len(first) < 160
+    assert second.startswith("[ARCHIVED TASK 2] about ")
+    assert second.endswith(" tokens saved (still shown in full): B.")

@@ -1,0 +1,327 @@
+"""What calls would do is told before they are made, and then they do that or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.errors import ToolError
+from agent_runtime.policy import CallFacts, Policy, Rule
+from agent_runtime.reply import Payload
+from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.protocol import Plain
+from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.search import SearchTools
+from agent_runtime.workspace.files import Workspace
+
+
+class Desk:
+    """File tools as a step uses them."""
+
+    def __init__(self, root: Path, workspace: Workspace) -> None:
+        self.root = root
+        self.files = FileTools(workspace)
+        self.registry = Registry()
+        self.registry.add_family(self.files)
+        self.registry.add_family(SearchTools(workspace))
+        self.payloads = Payloads()
+
+    def step(self, *payloads: str, control: str = "") -> None:
+        self.payloads = Payloads(Payload(text=text, filename=None) for text in payloads)
+        self.files.begin_step(self.payloads, control)
+
+    def inspect(self, tool: str, **args: Plain) -> Inspection:
+        before = self.snapshot()
+        left = self.payloads.left()
+        told = self.registry.get(tool).inspect(args)
+        assert (self.snapshot(), self.payloads.left()) == (before, left), "an inspection does nothing"
+        return told
+
+    async def call(self, tool: str, **args: Plain) -> str:
+        return (await self.registry.get(tool).call(args)).text
+
+    def snapshot(self) -> dict[Path, bytes]:
+        return {each: each.read_bytes() for each in self.root.rglob("*") if each.is_file()}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "way").symlink_to("src")
+    with Workspace(tmp_path) as workspace:
+        yield Desk(tmp_path, workspace)
+
+
+def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
+    desk.step("2\n")
+    told = desk.inspect("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    assert told.facts == CallFacts(
+        tool="write_file",
+        args={"path": "a.txt", "mode": "edit", "start_line": 2, "end_line": 2},
+        paths=("a.txt",),
+        writes=True,
+    )
+    assert told.refusal == ""
+    assert told.preview.split("\n") == [
+        "a.txt: changed, +1 -1",
+        "",
+        "diff --git a/a.txt b/a.txt",
+        "--- a/a.txt",
+        "+++ b/a.txt",
+        "@@ -1,3 +1,3 @@",
+        " one",
+        "-two",
+        "+2",
+        " three",
+    ]
+
+
+def test_a_path_is_told_as_what_it_leads_to(desk: Desk) -> None:
+    desk.step("x\n")
+    told = desk.inspect("write_file", path="./way/../way/new.txt")
+    assert told.facts.paths == ("src/new.txt",)
+    assert told.preview.split("\n") == [
+        "src/new.txt: new file, +1 -0",
+        "",
+        "diff --git a/src/new.txt b/src/new.txt",
+        "new file",
+        "--- /dev/null",
+        "+++ b/src/new.txt",
+        "@@ -0,0 +1,1 @@",
+        "+x",
+    ]
+
+
+def test_a_patch_names_all_its_files(desk: Desk) -> None:
+    (desk.root / "old.txt").write_text("a\nb")
+    (desk.root / "gone.txt").write_text("bye\n")
+    patch = """*** Begin Patch
+*** Add File: src/new.py
++x = 1
+*** Update File: old.txt
+*** Move to: src/moved.txt
+@@
+-a
++A
+*** Delete File: gone.txt
+*** End Patch
+"""
+    desk.step(patch)
+    told = desk.inspect("write_file", mode="patch")
+    assert sorted(told.facts.paths) == ["gone.txt", "old.txt", "src/moved.txt", "src/new.py"]
+    assert told.preview.split("\n") == [
+        "src/new.py: new file, +1 -0",
+        "src/moved.txt: moved from old.txt, +1 -1",
+        "gone.txt: deleted, +0 -1",
+        "",
+        "diff --git a/src/new.py b/src/new.py",
+        "new file",
+        "--- /dev/null",
+        "+++ b/src/new.py",
+        "@@ -0,0 +1,1 @@",
+        "+x = 1",
+        "diff --git a/old.txt b/src/moved.txt",
+        "rename from old.txt",
+        "rename to src/moved.txt",
+        "--- a/old.txt",
+        "+++ b/src/moved.txt",
+        "@@ -1,2 +1,2 @@",
+        "-a",
+        "+A",
+        " b",
+        "\\ No newline at end of file",
+        "diff --git a/gone.txt b/gone.txt",
+        "deleted file",
+        "--- a/gone.txt",
+        "+++ /dev/null",
+        "@@ -1,1 +0,0 @@",
+        "-bye",
+    ]
+
+
+def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
+    (desk.root / "b.bin").write_bytes(b"\0" * 2000)
+    desk.step("text\n")
+    told = desk.inspect("write_file", path="b.bin")
+    assert told.preview.split("\n") == [
+        "b.bin: replaced whole, 2,000 bytes before",
+        "",
+        "diff --git a/b.bin b/b.bin",
+        "Not compared: 2,000 bytes before, 5 bytes after",
+    ]
+
+
+def test_changes_that_no_diff_shows_are_told(desk: Desk) -> None:
+    desk.step("one\ntwo\nthree\n", "one\r\ntwo\r\nthree\r\n", "one\ntwo\nthree")
+    assert "Its content stays as it is." in desk.inspect("write_file", path="a.txt").preview
+    desk.payloads.skip(1)
+    assert "+one\\r\n+two\\r\n+three\\r" in desk.inspect("write_file", path="a.txt").preview
+    desk.payloads.skip(2)
+    shown = desk.inspect("write_file", path="a.txt").preview
+    assert shown.endswith("-three\n+three\n\\ No newline at end of file")
+    (desk.root / "bom.txt").write_bytes(b"\xef\xbb\xbfx\n")
+    desk.step("x\n")
+    assert "Only how its text is encoded changes." in desk.inspect("write_file", path="bom.txt").preview
+
+
+def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
+    desk.step("a\u202eb\x1b[2K\n" + "x" * 900 + "\n" + "line\n" * 400)
+    shown = desk.inspect("write_file", path="new.txt").preview
+    assert "+a\\u202eb\\x1b[2K" in shown
+    assert "x… [+401 characters]" in shown
+    assert shown.endswith("more lines not shown")
+    assert shown.startswith("new.txt: new file, +402 -0")
+
+
+def test_a_name_cannot_be_taken_for_the_words_around_it(desk: Desk) -> None:
+    desk.step("x\n")
+    shown = desk.inspect("write_file", path="a.txt: changed, +0 -0\u202e").preview.split("\n")
+    assert shown[0] == "'a.txt: changed, +0 -0\\u202e': new file, +1 -0"
+    assert shown[5] == "+++ b/'a.txt: changed, +0 -0\\u202e'"
+
+
+async def test_a_call_that_cannot_succeed_says_so_and_then_fails(desk: Desk) -> None:
+    desk.step("x\n")
+    told = desk.inspect("write_file", path="none.txt", mode="replace")
+    assert "needs payload 2" in told.refusal
+    desk.step("old\n", "new\n")
+    told = desk.inspect("write_file", path="none.txt", mode="replace")
+    assert told.preview.startswith("This call cannot succeed:\n'none.txt' does not exist")
+    assert told.facts.paths == ("none.txt",)
+    (desk.root / "none.txt").write_text("old\n")  # what was in its way is gone, but nobody was asked
+    with pytest.raises(ToolError, match=r"(?s)no longer as they were when this call was decided on.*payload=1"):
+        await desk.call("write_file", path="none.txt", mode="replace")
+    assert (desk.root / "none.txt").read_text() == "old\n"
+    told = desk.inspect("write_file", path="none.txt", mode="replace", payload=1)
+    assert told.refusal == ""
+    assert "-old\n+new" in told.preview
+    await desk.call("write_file", path="none.txt", mode="replace", payload=1)
+    assert (desk.root / "none.txt").read_text() == "new\n"
+
+
+async def test_a_call_does_what_was_shown_or_nothing(desk: Desk) -> None:
+    desk.step("2\n", "2\n")
+    desk.inspect("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    (desk.root / "a.txt").write_text("one\nzwei\nthree\n")
+    with pytest.raises(ToolError, match="no longer as they were"):
+        await desk.call("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    assert (desk.root / "a.txt").read_text() == "one\nzwei\nthree\n"
+    desk.inspect("write_file", path="way/new.txt")
+    (desk.root / "way").unlink()
+    (desk.root / "way").symlink_to(".")
+    with pytest.raises(ToolError, match="no longer as they were"):
+        await desk.call("write_file", path="way/new.txt")
+    assert not (desk.root / "new.txt").exists()
+
+
+async def test_a_call_that_was_not_made_binds_no_later_one(desk: Desk) -> None:
+    desk.step("x\n")
+    desk.inspect("write_file", path="new.txt")
+    (desk.root / "new.txt").write_text("mine\n")
+    assert "-mine\n+x" in desk.inspect("write_file", path="new.txt").preview
+    await desk.call("write_file", path="new.txt")
+    assert (desk.root / "new.txt").read_text() == "x\n"
+
+
+async def test_a_later_write_that_cannot_be_made_refuses_the_first(desk: Desk) -> None:
+    control = 'write_file("n.txt")\nwrite_file("a.txt", mode="edit", start_line=9, end_line=9)\n'
+    desk.step("x\n", "y\n", control=control)
+    told = desk.inspect("write_file", path="n.txt")
+    assert "Nothing was written: a later write of this block" in told.refusal
+    with pytest.raises(ToolError, match="a later write of this block"):
+        await desk.call("write_file", path="n.txt")
+
+
+def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
+    assert desk.inspect("read_file", path="way/x").facts.paths == ("src/x",)
+    assert desk.inspect("list_files", path="way").facts.paths == ("src",)
+    assert desk.inspect("list_files").facts.paths == (".",)
+    assert desk.inspect("find", pattern="x").facts.paths == (".",)
+    assert desk.inspect("find", pattern="x", scope="file", target="a.txt").facts.paths == ("a.txt",)
+    assert not desk.inspect("read_file", path="a.txt").facts.writes
+    outside = desk.inspect("read_file", path="../x")
+    assert "leads out of the workspace" in outside.refusal
+
+
+def test_a_call_with_wrong_arguments_is_told_as_one_that_cannot_succeed(desk: Desk) -> None:
+    told = desk.inspect("read_file", path=1)
+    assert "argument path" in told.refusal
+    assert told.facts == CallFacts(tool="read_file", args={"path": 1})
+
+
+def test_of_a_custom_tool_its_arguments_are_known(desk: Desk) -> None:
+    desk.registry.register_tool("deploy", lambda where: where)
+    told = desk.inspect("deploy", where="prod")
+    assert (told.facts, told.refusal) == (CallFacts(tool="deploy", args={"where": "prod"}), "")
+    assert told.preview == 'deploy\n{\n  "where": "prod"\n}'
+
+
+async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> None:
+    desk.step("first\n", "second\n")
+    desk.inspect("write_file", path="denied.txt")
+    told = desk.registry.get("write_file").forgo({"path": "denied.txt"})
+    assert told == "(The content is kept: payload=1 stands for it in a repeated call.)"
+    await desk.call("write_file", path="b.txt")
+    assert (desk.root / "b.txt").read_text() == "second\n"
+    await desk.call("write_file", path="c.txt", payload=1)
+    assert (desk.root / "c.txt").read_text() == "first\n"
+
+
+def test_a_denied_call_that_would_have_taken_nothing_leaves_all_in_place(desk: Desk) -> None:
+    desk.step("first\n")
+    assert desk.registry.get("write_file").forgo({"path": "a", "payload": 7}) == ""
+    assert desk.registry.get("write_file").forgo({"path": 1}) == ""
+    assert desk.registry.get("read_file").forgo({"path": "a"}) == ""
+    assert desk.payloads.left() == 1
+
+
+# What a rule keeps back is told by no other way than by its name.
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key.txt").write_text("token = hunter2\n")
+    (tmp_path / ".env").write_text("TOKEN=hunter2\n")
+    (tmp_path / "a.txt").write_text("a token\n")
+    policy = Policy(rules=(Rule(decision="deny", paths=("secrets/**", ".env")),))
+    with Workspace(tmp_path) as workspace:
+        desk = Desk(tmp_path, workspace)
+        desk.files = FileTools(workspace, withholds=policy.withholds)
+        desk.registry = Registry()
+        desk.registry.add_family(desk.files)
+        desk.registry.add_family(SearchTools(workspace, withholds=lambda path: policy.withholds("find", path)))
+        yield desk
+
+
+@pytest.mark.parametrize("args", [{}, {"context": 3}, {"include": "*.txt"}, {"include": "{.env,secrets/*}"}])
+async def test_a_search_passes_over_what_a_rule_keeps_back(guarded: Desk, args: dict[str, Plain]) -> None:
+    told = await guarded.call("find", pattern="(?i)token", **args)
+    assert "hunter2" not in told
+    assert "secrets" not in told
+    assert ("a.txt:1:a token" in told) is (args.get("include") != "{.env,secrets/*}")
+
+
+async def test_a_search_tells_not_even_whether_such_a_file_has_a_match(guarded: Desk) -> None:
+    there, absent = [await guarded.call("find", pattern=pattern) for pattern in ("hunter2", "nobody")]
+    assert there == absent
+
+
+async def test_a_file_that_a_call_names_was_decided_on_by_its_name(guarded: Desk) -> None:
+    assert "hunter2" in await guarded.call("find", pattern="hunter2", scope="file", target=".env")
+
+
+async def test_a_list_leaves_out_what_a_rule_keeps_back(guarded: Desk) -> None:
+    assert await guarded.call("list_files") == "[list_files] 1 file(s), newest first:\na.txt"
+
+
+async def test_a_later_write_tells_nothing_of_such_a_file(guarded: Desk) -> None:
+    control = 'write_file("n.txt")\nwrite_file(".env", mode="replace")\n'
+    guarded.step("x\n", "TOKEN=\n", "y\n", control=control)
+    assert guarded.inspect("write_file", path="n.txt").refusal == ""
+    assert "hunter2" not in await guarded.call("write_file", path="n.txt")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime.tools import preview
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text\twith a tab\nand a line", "plain text\twith a tab\nand a line"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\u200bb\u2066c\ufeff", "a\\u200bb\\u2066c\\ufeff"),
+        ("\x1b[2Kx\r\x00\x9b", "\\x1b[2Kx\\r\\x00\\x9b"),
+        ("a\u00a0b\u3000c\u2028d", "a\\xa0b\\u3000c\\u2028d"),
+        ("\u3164\u115f\u2800", "\\u3164\\u115f\\u2800"),
+        ("\U000e0041", "\\U000e0041"),
+        ("\ud800", "\\ud800"),
+        ("caf\u00e9 cafe\u0301 \u65e5\u672c \U0001f600", "caf\u00e9 cafe\u0301 \u65e5\u672c \U0001f600"),
+        ("a\ufe0f", "a\\ufe0f"),
+        ("z" + "\u0300" * 4, "z\u0300\u0300\\u0300\\u0300"),
+        ("\ue000", "\\ue000"),
+    ],
+)
+def test_nothing_stays_unseen(text: str, shown: str) -> None:
+    assert preview.visible(text) == shown
+    assert preview.visible(shown) == shown
+
+
+def test_long_lines_and_many_of_them_are_cut_and_counted() -> None:
+    assert preview.narrowed("x" * 600) == "x" * 500 + "… [+100 characters]"
+    assert preview.narrowed("x" * 500) == "x" * 500
+    assert preview.clipped(["a"] * 302) == "\n".join(["a"] * 300) + "\n… 2 more lines not shown"
+    assert len(preview.clipped(["y" * 500] * 300)) < 20_100
+    assert preview.clipped(["y" * 500] * 300).endswith("… 261 more lines not shown")
+
+
+def test_a_command_is_shown_whole_and_cannot_forge_another() -> None:
+    command = "pytest -q\nIn terminal main, /:\n$ true " + "x" * 300 + "; rm -rf ."
+    shown = preview.of_command(command, terminal="main", cwd="/work", fresh=False).split("\n")
+    assert shown[:4] == ["In terminal main, /work:", "$ pytest -q", "> In terminal main, /:", "> $ true " + "x" * 151]
+    assert shown[-1].endswith("; rm -rf .")
+    assert all(line.startswith("… ") for line in shown[4:])
+    assert preview.of_command("ls", terminal="a\u202eb", cwd="", fresh=True).startswith("In a new terminal a\\u202eb:")
+
+
+def test_what_is_typed_is_shown_as_a_literal() -> None:
+    shown = preview.of_typing("yes\n\x1b[A\u202e", terminal="main", running="python -i")
+    assert shown == "Typed into terminal main, where `python -i` runs:\n'yes\\n\\x1b[A\\u202e'"
+
+
+def test_any_other_call_is_shown_with_its_arguments() -> None:
+    assert preview.of_call("deploy", {"to": "prod\u202e", "n": [1]}) == (
+        'deploy\n{\n  "to": "prod\\u202e",\n  "n": [\n    1\n  ]\n}'
+    )

@@ -1,0 +1,128 @@
+"""Rules that allow commands: `pytest *` never approves `pytest; anything`, nor anything else that bash would run.
+
+What was approved is run by a real bash, in which every command is only written down.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent_runtime.policy import Allow, Ask, CallFacts, Policy, Rule
+from agent_runtime.rules.shell import commands_of
+from tests.security.command_attacks import ALLOWED, ATTACKS, PATTERNS
+
+POLICY = Policy(rules=(Rule(decision="allow", tool="execute", commands=PATTERNS),), default="ask")
+
+_OBSERVED = r"""
+command_not_found_handle() { printf '%s\0' "$@" > "$LOG/$BASHPID"; }
+for name in $(compgen -b); do case $name in printf|enable|:) ;; *) enable -n "$name";; esac; done
+enable -n : enable
+"""
+"""No program is to be found and no builtin is left, so all that would run is told to the handler, and nothing runs."""
+
+
+def decided(command: str) -> Allow | Ask:
+    decision = POLICY.decide(CallFacts(tool="execute", args={"command": command}, command=command))
+    assert isinstance(decision, Allow | Ask)
+    return decision
+
+
+def run_by_bash(text: str, directory: Path) -> list[list[str]]:
+    """The commands, each as its words, that bash comes to run for a text; sorted."""
+    log = directory / "log"
+    log.mkdir(exist_ok=True)
+    for old in log.iterdir():
+        old.unlink()
+    place = directory / "place"
+    place.mkdir(exist_ok=True)
+    script = directory / "script"
+    script.write_bytes(_OBSERVED.encode() + text.encode() + b"\n")
+    subprocess.run(
+        ["/bin/bash", "--noprofile", "--norc", script],
+        cwd=place,
+        env={"PATH": "/nowhere", "LOG": str(log)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert list(place.iterdir()) == [], f"{text!r} made a file"
+    return sorted(each.read_bytes().decode().split("\0")[:-1] for each in log.iterdir())
+
+
+def is_told_by(ran: list[str], words: tuple[str | None, ...] | None) -> bool:
+    """Whether what ran is what the words say; those that only the run can tell stand at the end of these tests."""
+    assert words is not None
+    known = words[: words.index(None)] if None in words else words
+    return tuple(ran[: len(known)]) == known and (None in words or len(ran) == len(known))
+
+
+@pytest.mark.parametrize(
+    ("aim", "command"), [(aim, each) for aim, commands in ATTACKS.items() for each in commands], ids=repr
+)
+def test_a_rule_never_approves_more_than_it_says(aim: str, command: str) -> None:
+    decision = decided(command)
+    assert isinstance(decision, Ask), aim
+    assert decision.reason
+
+
+def test_there_are_many_attacks() -> None:
+    assert sum(map(len, ATTACKS.values())) >= 100
+    assert len(ALLOWED) >= 40
+
+
+@pytest.mark.parametrize("command", ALLOWED, ids=repr)
+def test_what_is_plainly_meant_is_approved_and_bash_runs_just_that(command: str, tmp_path: Path) -> None:
+    assert isinstance(decided(command), Allow)
+    ran = run_by_bash(command, tmp_path)
+    assert ran
+    commands = commands_of(command)
+    for each in ran:
+        assert any(is_told_by(each, command.words) for command in commands), each
+    if "||" not in command:
+        assert len(ran) == len(commands)
+
+
+_SIMPLE_ALLOWED = st.sampled_from(["pytest", "pytest -q", "git status", "ls -l", "echo 'a; b'", "cat a b"])
+_SIMPLE_OTHER = st.sampled_from(["rm x", "git push", "sh", "./pytest", "pytest $(rm)", "X=1 ls", "ls > x", "eval ls"])
+_JOINTS = st.sampled_from([";", " ; ", "&&", " || ", "|", " |& ", "\n", " &&\n"])
+
+
+@given(st.lists(st.tuples(st.one_of(_SIMPLE_ALLOWED, _SIMPLE_OTHER), _JOINTS, st.booleans()), min_size=1, max_size=6))
+def test_a_list_is_approved_when_each_of_its_commands_is_and_only_then(parts: list[tuple[str, str, bool]]) -> None:
+    text = ""
+    for index, (simple, joint, nested) in enumerate(parts):
+        text += (joint if index else "") + (f"({simple})" if nested else simple)
+    wanted = all(isinstance(decided(simple), Allow) for simple, _, _ in parts)
+    assert isinstance(decided(text), Allow) is wanted
+
+
+_FRAGMENTS = st.sampled_from(
+    [
+        *["pytest", "git status", "git", "diff", "echo", "rm", "evil", "x", "-q", "1", "2", "=", "a=b", "cd", "true"],
+        *[" "] * 8,
+        *[";", "&&", "||", "|", "&", "\n", "(", ")", "((", "))", "{", "}", "!", "[", "]", "[[", "]]", "\t"],
+        *["'", '"', "'a b'", '"a b"', "\\", "\\\n", " \\\n ", "\\ ", "`", "$", "$(", "${", "}", "#", " #", "~", "*"],
+        *[">", "<", ">&", "2>&1", " 2>&1", ">/dev/null", " 2>/dev/null", "<<", "<<<", "&>", "/dev/null", "?", "{a,b}"],
+        *["if", "then", "fi", "do", "done", "time", "function", "eval", ".", "exec", "%", "^", ",", ":", "@", "\u00e9"],
+    ]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_FRAGMENTS, min_size=1, max_size=9), st.sampled_from(["pytest ", "git status", "echo ", ""]))
+def test_whatever_is_approved_bash_runs_only_what_was_read(
+    tmp_path: Path, fragments: list[str], beginning: str
+) -> None:
+    text = beginning + "".join(fragments)
+    if not isinstance(decided(text), Allow):
+        return
+    commands = commands_of(text)
+    for ran in run_by_bash(text, tmp_path):
+        assert any(is_told_by(ran, command.words) for command in commands), (text, ran)
