@@ -25,3 +25,16 @@ async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T |
             return value
         assert time.monotonic() < deadline, f"still {value!r} after {within} s"
         await asyncio.sleep(0.01)
+
+
+def until(probe: Callable[[], T | None], *, within: float = 10.0) -> T:
+    """The same for code without an event loop, which would hold descriptors of its own.
+
+    Raises:
+        AssertionError: it never did within `within` seconds.
+    """
+    deadline = time.monotonic() + within
+    while not (value := probe()):
+        assert time.monotonic() < deadline, f"still {value!r} after {within} s"
+        time.sleep(0.01)
+    return value
