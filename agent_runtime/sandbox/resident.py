@@ -74,7 +74,8 @@ class Resident:
             rest, end, last = b"", b"", b""
             while True:
                 more = await self._receive(output)
-                data, last = rest + more, (last + more)[-_LAST_WORDS:]
+                data = rest + more
+                last = more[-_LAST_WORDS:] if len(more) >= _LAST_WORDS else (last + more)[-_LAST_WORDS:]
                 if not more:
                     said = last.decode(errors="replace").strip()
                     raise SandboxError(f"The sandbox of `{argv[0]}` ended. It said: {said or 'nothing'}")
