@@ -34,6 +34,8 @@ done
 _CHUNK = 1 << 17
 _PIPE = 1 << 20
 _LAST_WORDS = 2_000
+_RARE = b"\x1e"
+"""What a nonce begins with; text seldom holds it."""
 
 
 class Resident:
@@ -65,7 +67,7 @@ class Resident:
         output = -1
         try:
             connection, output = self._start()
-            nonce = secrets.token_hex(16).encode()
+            nonce = _RARE + secrets.token_hex(16).encode()
             words = [b"%s %d" % (nonce, len(argv)), *(word.encode(errors="surrogateescape") for word in argv)]
             loop = asyncio.get_running_loop()
             loop.add_reader(output, self._wake)
@@ -74,7 +76,7 @@ class Resident:
             rest, end, last = b"", b"", b""
             while True:
                 more = await self._receive(output)
-                data = rest + more
+                data = rest + more if rest else more
                 last = more[-_LAST_WORDS:] if len(more) >= _LAST_WORDS else (last + more)[-_LAST_WORDS:]
                 if not more:
                     said = last.decode(errors="replace").strip()
@@ -83,9 +85,10 @@ class Resident:
                 if at >= 0:
                     rest, end = data[:at], data[at + len(nonce) :]
                     break
-                # The nonce may be cut in two.
-                rest = data[-len(nonce) :]
-                yield data[: -len(nonce)]
+                # The nonce may be cut in two; large pieces are copied only where it may be.
+                held = data.rfind(_RARE, max(0, len(data) - len(nonce)))
+                rest = data[held:] if held >= 0 else b""
+                yield data[:held] if held >= 0 else data
             while not end.endswith(b"\0"):
                 if not (more := await self._receive(output)):
                     raise SandboxError(f"The sandbox of `{argv[0]}` ended.")
