@@ -146,6 +146,6 @@ class Announcer:
             self._hooks.emit(EventType.FINISH, summary=outcome.summary)
         elif outcome.status is Status.MAX_STEPS:
             self._hooks.emit(EventType.MAX_STEPS)
-        elif outcome.status is Status.FAILED:
+        elif outcome.status in {Status.FAILED, Status.SANDBOX_FAILED}:
             self._hooks.emit(EventType.RUNTIME_ERROR, error=outcome.reason)
         self._hooks.emit(EventType.END, outcome=outcome)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent_runtime.errors import SettingsError
+from agent_runtime.home import home
 
 _BYTES = 32
 _WRITING_SECONDS = 1.0
@@ -24,13 +25,8 @@ def default_key_file() -> Path:
     Raises:
         SettingsError: this user has no home directory.
     """
-    try:
-        return Path.home() / ".codepilot" / "state.key"
-    except RuntimeError as error:
-        raise SettingsError(
-            "The key that paused runs are signed with has no place: this user has no home directory. Set HOME, or pass "
-            "`state_key`."
-        ) from error
+    lacking = "The key that paused runs are signed with has no place"
+    return home(lacking, otherwise="pass `state_key`") / ".codepilot" / "state.key"
 
 
 def state_key(path: Path) -> bytes:

@@ -35,7 +35,9 @@ class Status(StrEnum):
     FORMAT_ERRORS = "format_errors"
     """Several replies in a row could not be understood."""
     FAILED = "failed"
-    """The model service or the sandbox failed; `reason` says how."""
+    """The model service failed; `reason` says how."""
+    SANDBOX_FAILED = "sandbox_failed"
+    """The sandbox could not be started, or its programs went over its limits again and again; `reason` says which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

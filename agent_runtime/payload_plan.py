@@ -6,6 +6,7 @@ import ast
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 WRITE = "write_file"
@@ -64,8 +65,9 @@ class PayloadPlan:
     writers: frozenset[str]
 
 
+@lru_cache(maxsize=1)  # a control block is looked at by who reads the reply, who writes its files and who runs it
 def parse_code(code: str) -> ast.Module:
-    """Parse Python code.
+    """Parse Python code; nobody may change the tree.
 
     Raises:
         CodeError: it does not parse.
@@ -94,6 +96,9 @@ def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset())
         tree: the parsed block.
         known_writers: the `writers` of the earlier blocks of the run, whose names live on.
     """
+    writers = {WRITE, *known_writers}
+    if writers.isdisjoint(_mentioned(tree)):
+        return PayloadPlan(slots=(), writers=frozenset())
     return PayloadPlan(slots=_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
 
 
@@ -178,6 +183,17 @@ def _uses(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
         chained = isinstance(part, ast.Compare) and len(part.ops) > 1
         maybe = maybe or chained or isinstance(part, _NOT_ALWAYS_ONCE)
         pending += [(child, maybe) for child in ast.iter_child_nodes(part)]
+
+
+def _mentioned(tree: ast.Module) -> Iterator[str]:
+    """Every name that the block uses, defines or imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, _DEFINITION):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:

@@ -91,7 +91,8 @@ class Run:
         Raises:
             ResumeError: nothing waits any more, it was altered, or it was approved and files have changed.
         """
-        waiting, saved = self.progress.read().waiting, self._saved()
+        waiting = self.progress.read().waiting
+        saved = await self._saved()
         if answer.approved:
             await self._require_unchanged(saved)
         if self.progress.read().waiting != waiting:  # another runtime has the same session object
@@ -148,8 +149,10 @@ class Run:
                 raise
             await self.hands.interrupt("the run's time was up")
             return self.cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
-        except (ModelError, SandboxError) as error:
+        except ModelError as error:
             return self.cut_short(Status.FAILED, str(error))
+        except SandboxError as error:
+            return self.cut_short(Status.SANDBOX_FAILED, str(error))
         finally:
             self._deadline = None
             self.gate.forget()
@@ -190,7 +193,7 @@ class Run:
             step=progress.step,
             call=calls.number + 1,
             seconds=self._seconds,
-            log=digest_of(self.session.events),
+            log=await asyncio.to_thread(digest_of, [*self.session.events]),
             shown=calls.shown.to_plain(),
             interpreter=state.to_plain(),
             files={"tracked": {**self.hands.files.tracked()}, "step": self.hands.files.step_state()},
@@ -206,7 +209,7 @@ class Run:
             self._outcome(Status.PAUSED, f"The run waits for {what} (request {pending.request_id})."), pending=pending
         )
 
-    def _saved(self) -> SavedStep:
+    async def _saved(self) -> SavedStep:
         waiting = self.progress.read().waiting
         if waiting is None:
             raise ResumeError("Nothing waits for an answer any more.")
@@ -216,7 +219,7 @@ class Run:
             self.key(),
             session_id=self.session.session_id,
             run_id=self.progress.run_id,
-            log=digest_of([*events[:position], *events[position + 1 :]]),
+            log=await asyncio.to_thread(digest_of, [*events[:position], *events[position + 1 :]]),
         )
 
     async def _require_unchanged(self, saved: SavedStep) -> None:

@@ -65,6 +65,7 @@ class AsyncRuntime:
         hooks: HookSystem | None = None,
         state_key: bytes | None = None,
         console: Callable[[str], str | None] | None = None,
+        resumable: bool = False,
     ) -> None:
         """Prepare an agent; nothing is started before the first run.
 
@@ -80,36 +81,37 @@ class AsyncRuntime:
             state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
                 with each other's. By default one in `~/.codepilot/state.key`, made when it is first needed.
             console: asked a question of the agent that no handler answers.
+            resumable: whether a run whose caller is cancelled is left as if its process had died, for `resume` to go on
+                with; by default it ends as stopped.
 
         Raises:
             SettingsError: something in it cannot work.
             SandboxError: this machine has no sandbox of the kind that the agent file asks for.
         """
         self.agent = agent if isinstance(agent, Agent) else Agent.from_file(agent)
-        name = self.agent.name
+        name, work_dir = self.agent.name, self.agent.work_dir
         if isinstance(session, str):
             session = create_session(session, session_id or slug(name), name, session_dir, db_url)
         if isinstance(session, FileSession):
-            session.require_out_of_reach(self.agent.work_dir)
+            session.require_out_of_reach(work_dir)
         self.session: Session = session
         self.hooks = hooks or HookSystem()
         for listener in listeners:
             self.hooks.add(listener)
         self._announce = Announcer(self.hooks, stream=stream)
-        forgets = isinstance(self.session, InMemorySession)
-        self._key = StateKey(state_key, lasting=not forgets, work_dir=self.agent.work_dir)
+        self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._gate = Gate(self.hooks, tell=self._emit, untimed=self._untimed, console=console)
         self._hands = Hands(
             self.agent, ask=self._gate.question, events=lambda: self.session.events, record=self._record, say=self._emit
         )
         self._progress = Progress(self.session.events)
-        self._talk: tuple[str, Conversation] | None = None
+        self._talk: Conversation | None = None
         self._messages: deque[str] = deque()
         self._run: Run | None = None
         self._work: asyncio.Task[Outcome] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._resets = 0
+        self._resumable = resumable
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -223,8 +225,8 @@ class AsyncRuntime:
 
     def abort(self) -> None:
         """Stop the run that is under way, if any; its outcome has the status `stopped`. From any thread."""
-        work, loop = self._work, self._loop
-        if work is None or loop is None or loop.is_closed():
+        work = self._work
+        if work is None or (loop := work.get_loop()).is_closed():
             return
         if _running_loop() is loop:
             work.cancel()
@@ -281,7 +283,6 @@ class AsyncRuntime:
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""
-        self._loop = asyncio.get_running_loop()
         self._run = run = Run(
             agent=self.agent,
             hands=self._hands,
@@ -303,7 +304,8 @@ class AsyncRuntime:
             await self._hands.interrupt("the run was stopped")
             outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
             if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
-                await self._end(outcome)
+                if not self._resumable:
+                    await self._end(outcome)
                 raise
         finally:
             self._work = self._run = None
@@ -328,8 +330,8 @@ class AsyncRuntime:
             tools=self.registry.declarations,
             chat=agent.chat,
         )
-        if self._talk is None or self._talk[0] != system:
-            conversation = Conversation(
+        if self._talk is None or self._talk.system != system:
+            self._talk = Conversation(
                 session=self.session,
                 provider=agent.provider,
                 record=self._record,
@@ -338,8 +340,7 @@ class AsyncRuntime:
                 limits=agent.policy.limits,
                 clock=lambda: agent.surroundings.now().timestamp(),
             )
-            self._talk = (system, conversation)
-        return self._talk[1]
+        return self._talk
 
     def _inject(self, step: int) -> None:
         """Put the messages that were sent meanwhile into the conversation."""

@@ -36,8 +36,8 @@ from bench.measure import Figure, percentile
 
 STEPS = 300
 PAST = 10_000
-_NOTHING = "```codepilot\npass\n```\n"
-_READ = '```codepilot\nread_file("a.py", 1, 20)\n```\n'
+_NOTHING = "```codepilot\npass  # {step}\n```\n"
+_READ = '```codepilot\nread_file("a.py", 1, 20)  # {step}\n```\n'
 _IDLE = """
 import json, re, sys, tempfile
 from pathlib import Path
@@ -50,18 +50,19 @@ print(json.dumps(int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").re
 
 
 class _Model:
-    """Says the same over and over, and takes no time for it."""
+    """Does the same over and over, and takes no time for it; no two replies are the same text, as in life."""
 
     model = "none"
 
     def __init__(self, text: str) -> None:
-        self._chunks = (ReplyStart(attempt=1), TextChunk(text=text), ReplyEnd(stop="stop", usage=Usage(requests=1)))
-        self._left = STEPS
+        self._text = text
+        self._step = 0
 
     async def reply(self, _request: Request) -> AsyncGenerator[Chunk]:
-        self._left -= 1
-        for chunk in self._chunks if self._left >= 0 else ():
-            yield chunk
+        self._step += 1
+        yield ReplyStart(attempt=1)
+        yield TextChunk(text=self._text.format(step=self._step))
+        yield ReplyEnd(stop="stop", usage=Usage(requests=1))
 
     async def close(self) -> None:
         pass

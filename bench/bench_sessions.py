@@ -14,6 +14,7 @@ from agent_runtime import DatabaseSession, FileSession, InMemorySession, Session
 from agent_runtime.events import Observed, Recorded, Replied, ToolReturned
 from agent_runtime.outcome import Usage
 from agent_runtime.sessions.codec import encode
+from agent_runtime.tools.protocol import Plain
 from bench.measure import Figure, percentile
 
 LENGTHS = (10, 1_000, 10_000)
@@ -49,7 +50,7 @@ def measure() -> list[Figure]:
 
 def _step(number: int) -> list[Recorded]:
     """What a step records: 600 characters of reply, one call, 1,500 characters shown."""
-    args = {"path": "tests/test_add.py", "start_line": 1}
+    args: dict[str, Plain] = {"path": "tests/test_add.py", "start_line": 1}
     return [
         Replied(step=number, text="I read the test first, then the code.\n" * 16, usage=_USAGE),
         ToolReturned(

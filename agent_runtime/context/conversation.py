@@ -57,6 +57,9 @@ class Conversation:
 
     Before a request it may record a `Shrunk` or a `Summarised`. What the request for a summary used stands in that
     event and nowhere else: whoever sums up a run's usage adds `Summarised.usage`.
+
+    Attributes:
+        system: the system prompt.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Conversation:
         self._session = session
         self._provider = provider
         self._record = record
-        self._system = system
+        self.system = system
         self._memory = memory
         self._limits = limits
         self._clock = clock
@@ -121,7 +124,7 @@ class Conversation:
             self._shrink(cached=0)  # only now, so that the request for the summary found its prefix in the cache
         status = sendable(status)  # it names what runs in terminals
         self._sent, self._status = self._estimated(), estimate(status)
-        return Request(system=self._system, messages=self._messages(), status=status)
+        return Request(system=self.system, messages=self._messages(), status=status)
 
     def learned(self, usage: Usage) -> None:
         """Take in what the provider counted for the last request; called after each reply."""
@@ -186,7 +189,7 @@ class Conversation:
         history = self._fitting(window - estimate(ask))
         if history:
             try:
-                text, usage = await answer(self._provider, Request(system=self._system, messages=history, status=ask))
+                text, usage = await answer(self._provider, Request(system=self.system, messages=history, status=ask))
             except ModelError as error:
                 failure = str(error)
         summary = usable(text, max_tokens=most) or mechanical(events, upto, max_tokens=most, failure=failure)

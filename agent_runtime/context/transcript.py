@@ -80,6 +80,8 @@ class Transcript:
 
     def update(self, events: Sequence[Recorded]) -> None:
         """Take in what is new in the log."""
+        if len(events) == self._taken:
+            return
         if len(events) < self._taken:
             self._forget()
         new = events[self._taken :]

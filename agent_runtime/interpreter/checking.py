@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import TypeIs
 
 from agent_runtime.errors import FormatError
 from agent_runtime.interpreter.diagnostics import parse_findings, render
+from agent_runtime.interpreter.source import Span
 from agent_runtime.interpreter.worker import Worker
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
-    from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot
+    from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError
 
 # The checker's idea of the builtins lacks these, though the interpreter has them.
 _EXCEPTIONS = {
@@ -35,48 +37,76 @@ _BUILTINS = "\n".join(
         *(f"def {name}(*args: Any) -> Any: ..." for name in _FUNCTIONS),
     ]
 )
-_NOT_THERE = "only_checked__"  # stubs are imported by `*`, which leaves out names with a leading underscore
+# No name stands in it that a block could give another meaning. A block that holds this very line ends there.
+_END = "assert False, 'the control block is over'"
 
 
 def declarations(stubs: str) -> str:
     """All that the checker must know besides the language: the tools, by their `stubs`, and what it lacks."""
-    return f"{_BUILTINS}\ndef {_NOT_THERE}() -> None: ...\n{stubs}"
+    return f"{_BUILTINS}\n{stubs}"
 
 
-async def check(worker: Worker, source: str, *, tools: AbstractSet[str]) -> None:
-    """Hold a block against the type checker by itself.
+async def start(
+    worker: Worker,
+    source: str,
+    *,
+    tools: AbstractSet[str],
+    discarded: frozenset[Span],
+    printed: Callable[[str, str], None],
+) -> AsyncSnapshot:
+    """Hold a block against the type checker by itself, and start it; both in one turn of the worker.
 
-    The checker would take the variables of earlier blocks for declared, so that no later block could give one of
-    them a value of another type. It only remembers blocks that ran to their end: so the block is fed to it below a
-    name that is not there, and once more, unchecked, to be run. Names that control code has bound at any time
-    are not unknown.
+    The checker takes the variables of blocks that it saw run to their end for declared, so that no later block could
+    give one of them a value of another type. So every block fails behind its last line, see `is_over`. Names that
+    control code has bound at any time are not unknown.
+
+    Args:
+        worker: has bound the names of this block already.
+        source: the control code.
+        tools: names that it may call.
+        discarded: the spans of its calls whose value is thrown away.
+        printed: gets what it prints.
 
     Raises:
-        FormatError: it does not fit the tools or the interpreter.
+        FormatError: it does not fit the tools or the interpreter; none of it ran.
+        MontyError: it is over, or failed.
     """
-    from pydantic_monty import MontyCrashedError, MontyError, MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
+    from pydantic_monty import MontyTypingError  # noqa: PLC0415 - see TYPE_CHECKING above
 
     try:
-        snapshot: Any = await worker.session.feed_start(f"{_NOT_THERE}\n{source}")
+        snapshot = await worker.feed(f"{source}\n{_END}", discarded=discarded, printed=printed, checked=True)
         while _asks_for_stubs(snapshot):
             snapshot = await snapshot.resume_not_handled()
-        await snapshot.resume()
     except MontyTypingError as error:
-        findings = parse_findings(error.display(), above=1)
-        if counting := [finding for finding in findings if finding.counts(tools=tools, bound=worker.bound)]:
+        worker.blocks -= 1  # it has started none, and the next one gets the number
+        counting = [each for each in parse_findings(error.display()) if each.counts(tools=tools, bound=worker.bound)]
+        if counting:
             raise FormatError(
                 "control_syntax",
                 "The control block was not run: it does not fit the tools or the interpreter.\n"
                 + render(counting, source),
             ) from error
-    except MontyCrashedError:
-        raise
-    except MontyError:  # the name that is not there; whatever else is wrong, running it will tell
-        worker.blocks += 1  # the worker numbers the blocks that it starts, and it started this one
+    else:
+        return snapshot
+    return await worker.feed(source, discarded=discarded, printed=printed, checked=False)
+
+
+def is_over(error: MontyError) -> bool:
+    """Whether a block that `start` started did not fail, but came to its end."""
+    from pydantic_monty import MontyRuntimeError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if not isinstance(error, MontyRuntimeError):
+        return False
+    frames = error.traceback()
+    return len(frames) == 1 and frames[0].source_line == _END
 
 
 def _asks_for_stubs(snapshot: AsyncSnapshot) -> TypeIs[AsyncFunctionSnapshot]:
     """Whether the type checker asks the host about an imported module; it never has any to offer."""
     from pydantic_monty import AsyncFunctionSnapshot  # noqa: PLC0415 - see TYPE_CHECKING above
 
-    return isinstance(snapshot, AsyncFunctionSnapshot) and snapshot.function_name == "import_stubs"
+    return (
+        isinstance(snapshot, AsyncFunctionSnapshot)
+        and snapshot.is_os_function
+        and snapshot.function_name == "import_stubs"
+    )

@@ -79,16 +79,11 @@ class Finding:
         return f"line {self.line}: {self.message[:_MESSAGE_CHARS]}\n    {source_line.strip()[:200]}"
 
 
-def parse_findings(report: str, *, above: int) -> list[Finding]:
-    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`).
-
-    Args:
-        report: what the checker says.
-        above: how many lines stood above the control block.
-    """
+def parse_findings(report: str) -> list[Finding]:
+    """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
     return [
         Finding(
-            line=item["location"]["row"] - above,
+            line=item["location"]["row"],
             column=item["location"]["column"],
             rule=item["name"],
             message=item["message"],

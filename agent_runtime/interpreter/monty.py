@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent_runtime.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
-from agent_runtime.interpreter.checking import check, declarations
+from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import Block, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.interpreter.source import bound_names, discarded_calls
@@ -125,13 +125,14 @@ class Interpreter:
             Suspended: `call` raised `Suspend`; the error has what `resume` goes on from.
         """
         source = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python's own reader does
-        tree = _parsed(source)
+        nodes = [*ast.walk(_parsed(source))]
         block = Block(limits=self._limits, show=show)
         async with self._translated(block):
             worker = await self._started()
-            worker.bound |= bound_names(tree)
-            await check(worker, source, tools=self._tools.keys())
-            snapshot = await worker.feed(source, discarded=discarded_calls(tree, source), printed=block.printed)
+            worker.bound |= bound_names(nodes)
+            discarded = discarded_calls(nodes, source)
+            tools = self._tools.keys()
+            snapshot = await start(worker, source, tools=tools, discarded=discarded, printed=block.printed)
             await self._drive(worker, snapshot, block, call)
 
     async def resume(self, state: InterpreterState, *, call: CallTool, show: Callable[[str], None]) -> None:
@@ -193,7 +194,8 @@ class Interpreter:
             await self.close()
             raise LimitError(f"the interpreter stopped: {error}. Its variables are gone.") from error
         except MontyError as error:
-            raise await self._failure(error, block) from error
+            if block.over_limit or not is_over(error):
+                raise await self._failure(error, block) from error
         except BaseException:  # left in mid-call: frozen, a stop, a limit, a broken sandbox
             await self.close()
             raise

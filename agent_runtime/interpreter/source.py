@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import accumulate
 
 Span = tuple[int, int]
 """Start and end of an expression as UTF-8 byte offsets into the source, the end exclusive."""
 
 
-def discarded_calls(tree: ast.Module, source: str) -> frozenset[Span]:
-    """The calls whose value the code throws away: expression statements, wherever they stand."""
+_BINDING = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias,
+    ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
+)  # fmt: skip
+"""What binds a name, besides the targets of assignments."""
+
+
+def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:
+    """The calls whose value the code throws away: expression statements, wherever they stand.
+
+    Args:
+        nodes: all of the code's syntax tree.
+        source: the code.
+    """
     starts = _line_starts(source)
     return frozenset(
-        _span(node.value, starts)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        _span(node.value, starts) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     )
 
 
-def bound_names(tree: ast.Module) -> frozenset[str]:
-    """Every name that the code may bind: variables, functions, classes, imports, attributes, constant keys."""
-    return frozenset(name for node in ast.walk(tree) for name in _bound(node))
+def bound_names(nodes: Collection[ast.AST]) -> frozenset[str]:
+    """Every name that the code may bind: variables, functions, classes, imports, attributes, constant keys.
+
+    Args:
+        nodes: all of the code's syntax tree.
+    """
+    return frozenset(name for node in nodes if _binds(node) for name in _bound(node))
+
+
+def _binds(node: ast.AST) -> bool:
+    return isinstance(node, _BINDING) or isinstance(getattr(node, "ctx", None), ast.Store)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
     match node:
-        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+        case ast.Name(id=name) | ast.Attribute(attr=name):
             yield name
-        case ast.Subscript(slice=ast.Constant(value=str(key)), ctx=ast.Store()):
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
             yield key
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             yield name
@@ -49,7 +68,4 @@ def _span(node: ast.expr, starts: list[int]) -> Span:
 
 def _line_starts(source: str) -> list[int]:
     """Byte offset of each line's start, by the line ends that `ast` counts (not `str.splitlines`)."""
-    data = source.encode()
-    starts = [0]
-    starts.extend(i + 1 for i, byte in enumerate(data) if byte == ord("\n"))
-    return starts
+    return [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]

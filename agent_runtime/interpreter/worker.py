@@ -104,12 +104,22 @@ class Worker:
             ) from error
 
     async def feed(
-        self, source: str, *, discarded: frozenset[Span], printed: Callable[[str, str], None]
+        self, source: str, *, discarded: frozenset[Span], printed: Callable[[str, str], None], checked: bool
     ) -> AsyncSnapshot:
-        """Start a block, unchecked."""
+        """Start a block.
+
+        Args:
+            source: the code.
+            discarded: the spans of its calls whose value is thrown away.
+            printed: gets what it prints.
+            checked: whether the type checker sees it first.
+
+        Raises:
+            MontyError: the checker refuses it, or it failed.
+        """
         self.discarded[f"<python-input-{self.blocks}>"] = discarded
         self.blocks += 1
-        return await self.session.feed_start(source, print_callback=printed, skip_type_check=True)
+        return await self.session.feed_start(source, print_callback=printed, skip_type_check=not checked)
 
     async def close(self) -> None:
         """End the process."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import override
 
 from agent_runtime.errors import ModelRefusedError
 from agent_runtime.outcome import Usage
@@ -17,7 +19,8 @@ from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.sdk import SdkProvider
 from agent_runtime.providers.thinking import effort_param, thinking_param
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 _URL = "https://api.anthropic.com"
-_CONNECT_SECONDS = 10.0
 _CACHED_USER_MESSAGES = 2
 """Marks roll: the older one finds what the last request wrote, the newer one writes what the next will find."""
 
@@ -47,7 +49,7 @@ _STATUS_IN_STREAM = {
 """What an error would have been called if the stream had not begun: then the answer's own status is 200."""
 
 
-class AnthropicProvider:
+class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
     """Models of Anthropic, or of a server that speaks its Messages API."""
 
     def __init__(
@@ -64,47 +66,25 @@ class AnthropicProvider:
             SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
         """
         key = checked_key(api_key, provider="anthropic", variable=KEY_VARIABLE)
-        self._options = options or ModelOptions()
-        self._service = Service(
+        service = Service(
             name="Anthropic",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=_URL),
             key_variable=KEY_VARIABLE,
             secret=key,
         )
-        reasoning_params(self._service.model, self._options)  # told now, not by the first request
-        self._made: AsyncAnthropic | None = None
+        super().__init__(service, options or ModelOptions())
+        reasoning_params(service.model, self._options)  # told now, not by the first request
 
-    @property
-    def _client(self) -> AsyncAnthropic:
-        """Made for the first request: the SDK takes half a second and 60 MB, which an idle runtime need not pay."""
-        import anthropic  # noqa: PLC0415 - as said
+    @override
+    def _connected(self, **settings: Any) -> AsyncAnthropic:
+        import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
-        if self._made is None:
-            self._made = anthropic.AsyncAnthropic(
-                api_key=self._service.secret,
-                base_url=self._service.url,
-                timeout=anthropic.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
-                max_retries=0,
-            )
-        return self._made
+        return anthropic.AsyncAnthropic(**settings)
 
-    @property
-    def model(self) -> str:
-        """The model's name, as the service knows it."""
-        return self._service.model
-
-    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
-        return self._options.retry.run(lambda: self._attempt(request), self._service)
-
-    async def close(self) -> None:
-        """Give back connections; idempotent."""
-        if self._made is not None:
-            await self._made.close()
-
+    @override
     async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
-        import anthropic  # noqa: PLC0415 - see _client
+        import anthropic  # noqa: PLC0415 - see SdkProvider._client
         import httpx2  # noqa: PLC0415 - the SDK lets its errors through once a stream has begun
 
         body = wire_body(request, model=self.model, options=self._options)
@@ -137,7 +117,7 @@ class _Reading:
         Raises:
             ModelRefusedError: the model declined.
         """
-        from anthropic import types  # noqa: PLC0415 - see AnthropicProvider.__init__
+        from anthropic import types  # noqa: PLC0415 - see SdkProvider._client
         from anthropic.types.raw_message_delta_event import Delta  # noqa: PLC0415 - the same
 
         match event:
@@ -227,7 +207,7 @@ def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
 
 
 def _failure(error: Exception) -> Failure:
-    import anthropic  # noqa: PLC0415 - see AnthropicProvider.__init__
+    import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
     match error:
         case anthropic.APIStatusError():

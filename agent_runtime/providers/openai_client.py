@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
 from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
-from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
+from agent_runtime.providers.sdk import SdkProvider
 
 if TYPE_CHECKING:
     import openai
 
-_CONNECT_SECONDS = 10.0
 
-
-class OpenAIClient:
+class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
     """What providers that speak one of OpenAI's APIs have in common: everything but who is asked."""
 
     def __init__(self, service: Service, *, options: ModelOptions, api: OpenAIApi, compatible: bool) -> None:
@@ -30,40 +31,19 @@ class OpenAIClient:
             api: which API to speak.
             compatible: whether this is somebody else's server, which knows only what all of them know.
         """
-        self._service, self._options, self._api, self._compatible = service, options, api, compatible
-        self._made: openai.AsyncOpenAI | None = None
+        super().__init__(service, options)
+        self._api, self._compatible = api, compatible
 
-    @property
-    def _client(self) -> openai.AsyncOpenAI:
-        """Made for the first request: the SDK takes half a second and 60 MB, which an idle runtime need not pay."""
-        import openai  # noqa: PLC0415 - as said
+    @override
+    def _connected(self, **settings: Any) -> openai.AsyncOpenAI:
+        import openai  # noqa: PLC0415 - see SdkProvider._client
 
-        if self._made is None:
-            self._made = openai.AsyncOpenAI(
-                api_key=self._service.secret,
-                base_url=self._service.url,
-                timeout=openai.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
-                max_retries=0,
-            )
-        return self._made
+        return openai.AsyncOpenAI(**settings)
 
-    @property
-    def model(self) -> str:
-        """The model's name, as the service knows it."""
-        return self._service.model
-
-    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
-        """Answer one request; see `Provider.reply`."""
-        return self._options.retry.run(lambda: self._attempt(request), self._service)
-
-    async def close(self) -> None:
-        """Give back connections; idempotent."""
-        if self._made is not None:
-            await self._made.close()
-
+    @override
     async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
         import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
-        import openai  # noqa: PLC0415 - see _client
+        import openai  # noqa: PLC0415 - see SdkProvider._client
 
         chunks = self._responses(request) if self._api == "responses" else self._chat(request)
         try:
@@ -93,7 +73,7 @@ class OpenAIClient:
 
 
 def _failure(error: Exception) -> Failure:
-    import openai  # noqa: PLC0415 - see OpenAIClient.__init__
+    import openai  # noqa: PLC0415 - see SdkProvider._client
 
     match error:
         case openai.APIStatusError():

@@ -207,7 +207,7 @@ async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
     async with AsyncRuntime(agent) as runtime:
         for event in started:
             outcomes.append(await runtime.run(event.task))
-            if outcomes[-1].status in {Status.PAUSED, Status.FAILED}:
+            if outcomes[-1].status in {Status.PAUSED, Status.FAILED, Status.SANDBOX_FAILED}:
                 break
     return outcomes
 

@@ -26,6 +26,9 @@ TMPFS = ("/dev/shm", "/tmp", HOME)  # noqa: S108 - mount points inside, not file
 _USER = 1000
 _PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
+_NICE = 10
+"""How much programs inside stand back behind those outside; see sched(7)."""
+
 _ETC = (
     "alternatives", "ca-certificates.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic",
     "mime.types", "os-release", "perl", "pki/tls/certs", "protocols", "python3", "python3.11", "python3.12",
@@ -228,9 +231,12 @@ def _limited(limits: SandboxLimits) -> list[str]:
 
     Memory is bounded by what a process may write to (`RLIMIT_DATA`), not by its address space (`RLIMIT_AS`): Node sets
     10 GiB of addresses aside for each WebAssembly memory, Go and Java do the like, and use none of it. Should the
-    machine run out of memory all the same, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)).
+    machine run out of memory all the same, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)); and
+    when processors are short, whoever runs the sandbox comes first.
     """
     return [
+        find("nice", "coreutils"),
+        f"--adjustment={_NICE}",
         find("choom", "util-linux"),
         "--adjust=1000",
         "--",

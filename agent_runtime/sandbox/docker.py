@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.errors import SandboxError
+from agent_runtime.home import home
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import ContainerSettings, Launch, SandboxSettings
@@ -221,7 +222,8 @@ class Docker:
                 "or name the one that is there (the bot's setting CODEPILOT_DOCKER_PROGRAM)."
             )
         # Without a configuration of its own the command line passes no proxy, and no password in its address, inside.
-        env = {"PATH": _PATH, "HOME": str(Path.home()), "DOCKER_CONFIG": "/nonexistent"}
+        own = str(home("The container engine cannot be asked", kind=SandboxError))
+        env = {"PATH": _PATH, "HOME": own, "DOCKER_CONFIG": "/nonexistent"}
         if (private := Path(f"/run/user/{os.getuid()}")).is_dir():
             env["XDG_RUNTIME_DIR"] = str(private)
         return Launch(argv=(program, *words), env=env)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent_runtime.errors import SandboxError
+from agent_runtime.home import home
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 
 _WINDOWS = (
@@ -44,14 +45,15 @@ class Local:
         """How to start `argv` in `workspace`, on the host itself; of the settings, only path and environment count.
 
         Raises:
-            SandboxError: the workspace does not exist.
+            SandboxError: the workspace does not exist, or this user has no home directory.
         """
         if not workspace.is_dir():
             raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting programs in it.")
         if sys.platform == "win32":
             return Launch(argv=tuple(argv), env=_windows_environment(self._settings))
         path = ":".join([*map(str, self._settings.path), *_PATH])
-        env = {"PATH": path, "HOME": str(Path.home()), "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
+        own = str(home("Programs cannot be started", kind=SandboxError))
+        env = {"PATH": path, "HOME": own, "LANG": "C.UTF-8", "TERM": "dumb", **self._settings.environment}
         return Launch(argv=("/bin/sh", "-c", 'cd -- "$0" && exec "$@"', str(workspace), *argv), env=env)
 
     def seen_as(self, workspace: Path) -> str:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from agent_runtime.errors import SessionError, SettingsError
 from agent_runtime.events import Recorded
+from agent_runtime.home import home
 from agent_runtime.sessions import index
 from agent_runtime.sessions.codec import Header
 from agent_runtime.sessions.logfile import LogFile, failing_as_session_error, read
@@ -91,9 +92,4 @@ class FileSession(StoredSession):
 
 
 def _default_directory() -> Path:
-    try:
-        return Path.home() / ".codepilot" / "sessions"
-    except RuntimeError as error:
-        raise SettingsError(
-            "The session has no place to lie: this user has no home directory. Set HOME, or pass `session_dir`."
-        ) from error
+    return home("The session has no place to lie", otherwise="pass `session_dir`") / ".codepilot" / "sessions"

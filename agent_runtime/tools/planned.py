@@ -34,6 +34,8 @@ class PlannedWrite:
 
 def planned_writes(code: str) -> tuple[PlannedWrite, ...]:
     """The writes of a block in the order in which they are made; none where only the run can tell."""
+    if plan.WRITE not in code:
+        return ()
     try:
         tree = plan.parse_code(code)
     except plan.CodeError:

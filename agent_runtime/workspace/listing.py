@@ -77,12 +77,32 @@ def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterato
         prefix: the directory to begin in, `""` for the root, else with a slash at its end.
         rules: what the directories above it say; see `rules_above`.
     """
+    for _, place, entry in entries(workspace, prefix, rules):
+        if entry is not None and entry.is_file(follow_symlinks=False):
+            yield _modified(entry), place + entry.name
+
+
+def entries(
+    workspace: Workspace, prefix: str = "", rules: tuple[Rules, ...] = ()
+) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
+    """Everything but directories that is not ignored, git's own left out; no link is followed.
+
+    Args:
+        workspace: where.
+        prefix: the directory to begin in; see `walk`.
+        rules: what the directories above it say.
+
+    Yields:
+        The directory, as a descriptor that is open until the next one is asked for, and as a prefix; and the entry. One
+        that is gone in this moment, or cannot be read, comes as -1, its path, and None.
+    """
     pending = [(prefix, rules)]
     while pending:
         prefix, rules = pending.pop()
         try:
             descriptor = workspace.open_directory(prefix or ".")
-        except (OSError, ToolError):  # gone in this moment, or not readable
+        except (OSError, ToolError):
+            yield -1, prefix or ".", None
             continue
         with confined.held(descriptor), os.scandir(descriptor) as entries:
             names = sorted(entries, key=lambda entry: entry.name)
@@ -95,8 +115,8 @@ def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterato
                 if entry.is_dir(follow_symlinks=False):
                     if not is_ignored(rules, f"{name}/"):
                         pending.append((f"{name}/", rules))
-                elif entry.is_file(follow_symlinks=False) and not is_ignored(rules, name):
-                    yield _modified(entry), name
+                elif not is_ignored(rules, name):
+                    yield descriptor, prefix, entry
 
 
 def _modified(entry: os.DirEntry[str]) -> int:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from agent_runtime.errors import ToolError
-from agent_runtime.workspace import confined
+from agent_runtime.workspace import confined, listing
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.listing import Rules, is_ignored, rules_in
-from agent_runtime.workspace.paths import is_git
 
 if TYPE_CHECKING:
     from agent_runtime.tools.protocol import Plain
@@ -52,7 +49,7 @@ class Manifest:
         """Look at every file. No link is followed, and nothing outside is opened."""
         entries: dict[str, str] = {}
         room, unread = _MOST_BYTES, 0
-        for directory, prefix, entry in _walk(workspace):
+        for directory, prefix, entry in listing.entries(workspace):
             if len(entries) >= _MOST_FILES:
                 return cls(entries, unread, unlisted=True)
             if entry is None:
@@ -131,31 +128,6 @@ def _verb(before: str | None, after: str | None) -> str:
     if {old, new} <= {"file", "program", "stamp"}:
         return "modified"
     return _NOW[new]
-
-
-def _walk(workspace: Workspace) -> Iterator[tuple[int, str, os.DirEntry[str] | None]]:
-    """Every file with its directory: descriptor and prefix; an unreadable directory comes without an entry."""
-    pending: list[tuple[str, tuple[Rules, ...]]] = [("", ())]
-    while pending:
-        prefix, rules = pending.pop()
-        try:
-            descriptor = workspace.open_directory(prefix or ".")
-        except (OSError, ToolError):
-            yield -1, prefix or ".", None
-            continue
-        with confined.held(descriptor), os.scandir(descriptor) as entries:
-            names = sorted(entries, key=lambda entry: entry.name)
-            if any(entry.name == ".gitignore" for entry in names):
-                rules = (*rules, *rules_in(workspace, prefix))
-            for entry in names:
-                name = prefix + entry.name
-                if is_git(entry.name):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    if not is_ignored(rules, f"{name}/"):
-                        pending.append((f"{name}/", rules))
-                elif not is_ignored(rules, name):
-                    yield descriptor, prefix, entry
 
 
 def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int]:

@@ -101,6 +101,36 @@ async def test_variables_live_on_also_after_a_block_that_failed(interpreter: Int
     assert await run(interpreter, desk, "print(kept)") == ["5\n"]
 
 
+async def test_a_later_block_may_give_a_variable_another_type(interpreter: Interpreter, desk: Desk) -> None:
+    await run(interpreter, desk, "x = 1\ndef double(y: int) -> int:\n    return 2 * y")
+    assert await run(interpreter, desk, "x = 'text'\nprint(x, double(4))") == ["text 8\n"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise AssertionError('the control block is over')",
+        "def f():\n    assert False, 'the control block is over'\nf()",
+        "exec(\"assert False, 'the control block is over'\")",
+        "assert anything(0), 'the control block is over'",
+    ],
+)
+async def test_no_failure_passes_for_a_block_s_end(interpreter: Interpreter, desk: Desk, source: str) -> None:
+    with pytest.raises(ControlError, match="the control block is over"):
+        await run(interpreter, desk, source)
+
+
+async def test_a_module_that_is_not_there_is_refused_and_a_tool_may_have_any_name(desk: Desk) -> None:
+    interpreter = Interpreter(tools=["import_stubs"], stubs="def import_stubs(value: object) -> object: ...")
+    try:
+        with pytest.raises(FormatError, match="numpy"):
+            await run(interpreter, desk, "import_stubs(1)\nimport numpy")
+        assert desk.seen == []
+        assert await run(interpreter, desk, "import_stubs(1)") == ["import_stubs!"]
+    finally:
+        await interpreter.close()
+
+
 async def test_a_tool_error_can_be_caught(interpreter: Interpreter, desk: Desk) -> None:
     source = "try:\n    read_file('missing')\nexcept FileNotFoundError as e:\n    print('caught', e)"
     assert (await run(interpreter, desk, source))[-1] == "caught no file 'missing'\n"

@@ -292,7 +292,7 @@ async def test_a_run_can_be_stopped_while_a_resumed_call_is_made() -> None:
         ("while True: ask('q')", "more than 10 tool calls"),
         ("print('x' * 600)\nask('q')\nprint('x' * 600)", "printed more than 1,000 characters"),
         (
-            "ask('q')\nwhile True:\n    try:\n        only_checked__\n    except NameError:\n        pass",
+            "ask('q')\nwhile True:\n    try:\n        later\n    except NameError:\n        pass\nlater = 1",
             "unknown names",
         ),
     ],

@@ -97,6 +97,10 @@ def test_there_are_no_capabilities_and_no_new_namespaces(tmp_path: Path) -> None
     assert done.stderr.count("Operation not permitted") == 2
 
 
+def test_programs_stand_back_behind_those_outside(tmp_path: Path) -> None:
+    assert run_inside("nice", tmp_path).stdout == "10\n"
+
+
 def test_rlimits_hold(tmp_path: Path) -> None:
     limits = SandboxLimits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, processes=50)
     settings = SandboxSettings(limits=limits)

@@ -95,3 +95,32 @@ async def test_a_step_is_bounded_in_calls_and_in_what_it_shows(start: Start) -> 
     assert "calls" in model.read[1]
     assert len(model.read[2]) < 65_000
     assert "more characters were shown in this step and are left out" in model.read[2]
+
+
+async def test_a_step_writes_five_whole_files_and_no_more(start: Start, place: Path) -> None:
+    names = [f"{number}.txt" for number in range(6)]
+    runtime, model = start(
+        reply("\n".join(f'write_file("{name}")' for name in names), *names),
+        reply("for n in range(6):\n    write_file(f'{n}.txt', mode='a' if n % 2 else 'w')", *names),
+        reply('write_file("5.txt")', "5.txt", done="Written."),
+    )
+    assert (await runtime.run("Write six files")).steps == 3
+    assert "'5.txt' not written: 5 whole-file writes (w, a) are made in this step already" in model.read[1]
+    assert "'5.txt' not written: 5 whole-file writes (w, a) are made in this step already" in model.read[2]
+    assert files_in(place) == names
+
+
+async def test_a_step_edits_a_file_by_its_lines_once(start: Start, numbered: Path) -> None:
+    runtime, model = start(
+        reply('read_file("routes.py")'),
+        reply(
+            'write_file("routes.py", 2, 2, mode="edit")\nwrite_file("routes.py", after_line=9, mode="insert")',
+            "two",
+            "after nine",
+        ),
+        reply('write_file("routes.py", 2, 2, mode="edit")', "two", done="Edited."),
+    )
+    assert (await runtime.run("Edit it")).status is Status.FINISHED
+    assert "'routes.py' not written: this step has edited it by line numbers already" in model.read[2]
+    assert text_of(numbered).splitlines()[:3] == ["line 1", "two", "line 3"]
+    assert len(text_of(numbered).splitlines()) == 60

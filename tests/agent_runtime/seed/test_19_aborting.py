@@ -139,6 +139,17 @@ async def test_cancelling_the_task_that_runs_it_is_recorded_and_goes_on_up(start
     assert str(await runtime.run("Again")) == "Anew."
 
 
+async def test_a_resumable_run_whose_caller_is_cancelled_goes_on_later(start: Start) -> None:
+    runtime, _ = start(reply('execute("main", "sleep 30", 30)'), reply(done="Gone on."), using={"resumable": True})
+    calls = watch(runtime, EventType.TOOL_CALL)
+    running = asyncio.create_task(runtime.run("Sleep"))
+    await eventually(lambda: calls)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert runtime.unfinished
+    assert str(await runtime.resume()) == "Gone on."
+
+
 def test_another_thread_stops_the_blocking_runtime(start_sync: Callable[..., tuple[Runtime, Model]]) -> None:
     runtime, _ = start_sync(reply('execute("main", "sleep 30", 30)'), reply(done="Anew."))
     running = threading.Event()

@@ -15,65 +15,24 @@ from agent_runtime import (
     Agent,
     AsyncRuntime,
     FileSession,
-    Observed,
     Policy,
     ResumeError,
     Rule,
     RunLimits,
-    SandboxSettings,
     ScriptedProvider,
     Status,
     ToolReturned,
     on_ask_user,
     on_permission_request,
-    pick_sandbox,
 )
 from agent_runtime.sandbox.protocol import Sandbox
+from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 from tests.model_server import ModelServer, Wire
 
-KEY = b"a key of sixteen bytes or more"
-DONE = "```completion\nDone.\n```\n"
-ASKS = (Rule(decision="ask", tool="execute", reason="commands need a person"),)
 COUNT = (
     '```codepilot\nbefore = "kept"\nexecute("main", "echo run >> runs.txt", check=True)\nprint(before, "after")\n```\n'
     + DONE
 )
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    root = tmp_path / "work"
-    root.mkdir()
-    (root / "a.txt").write_text("one\ntwo\n")
-    return root
-
-
-@pytest.fixture
-def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncRuntime]:
-    """Makes a runtime as a process that comes later would: the same session, everything else new."""
-
-    def make(*replies: str, rules: tuple[Rule, ...] = ASKS, key: bytes = KEY) -> AsyncRuntime:
-        agent = Agent(
-            provider=ScriptedProvider(replies), work_dir=place, sandbox=sandbox, policy=Policy(rules=rules), chat=False
-        )
-        session = FileSession("a run", session_dir=tmp_path / "sessions")
-        return AsyncRuntime(agent, session, state_key=key)
-
-    return make
-
-
-def shown(runtime: AsyncRuntime) -> str:
-    return "\n".join(event.text for event in runtime.session.events if isinstance(event, Observed))
-
-
-def runs(place: Path) -> int:
-    path = place / "runs.txt"
-    return path.read_text().count("run") if path.exists() else 0
 
 
 async def test_a_call_that_nobody_answers_pauses_the_run_before_it_is_made(

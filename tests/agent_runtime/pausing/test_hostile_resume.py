@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from agent_runtime import (
-    Agent,
     AsyncRuntime,
     DatabaseSession,
     Ended,
@@ -24,13 +23,9 @@ from agent_runtime import (
     Observed,
     Outcome,
     Paused,
-    Policy,
     ResumeError,
     Rule,
-    RunLimits,
     SandboxError,
-    SandboxSettings,
-    ScriptedProvider,
     SessionError,
     Status,
     Usage,
@@ -39,55 +34,12 @@ from agent_runtime import (
     on_end,
     on_paused,
     on_permission_request,
-    pick_sandbox,
 )
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.run import Run
-from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.sessions.protocol import Session
+from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 
-KEY = b"a key of sixteen bytes or more"
-DONE = "```completion\nDone.\n```\n"
-ASKS = (Rule(decision="ask", tool="execute", reason="commands need a person"),)
 COUNT = '```codepilot\nexecute("main", "echo run >> runs.txt")\n```\n'
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return pick_sandbox("auto", SandboxSettings())
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    root = tmp_path / "work"
-    root.mkdir()
-    return root
-
-
-@pytest.fixture
-def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncRuntime]:
-    """Makes a runtime as a process that comes later would: the same session, everything else new."""
-
-    def make(
-        *replies: str,
-        rules: tuple[Rule, ...] = ASKS,
-        session: Session | None = None,
-        limits: RunLimits | None = None,
-    ) -> AsyncRuntime:
-        policy = Policy(rules=rules, limits=limits or RunLimits())
-        agent = Agent(provider=ScriptedProvider(replies), work_dir=place, sandbox=sandbox, policy=policy, chat=False)
-        return AsyncRuntime(agent, session or FileSession("a run", session_dir=tmp_path / "sessions"), state_key=KEY)
-
-    return make
-
-
-def shown(runtime: AsyncRuntime) -> str:
-    return "\n".join(event.text for event in runtime.session.events if isinstance(event, Observed))
-
-
-def runs(place: Path) -> int:
-    path = place / "runs.txt"
-    return path.read_text().count("run") if path.exists() else 0
 
 
 async def test_a_denied_call_is_not_made_though_the_policy_allows_it_by_now(
@@ -122,7 +74,7 @@ async def test_an_approval_that_came_to_nothing_does_not_let_a_later_call_throug
         await runtime.run("Count")
         with monkeypatch.context() as patch:
             patch.setattr(Interpreter, "_start", broken)
-            assert (await runtime.resume(approve=True)).status is Status.FAILED
+            assert (await runtime.resume(approve=True)).status is Status.SANDBOX_FAILED
         assert (await runtime.run("Count again")).status is Status.PAUSED
     assert runs(place) == 0
 

@@ -1,0 +1,74 @@
+"""What providers that ask through a vendor's SDK have in common: one client, made late and closed once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from typing import Any, Generic, Protocol, TypeVar
+
+from agent_runtime.providers.faults import Service
+from agent_runtime.providers.options import ModelOptions
+from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
+
+_CONNECT_SECONDS = 10.0
+
+
+class _Client(Protocol):
+    """What is needed of an SDK's client here."""
+
+    async def close(self) -> None:
+        """Give back connections."""
+        ...
+
+
+_C = TypeVar("_C", bound=_Client)
+
+
+class SdkProvider(ABC, Generic[_C]):
+    """A `Provider` but for what its vendor's SDK does its own way."""
+
+    def __init__(self, service: Service, options: ModelOptions) -> None:
+        """Get ready; nothing is sent yet.
+
+        Args:
+            service: who is asked, with the key.
+            options: everything else.
+        """
+        self._service, self._options = service, options
+        self._made: _C | None = None
+
+    @property
+    def model(self) -> str:
+        """The model's name, as the service knows it."""
+        return self._service.model
+
+    def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        """Answer one request; see `Provider.reply`."""
+        return self._options.retry.run(lambda: self._attempt(request), self._service)
+
+    async def close(self) -> None:
+        """Give back connections; idempotent."""
+        if self._made is not None:
+            await self._made.close()
+
+    @property
+    def _client(self) -> _C:
+        """Made for the first request: an SDK takes half a second and 60 MB, which an idle runtime need not pay."""
+        if self._made is None:
+            import httpx2  # noqa: PLC0415 - as said
+
+            self._made = self._connected(
+                api_key=self._service.secret,
+                base_url=self._service.url,
+                timeout=httpx2.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
+                max_retries=0,
+            )
+        return self._made
+
+    @abstractmethod
+    def _connected(self, **settings: Any) -> _C:  # noqa: ANN401 - what the client of either SDK takes
+        """The SDK's client."""
+
+    @abstractmethod
+    def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+        """One request; see `retry.Attempt`."""

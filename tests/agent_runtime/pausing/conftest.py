@@ -1,0 +1,54 @@
+"""A workspace, a sandbox, and runtimes on them that share a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    FileSession,
+    Policy,
+    Rule,
+    RunLimits,
+    Sandbox,
+    SandboxSettings,
+    ScriptedProvider,
+    Session,
+    pick_sandbox,
+)
+from tests.agent_runtime.pausing.parts import ASKS, KEY
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    return pick_sandbox("auto", SandboxSettings())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "a.txt").write_text("one\ntwo\n")
+    return root
+
+
+@pytest.fixture
+def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncRuntime]:
+    """Makes a runtime as a process that comes later would: the same session, everything else new."""
+
+    def make(
+        *replies: str,
+        rules: tuple[Rule, ...] = ASKS,
+        session: Session | None = None,
+        limits: RunLimits | None = None,
+        key: bytes = KEY,
+    ) -> AsyncRuntime:
+        policy = Policy(rules=rules, limits=limits or RunLimits())
+        agent = Agent(provider=ScriptedProvider(replies), work_dir=place, sandbox=sandbox, policy=policy, chat=False)
+        return AsyncRuntime(agent, session or FileSession("a run", session_dir=tmp_path / "sessions"), state_key=key)
+
+    return make
