@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,11 +26,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Asks the API with one token."""
+    """Asks the API with one token; `follows` tells whether it goes where a redirection leads."""
 
     hub: LocalHub
     session: aiohttp.ClientSession
     token: str
+    follows: bool = True
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
         """One request to a path below the API's root, or to a whole address."""
@@ -38,14 +39,18 @@ class Client:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.token:
             sent.setdefault("Authorization", f"Bearer {self.token}")
-        async with self.session.request(method, url, json=body, headers=sent) as response:
+        async with self.session.request(method, url, json=body, headers=sent, allow_redirects=self.follows) as response:
             text = await response.text()
             parsed = json.loads(text) if "json" in response.content_type and text else text
             return Reply(status=response.status, body=parsed, headers=response.headers)
 
     def with_token(self, token: str) -> Client:
         """The same with another token; an empty one is nobody."""
-        return Client(self.hub, self.session, token)
+        return replace(self, token=token)
+
+    def staying(self) -> Client:
+        """The same, but showing redirections instead of following them."""
+        return replace(self, follows=False)
 
 
 @asynccontextmanager

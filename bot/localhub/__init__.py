@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from bot.localhub.hub import LocalHub
-from bot.localhub.model import App, CheckRun, Comment, Delivery, Issue, Repo, User
+from bot.localhub.model import App, CheckRun, Comment, Delivery, Issue, Repo, Review, ReviewComment, User, WorkflowRun
+from bot.localhub.reviews import NewComment
 
-__all__ = ["App", "CheckRun", "Comment", "Delivery", "Issue", "LocalHub", "Repo", "User"]
+__all__ = [
+    "App",
+    "CheckRun",
+    "Comment",
+    "Delivery",
+    "Issue",
+    "LocalHub",
+    "NewComment",
+    "Repo",
+    "Review",
+    "ReviewComment",
+    "User",
+    "WorkflowRun",
+]

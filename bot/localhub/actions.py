@@ -8,7 +8,17 @@ from typing import Literal
 
 from bot.localhub import git, views, views_threads, webhooks
 from bot.localhub.errors import HubError
-from bot.localhub.model import Comment, Issue, Label, Reaction, Repo, User
+from bot.localhub.model import (
+    Comment,
+    Issue,
+    IssueEvent,
+    Label,
+    Reaction,
+    Repo,
+    ReviewComment,
+    User,
+    reaction_kind,
+)
 from bot.localhub.site import Json, Site
 
 DEFAULT_COLOR = "ededed"
@@ -41,6 +51,8 @@ def open_issue(
         )
     )
     announce(site, issue, author, "opened")
+    for name in issue.labels:
+        _label_moved(site, issue, author, "labeled", name)
     return issue
 
 
@@ -62,6 +74,32 @@ def announce(site: Site, issue: Issue, sender: User, action: str, more: Json | N
         "pull_request": views_threads.pull(site, repo, issue),
     }
     webhooks.emit(site, "pull_request", repo, sender, payload | (more or {}))
+
+
+def note(
+    site: Site,
+    issue: Issue,
+    actor: User,
+    event: str,
+    *,
+    label: Label | None = None,
+    assignee_id: int | None = None,
+    renamed: tuple[str, str] | None = None,
+) -> None:
+    """Add to a thread's history."""
+    site.store.history.put(
+        IssueEvent(
+            id=site.store.new_id(),
+            repo_id=issue.repo_id,
+            number=issue.number,
+            event=event,
+            actor_id=actor.id,
+            created_at=site.now(),
+            label=label,
+            assignee_id=assignee_id,
+            renamed=renamed,
+        )
+    )
 
 
 def comment(site: Site, issue: Issue, author: User, body: str, *, app_id: int | None = None) -> Comment:
@@ -136,9 +174,14 @@ def set_labels(site: Site, issue: Issue, sender: User, names: Iterable[str]) -> 
     issue = site.store.issues.put(replace(issue, labels=wanted, updated_at=site.now()))
     for action, changed in (("unlabeled", went), ("labeled", came)):
         for name in changed:
-            label = views.label(site, repo, site.store.labels[repo.id, name.lower()])
-            announce(site, issue, sender, action, {"label": label})
+            _label_moved(site, issue, sender, action, name)
     return issue
+
+
+def _label_moved(site: Site, issue: Issue, sender: User, action: str, name: str) -> None:
+    label = site.store.labels[issue.repo_id, name.lower()]
+    note(site, issue, sender, action, label=label)
+    announce(site, issue, sender, action, {"label": views.label(site, site.store.repos[issue.repo_id], label)})
 
 
 def set_assignees(site: Site, issue: Issue, sender: User, users: Iterable[User]) -> Issue:
@@ -149,6 +192,7 @@ def set_assignees(site: Site, issue: Issue, sender: User, users: Iterable[User])
     issue = site.store.issues.put(replace(issue, assignees=wanted, updated_at=site.now()))
     for action, changed in (("unassigned", went), ("assigned", came)):
         for number in changed:
+            note(site, issue, sender, action, assignee_id=number)
             announce(site, issue, sender, action, {"assignee": views.user_by_id(site, number)})
     return issue
 
@@ -171,7 +215,20 @@ def set_state(
             updated_at=now,
         )
     )
-    announce(site, issue, sender, "closed" if closed else "reopened")
+    action = "closed" if closed else "reopened"
+    note(site, issue, sender, action)
+    announce(site, issue, sender, action)
+    return issue
+
+
+def set_locked(site: Site, issue: Issue, sender: User, *, locked: bool) -> Issue:
+    """Lock or unlock a thread's conversation; nothing happens when it already is."""
+    if issue.locked == locked:
+        return issue
+    action = "locked" if locked else "unlocked"
+    issue = site.store.issues.put(replace(issue, locked=locked, updated_at=site.now()))
+    note(site, issue, sender, action)
+    announce(site, issue, sender, action)
     return issue
 
 
@@ -185,21 +242,21 @@ def retitle(site: Site, old: Issue, sender: User, title: str, body: str | None) 
     if not changes:
         return old
     new = site.store.issues.put(replace(old, title=title, body=body, updated_at=site.now()))
+    if "title" in changes:
+        note(site, new, sender, "renamed", renamed=(old.title, title))
     announce(site, new, sender, "edited", {"changes": changes})
     return new
 
 
-def react(
-    site: Site, kind: Literal["issue", "comment"], subject: int, user: User, content: str
-) -> tuple[Reaction, bool]:
+def react(site: Site, subject: Issue | Comment | ReviewComment, user: User, content: str) -> tuple[Reaction, bool]:
     """React once; the second value says whether the reaction is new."""
-    for given in site.store.reactions:
-        if (given.kind, given.subject_id, given.user_id, given.content) == (kind, subject, user.id, content):
+    for given in site.store.reactions_to(subject):
+        if (given.user_id, given.content) == (user.id, content):
             return given, False
     new = Reaction(
         id=site.store.new_id(),
-        kind=kind,
-        subject_id=subject,
+        kind=reaction_kind(subject),
+        subject_id=subject.id,
         user_id=user.id,
         content=content,
         created_at=site.now(),

@@ -11,7 +11,7 @@ from datetime import timedelta
 import jwt
 
 from bot.localhub.errors import HubError, bad_credentials, not_accessible, not_found
-from bot.localhub.model import ROLES, App, Installation, Permissions, Repo, Role, User
+from bot.localhub.model import ROLES, App, Installation, Issue, Permissions, Repo, Role, User
 from bot.localhub.site import Site
 
 JWT_LIFE = timedelta(minutes=10)
@@ -180,6 +180,28 @@ def _demand_installation(viewer: Viewer, repo: Repo, permission: str, level: str
         return
     if not held & readable:
         raise not_accessible()
+
+
+def demand_unlocked(site: Site, viewer: Viewer, repo: Repo, issue: Issue, what: str) -> None:
+    """Let only people with write access talk in a locked thread; an App is not one of them.
+
+    Raises:
+        HubError: 403; `what` (e.g. `comment`) cannot be made.
+    """
+    if issue.locked and (viewer.installation is not None or not may(role_of(site, repo, viewer.user), "write")):
+        raise HubError(403, f"Unable to create {what} because issue is locked.")
+
+
+def demand_author_or_writer(site: Site, viewer: Viewer, repo: Repo, author_id: int) -> None:
+    """Let an author change their own words, and whoever may write to the repository anybody's.
+
+    Raises:
+        HubError: 403.
+    """
+    if viewer.installation is not None or (viewer.user is not None and viewer.user.id == author_id):
+        return
+    if not may(role_of(site, repo, viewer.user), "write"):
+        raise HubError(403, "Must have admin rights to Repository.")
 
 
 def can_read(site: Site, viewer: Viewer, repo: Repo) -> bool:

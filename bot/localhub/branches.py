@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bot.localhub import actions, git, git_diff, views_git, webhooks
 from bot.localhub.model import Issue, Pull, Repo, User
-from bot.localhub.site import Json, Site, iso
+from bot.localhub.site import Json, Site
 
 MAX_COMMITS = 20
 """A push payload lists at most so many commits (docs: webhook push; 2048 there)."""
@@ -114,15 +114,9 @@ def _new_commits(repo: Repo, branch: str, old: str, new: str) -> list[git.Commit
 
 def _push_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
     changed = git_diff.files(repo.path, views_git.first_parent(value), value.sha)
-    return {
-        "id": value.sha,
-        "tree_id": value.tree,
+    return views_git.simple_commit(value) | {
         "distinct": True,
-        "message": value.message,
-        "timestamp": iso(value.committer.date),
         "url": views_git.commit_page(site, repo, value.sha),
-        "author": {"name": value.author.name, "email": value.author.email},
-        "committer": {"name": value.committer.name, "email": value.committer.email},
         "added": [f.path for f in changed if f.status == "added"],
         "removed": [f.path for f in changed if f.status == "removed"],
         "modified": [f.path for f in changed if f.status not in {"added", "removed"}],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 DOCUMENTATION = "https://docs.github.com/rest"
 
 
@@ -14,7 +16,7 @@ class HubError(Exception):
     Attributes:
         status: the HTTP status.
         message: GitHub's wording.
-        errors: the entries of a 422's `errors`.
+        errors: the entries of a 422's `errors`; a few endpoints have plain sentences there.
         headers: further headers of the answer.
     """
 
@@ -23,7 +25,7 @@ class HubError(Exception):
         status: int,
         message: str,
         *,
-        errors: tuple[Mapping[str, str], ...] = (),
+        errors: tuple[Mapping[str, str] | str, ...] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(f"{status} {message}")
@@ -36,8 +38,22 @@ class HubError(Exception):
         """The JSON that GitHub would send."""
         body: dict[str, Any] = {"message": self.message}
         if self.errors:
-            body["errors"] = [dict(error) for error in self.errors]
+            body["errors"] = [error if isinstance(error, str) else dict(error) for error in self.errors]
         return body | {"documentation_url": DOCUMENTATION, "status": str(self.status)}
+
+
+class MovedError(HubError):
+    """A redirection to where a renamed repository is now: 301 to read, 307 to send the same again."""
+
+    def __init__(self, method: str, url: str) -> None:
+        reading = method in {"GET", "HEAD"}
+        message = "Moved Permanently" if reading else "Temporary Redirect"
+        super().__init__(301 if reading else 307, message, headers={"Location": url})
+        self._url = url
+
+    @override
+    def body(self) -> dict[str, Any]:
+        return {"message": self.message, "url": self._url, "documentation_url": DOCUMENTATION}
 
 
 def not_found() -> HubError:

@@ -1,7 +1,8 @@
-"""How accounts, repositories, Apps and installations come to be; each is called under the site's lock."""
+"""How accounts, repositories and Apps come to be; each is called under the site's lock."""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,11 +13,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bot.localhub import actions, branches, git, webhooks
-from bot.localhub.model import App, Installation, Permissions, Repo, User
+from bot.localhub.model import App, Permissions, Repo, User
 from bot.localhub.site import Site
 
 INITIAL_BRANCH = "main"
 APP_PERMISSIONS: Permissions = {
+    "actions": "read",
     "checks": "write",
     "contents": "write",
     "issues": "write",
@@ -25,7 +27,17 @@ APP_PERMISSIONS: Permissions = {
     "statuses": "write",
     "workflows": "write",
 }
-APP_EVENTS = ("check_run", "issue_comment", "issues", "pull_request", "pull_request_review_comment", "push")
+APP_EVENTS = (
+    "check_run",
+    "issue_comment",
+    "issues",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "push",
+    "repository",
+    "workflow_run",
+)
 """What an App like ours asks for, unless told otherwise."""
 
 
@@ -64,7 +76,7 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     if site.store.repo(wanted.full_name) is not None:
         raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
     owner = user(site, account, kind="Organization")
-    path = site.directory / owner.login / f"{name}.git"
+    path = _free_path(site.directory / owner.login, name)
     fork, now = wanted.fork_of, site.now()
     origin = fork.path if fork else wanted.source
     branch = fork.default_branch if fork else _branch_of(wanted.source)
@@ -85,6 +97,12 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     )
     site.store.heads[made.id] = branches.heads_of(made)
     return site.store.repos.put(made)
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    """Where to put a new repository: one that was renamed stays where it was made."""
+    tried = (folder / (f"{name}.git" if again == 0 else f"{name}-{again}.git") for again in itertools.count())
+    return next(path for path in tried if not path.exists())
 
 
 def _branch_of(source: Path | None) -> str:
@@ -160,24 +178,3 @@ def _key_pair() -> tuple[str, str]:
     )
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return private.decode(), public.decode()
-
-
-def install(site: Site, app: App, repo: Repo, sender: User) -> int:
-    """Install an App on a repository, or widen its installation on the account; returns the installation's id."""
-    store = site.store
-    old = next((i for i in store.installations if (i.app_id, i.account) == (app.id, repo.owner)), None)
-    if old is None:
-        new = Installation(
-            id=store.new_id(),
-            app_id=app.id,
-            account=repo.owner,
-            repo_ids=(repo.id,),
-            permissions=app.permissions,
-            created_at=site.now(),
-        )
-        webhooks.installation_created(site, store.installations.put(new), sender)
-        return new.id
-    if repo.id not in old.repo_ids:
-        wider = store.installations.put(replace(old, repo_ids=(*old.repo_ids, repo.id)))
-        webhooks.installation_extended(site, wider, repo, sender)
-    return old.id

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.localhub import git
+from bot.localhub.model import Pull
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _STATUS = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "C": "copied", "T": "changed"}
@@ -73,6 +74,16 @@ def files(path: Path, base: str, head: str) -> list[FileDiff]:
             )
         )
     return found
+
+
+def parted(path: Path, pull: Pull) -> str:
+    """The commit that a pull request's difference starts from: where its head left the base."""
+    return merge_base(path, pull.base_sha, pull.head_sha) or EMPTY_TREE
+
+
+def of_pull(path: Path, pull: Pull) -> list[FileDiff]:
+    """The files that a pull request changes, by path."""
+    return files(path, parted(path, pull), pull.head_sha)
 
 
 def _diff(*flags: str) -> list[str]:

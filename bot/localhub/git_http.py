@@ -12,8 +12,8 @@ from typing import Literal
 from aiohttp import web
 
 from bot.localhub import branches, git
-from bot.localhub.auth import Viewer, demand, viewer_of
-from bot.localhub.errors import HubError, not_found
+from bot.localhub.auth import Viewer, can_read, demand, viewer_of
+from bot.localhub.errors import HubError, MovedError, not_found
 from bot.localhub.faults import Faults
 from bot.localhub.model import Repo, User
 from bot.localhub.server import hang_up
@@ -73,10 +73,21 @@ class GitHttp:
         viewer = viewer_of(self._site, request.headers)
         repo = self._site.store.repo(f"{request.match_info['owner']}/{request.match_info['repo']}")
         if repo is None:
-            raise not_found()
+            raise self._elsewhere(request, viewer)
         level: Literal["write", "read"] = "write" if service == _PUSH else "read"
         demand(self._site, viewer, repo, permission="contents", level=level, role=level)
+        if repo.archived and level == "write":
+            raise HubError(403, "This repository was archived so it is read-only.")
         return repo, viewer
+
+    def _elsewhere(self, request: web.Request, viewer: Viewer) -> HubError:
+        """What to answer for a name that no repository has now."""
+        name = f"{request.match_info['owner']}/{request.match_info['repo']}"
+        moved = self._site.store.moved_repo(name)
+        if moved is None or not can_read(self._site, viewer, moved):
+            return not_found()
+        asked = request.path_qs.removeprefix(f"/{name}").removeprefix(".git")
+        return MovedError(request.method, f"{self._site.html(moved.owner, moved.name)}.git{asked}")
 
     def _announce(self, repo: Repo, viewer: Viewer) -> None:
         if viewer.user is None:
@@ -90,6 +101,8 @@ def _refusal(error: HubError, *, asked_by_nobody: bool) -> web.Response:
 
     git sends the credentials that it has only after being asked.
     """
+    if isinstance(error, MovedError):
+        return web.Response(status=error.status, headers=error.headers)
     if asked_by_nobody or error.status == 401:  # noqa: PLR2004 - Unauthorized
         headers = {"WWW-Authenticate": 'Basic realm="GitHub"'}
         return web.Response(status=401, text="Repository not found.\n", headers=headers)

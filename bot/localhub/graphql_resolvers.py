@@ -51,11 +51,13 @@ class Root:
 
 
 def _repo(call: Call, full_name: str, permission: str, level: str) -> Repo:
-    repo = call.site.store.repo(full_name)
+    repo = call.site.store.repo(full_name) or call.site.store.moved_repo(full_name)
     if repo is None:
         raise RefusedError("NOT_FOUND", f"Could not resolve to a Repository with the name '{full_name}'.")
     role: Role = "write" if level == "write" else "read"
     demand(call.site, call.viewer, repo, permission=permission, level=level, role=role)
+    if repo.archived and level == "write":
+        raise RefusedError("FORBIDDEN", "Repository was archived so is read-only.")
     return repo
 
 

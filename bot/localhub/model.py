@@ -8,9 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from bot.localhub.diff_rows import Side
+
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 ROLES: tuple[Role, ...] = ("none", "read", "triage", "write", "maintain", "admin")
 """Weakest first."""
+
+ReviewState = Literal["COMMENTED", "APPROVED", "CHANGES_REQUESTED"]
+
+ReactionKind = Literal["issue", "comment", "review_comment"]
+"""What can be reacted to."""
 
 Permissions = Mapping[str, str]
 """Permission name to `read` or `write`, as on GitHub's App settings page."""
@@ -62,6 +69,7 @@ class Installation:
     permissions: Permissions
     created_at: datetime
     suspended_at: datetime | None = None
+    suspended_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +170,35 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewComment:
-    """A comment on a line of a pull request's difference."""
+class Review:
+    """What somebody said of a pull request as a whole; each comment on a line belongs to one.
+
+    Attributes:
+        body: empty for the review that GitHub makes around a single comment.
+        commit_sha: the head that was looked at.
+    """
 
     id: int
+    repo_id: int
+    number: int
+    author_id: int
+    state: ReviewState
+    body: str
+    commit_sha: str
+    submitted_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewComment:
+    """A comment on a line of a pull request's difference, or on the lines from `start_line` to `line`.
+
+    Attributes:
+        position: the row of the file's difference, counted from its first hunk's header.
+        in_reply_to: the comment that began the conversation.
+    """
+
+    id: int
+    review_id: int
     repo_id: int
     number: int
     author_id: int
@@ -173,10 +206,36 @@ class ReviewComment:
     path: str
     commit_sha: str
     line: int
-    side: Literal["LEFT", "RIGHT"]
+    side: Side
+    start_line: int | None
+    start_side: Side | None
+    position: int
     diff_hunk: str
     in_reply_to: int | None
     created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueEvent:
+    """What somebody did to a thread besides talking, as its history keeps it.
+
+    Attributes:
+        event: GitHub's word, e.g. `labeled`, `assigned`, `closed`, `renamed`, `locked`.
+        label: the label that came or went.
+        assignee_id: who was assigned or unassigned.
+        renamed: the old title and the new one.
+    """
+
+    id: int
+    repo_id: int
+    number: int
+    event: str
+    actor_id: int
+    created_at: datetime
+    label: Label | None = None
+    assignee_id: int | None = None
+    renamed: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +243,22 @@ class Reaction:
     """A reaction to an issue or a comment, by its kind and id."""
 
     id: int
-    kind: Literal["issue", "comment"]
+    kind: ReactionKind
     subject_id: int
     user_id: int
     content: str
     created_at: datetime
+
+
+def reaction_kind(subject: Issue | Comment | ReviewComment) -> ReactionKind:
+    """The word for what is reacted to."""
+    match subject:
+        case Issue():
+            return "issue"
+        case Comment():
+            return "comment"
+        case ReviewComment():
+            return "review_comment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +278,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRun:
-    """A check run of an App on a commit."""
+    """A check run of an App on a commit; its `actions` are the buttons, each with label, description and identifier."""
 
     id: int
     suite_id: int
@@ -226,6 +296,43 @@ class CheckRun:
     summary: str | None
     text: str | None
     annotations: tuple[Mapping[str, object], ...] = ()
+    actions: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A workflow file of a repository, e.g. `.github/workflows/ci.yml`."""
+
+    id: int
+    repo_id: int
+    name: str
+    path: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRun:
+    """A finished run of a workflow; nothing runs here, it is only told of.
+
+    Attributes:
+        head_repo_id: where the commit came from; a fork's for a fork's pull request.
+        actor_id: who caused the run.
+        triggering_actor_id: who started this attempt of it.
+    """
+
+    id: int
+    repo_id: int
+    workflow_id: int
+    suite_id: int
+    run_number: int
+    event: str
+    head_branch: str
+    head_sha: str
+    head_repo_id: int
+    conclusion: str
+    actor_id: int
+    triggering_actor_id: int
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,6 +95,41 @@ def _same(issue: Issue, head_repo: Repo, head_ref: str, base: str) -> bool:
     return (pull.head_repo_id, pull.head_ref, pull.base_ref) == (head_repo.id, head_ref, base)
 
 
+def set_draft(site: Site, issue: Issue, user: User, *, draft: bool) -> Issue:
+    """Make a pull request a draft or ready for review; nothing happens when it already is.
+
+    Raises:
+        HubError: 422, it is closed or no pull request.
+    """
+    if issue.pull is None or issue.state != "open":
+        raise HubError(422, f"#{issue.number} is not an open pull request.")
+    if issue.pull.draft == draft:
+        return issue
+    action = "converted_to_draft" if draft else "ready_for_review"
+    changed = replace(issue, pull=replace(issue.pull, draft=draft), updated_at=site.now())
+    actions.note(site, site.store.issues.put(changed), user, action)
+    actions.announce(site, changed, user, action)
+    return changed
+
+
+def retarget(site: Site, issue: Issue, user: User, base: str) -> Issue:
+    """Point a pull request at another base branch; nothing happens when it is the same.
+
+    Raises:
+        HubError: 422, there is no such branch.
+    """
+    pull = issue.pull
+    if pull is None or base == pull.base_ref:
+        return issue
+    ref = git.ref(site.store.repos[issue.repo_id].path, f"refs/heads/{base}")
+    if ref is None:
+        raise invalid("PullRequest", "base", "invalid")
+    moved = replace(issue, pull=replace(pull, base_ref=base, base_sha=ref.sha), updated_at=site.now())
+    changes = {"base": {"ref": {"from": pull.base_ref}, "sha": {"from": pull.base_sha}}}
+    actions.announce(site, site.store.issues.put(moved), user, "edited", {"changes": changes})
+    return moved
+
+
 def merge(site: Site, issue: Issue, user: User, *, method: str = "merge", message: str = "") -> str:
     """Merge a pull request and return the new commit's SHA; `method` is `merge` or `squash`.
 

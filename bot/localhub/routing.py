@@ -145,6 +145,11 @@ class Route:
     level: str = "read"
     role: Role = "read"
 
+    @property
+    def accepted(self) -> str:
+        """What an App would need, as `X-Accepted-GitHub-Permissions` says it: alternatives with a semicolon between."""
+        return "; ".join(f"{name}={self.level}" for name in self.permission.split("|") if name)
+
     def answer(self, call: Call) -> Answer:
         """Check access and answer.
 

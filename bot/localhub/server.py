@@ -14,9 +14,10 @@ from typing import Any
 from aiohttp import web
 
 from bot.localhub import graphql
-from bot.localhub.auth import NOBODY, viewer_of
-from bot.localhub.errors import HubError, not_found
+from bot.localhub.auth import NOBODY, Viewer, can_read, viewer_of
+from bot.localhub.errors import HubError, MovedError, not_found
 from bot.localhub.faults import Fault, Faults
+from bot.localhub.model import Repo
 from bot.localhub.rate import RateCounter
 from bot.localhub.rest import all_routes
 from bot.localhub.routing import Answer, Call, Route
@@ -24,6 +25,9 @@ from bot.localhub.site import Site
 
 GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha"})
 """Placeholders whose values may have slashes."""
+
+BY_NUMBER = "/repositories/{repository_id}"
+"""GitHub answers every address of a repository here too, and redirects here from a former name."""
 
 MAX_REQUEST = 64 * 1024 * 1024
 
@@ -55,11 +59,8 @@ class Server:
     def add_to(self, app: web.Application) -> None:
         """Add all addresses of the API."""
         for route in all_routes():
-            app.router.add_route(route.method, f"/api/v3{_pattern(route.template)}", self._handler(route))
-            if route.template.endswith("/contents/{path}"):
-                root = route.template.removesuffix("/{path}")
-                for spelling in (root, f"{root}/"):
-                    app.router.add_route(route.method, f"/api/v3{spelling}", self._handler(route))
+            for spelling in _spellings(route.template):
+                app.router.add_route(route.method, f"/api/v3{_pattern(spelling)}", self._handler(route))
         query = Route(method="POST", template="/graphql", handler=graphql.answer)
         app.router.add_post("/api/graphql", self._handler(query))
         app.router.add_route("*", "/api/{rest:.*}", self._handler(Route(method="*", template="", handler=_nothing)))
@@ -97,25 +98,23 @@ class Server:
         with self.site.lock:
             viewer, key = NOBODY, NOBODY.key
             try:
-                if fault is not None and fault.trouble != "drop_answer":
-                    raise _trouble(fault, self.site)
                 viewer = viewer_of(self.site, request.headers)
                 key = viewer.key
+                if fault is not None and fault.trouble != "drop_answer":
+                    raise _trouble(fault, self.site)
                 answer = route.answer(self._call(request, route, raw, viewer))
             except HubError as error:
                 answer = Answer(status=error.status, body=error.body(), headers=error.headers)
+            accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
             resource = "graphql" if route.template == "/graphql" else "core"
-            return answer, self.rates.headers(key, self.site.now(), resource) | {
-                "X-GitHub-Media-Type": "github.v3; format=json"
+            return answer, {
+                **self.rates.headers(key, self.site.now(), resource),
+                **accepted,
+                "X-GitHub-Media-Type": "github.v3; format=json",
             }
 
-    def _call(self, request: web.Request, route: Route, raw: bytes, viewer: Any) -> Call:  # noqa: ANN401 - a Viewer
+    def _call(self, request: web.Request, route: Route, raw: bytes, viewer: Viewer) -> Call:
         params = dict(request.match_info)
-        target = None
-        if "owner" in params and "repo" in params:
-            target = self.site.store.repo(f"{params['owner']}/{params['repo']}")
-            if target is None:
-                raise not_found()
         return Call(
             site=self.site,
             viewer=viewer,
@@ -126,8 +125,27 @@ class Server:
             body=_parsed(raw),
             accept=request.headers.get("Accept", ""),
             authorization=request.headers.get("Authorization", ""),
-            target=target,
+            target=self._target(request, params, viewer),
         )
+
+    def _target(self, request: web.Request, params: Mapping[str, str], viewer: Viewer) -> Repo | None:
+        """The repository that the path names, by its name or its number."""
+        store = self.site.store
+        if "repository_id" in params:
+            number = params["repository_id"]
+            found = store.repos.get(int(number)) if number.isdecimal() else None
+        elif "owner" in params and "repo" in params:
+            name = f"{params['owner']}/{params['repo']}"
+            found = store.repo(name)
+            moved = store.moved_repo(name)
+            if moved is not None and can_read(self.site, viewer, moved):
+                rest = request.raw_path.removeprefix(f"/api/v3/repos/{name}")
+                raise MovedError(request.method, f"{self.site.api('repositories', moved.id)}{rest}")
+        else:
+            return None
+        if found is None:
+            raise not_found()
+        return found
 
 
 def _parsed(raw: bytes) -> Mapping[str, Any]:
@@ -142,6 +160,16 @@ def _parsed(raw: bytes) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise HubError(400, "Body should be a JSON object")
     return body
+
+
+def _spellings(template: str) -> list[str]:
+    """A repository answers by its number as well as by its name, and its root folder with and without a slash."""
+    found = [template]
+    if template.endswith("/contents/{path}"):
+        root = template.removesuffix("/{path}")
+        found += [root, f"{root}/"]
+    by_name = "/repos/{owner}/{repo}"
+    return found + [each.replace(by_name, BY_NUMBER, 1) for each in found if each.startswith(by_name)]
 
 
 def _pattern(template: str) -> str:

@@ -15,13 +15,18 @@ from bot.localhub.model import (
     Installation,
     InstallationToken,
     Issue,
+    IssueEvent,
     Label,
     Reaction,
     Repo,
+    Review,
     ReviewComment,
     Role,
     Status,
     User,
+    Workflow,
+    WorkflowRun,
+    reaction_kind,
 )
 
 
@@ -74,6 +79,7 @@ class Store:
         labels: by repository id and lower-case name.
         heads: branches as last announced to the world, by repository id; git itself is the truth.
         signed: commits that the hub made and vouches for.
+        former_names: repository ids by lower-case `owner/name` under which they were known before.
     """
 
     users: Table[User] = field(default_factory=Table)
@@ -82,16 +88,21 @@ class Store:
     repos: Table[Repo] = field(default_factory=Table)
     issues: Table[Issue] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
+    history: Table[IssueEvent] = field(default_factory=Table)
+    reviews: Table[Review] = field(default_factory=Table)
     review_comments: Table[ReviewComment] = field(default_factory=Table)
     reactions: Table[Reaction] = field(default_factory=Table)
     statuses: Table[Status] = field(default_factory=Table)
     check_runs: Table[CheckRun] = field(default_factory=Table)
+    workflows: Table[Workflow] = field(default_factory=Table)
+    workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
     deliveries: Table[Delivery] = field(default_factory=Table)
     tokens: dict[str, InstallationToken] = field(default_factory=dict)
     roles: dict[tuple[int, int], Role] = field(default_factory=dict)
     labels: dict[tuple[int, str], Label] = field(default_factory=dict)
     heads: dict[int, dict[str, str]] = field(default_factory=dict)
     signed: set[str] = field(default_factory=set)
+    former_names: dict[str, int] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def new_id(self) -> int:
@@ -108,6 +119,11 @@ class Store:
         wanted = full_name.lower()
         return next((repo for repo in self.repos if repo.full_name.lower() == wanted), None)
 
+    def moved_repo(self, full_name: str) -> Repo | None:
+        """The repository that had this name before, while no other has it now."""
+        number = self.former_names.get(full_name.lower())
+        return None if number is None or self.repo(full_name) is not None else self.repos.get(number)
+
     def issue(self, repo: Repo, number: int) -> Issue | None:
         """The issue or pull request with this number."""
         return next((issue for issue in self.issues_of(repo) if issue.number == number), None)
@@ -119,6 +135,27 @@ class Store:
     def comments_of(self, issue: Issue) -> list[Comment]:
         """A thread's comments, oldest first."""
         return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]
+
+    def reviews_of(self, issue: Issue) -> list[Review]:
+        """A pull request's reviews, oldest first."""
+        return [r for r in self.reviews if r.repo_id == issue.repo_id and r.number == issue.number]
+
+    def review_comments_of(self, issue: Issue) -> list[ReviewComment]:
+        """A pull request's comments on lines, oldest first."""
+        return [c for c in self.review_comments if c.repo_id == issue.repo_id and c.number == issue.number]
+
+    def reactions_to(self, subject: Issue | Comment | ReviewComment) -> list[Reaction]:
+        """Reactions to an issue or comment, oldest first."""
+        kind = reaction_kind(subject)
+        return [r for r in self.reactions if (r.kind, r.subject_id) == (kind, subject.id)]
+
+    def history_of(self, issue: Issue) -> list[IssueEvent]:
+        """What was done to a thread, oldest first."""
+        return [e for e in self.history if e.repo_id == issue.repo_id and e.number == issue.number]
+
+    def app_of(self, user: User) -> App | None:
+        """The App whose bot account this is."""
+        return next((app for app in self.apps if app.bot.id == user.id), None)
 
     def installation_for(self, app: App, repo: Repo) -> Installation | None:
         """The App's installation that covers the repository."""

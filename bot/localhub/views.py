@@ -1,14 +1,12 @@
-"""Accounts, Apps, repositories, reactions and labels as GitHub's JSON."""
+"""Accounts, Apps, repositories and labels as GitHub's JSON."""
 
 from __future__ import annotations
 
 from urllib.parse import quote
 
 from bot.localhub.auth import client_id, may, role_of
-from bot.localhub.model import ROLES, App, Comment, Installation, Issue, Label, Reaction, Repo, Role, User
+from bot.localhub.model import ROLES, App, Installation, Issue, Label, Repo, Role, User
 from bot.localhub.site import Json, Site, iso, iso_or_none, node_id
-
-REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
 
 
 def simple_user(site: Site, user: User) -> Json:
@@ -70,6 +68,25 @@ def private_user(site: Site, user: User) -> Json:
         "disk_usage": 0,
         "collaborators": 0,
         "two_factor_authentication": True,
+    }
+
+
+def organization(site: Site, user: User) -> Json:
+    """`organization-simple`."""
+    api = site.api("orgs", user.login)
+    return {
+        "login": user.login,
+        "id": user.id,
+        "node_id": node_id(user.type, user.id),
+        "url": api,
+        "repos_url": f"{api}/repos",
+        "events_url": f"{api}/events",
+        "hooks_url": f"{api}/hooks",
+        "issues_url": f"{api}/issues",
+        "members_url": f"{api}/members{{/member}}",
+        "public_members_url": f"{api}/public_members{{/member}}",
+        "avatar_url": f"{site.html('avatars', user.id)}.svg",
+        "description": None,
     }
 
 
@@ -253,7 +270,7 @@ def installation(site: Site, value: Installation) -> Json:
         "created_at": iso(value.created_at),
         "updated_at": iso(value.created_at),
         "single_file_name": None,
-        "suspended_by": None,
+        "suspended_by": user_by_id(site, value.suspended_by),
         "suspended_at": iso_or_none(value.suspended_at),
     }
 
@@ -282,21 +299,3 @@ def association(site: Site, repo: Repo, user_id: int) -> str:
     if user.login == repo.owner:
         return "OWNER"
     return "COLLABORATOR" if (repo.id, user.id) in site.store.roles else "NONE"
-
-
-def reaction(site: Site, value: Reaction) -> Json:
-    """`reaction`."""
-    return {
-        "id": value.id,
-        "node_id": node_id("Reaction", value.id),
-        "user": user_by_id(site, value.user_id),
-        "content": value.content,
-        "created_at": iso(value.created_at),
-    }
-
-
-def rollup(site: Site, url: str, subject: Issue | Comment) -> Json:
-    """`reaction-rollup`: how many of each."""
-    kind = "issue" if isinstance(subject, Issue) else "comment"
-    given = [r.content for r in site.store.reactions if r.kind == kind and r.subject_id == subject.id]
-    return {"url": f"{url}/reactions", "total_count": len(given)} | {name: given.count(name) for name in REACTIONS}

@@ -12,11 +12,6 @@ from bot.localhub.site import Json, Site, iso, iso_or_none, node_id
 def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
     """`check-run`."""
     url = site.api("repos", repo.owner, repo.name, "check-runs", value.id)
-    pulls = [
-        views_threads.pull_minimal(site, repo, issue)
-        for issue in site.store.issues_of(repo)
-        if issue.pull is not None and issue.state == "open" and issue.pull.head_sha == value.head_sha
-    ]
     page = site.html(repo.owner, repo.name, "runs", value.id)
     return {
         "id": value.id,
@@ -40,7 +35,7 @@ def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
         },
         "check_suite": {"id": value.suite_id},
         "app": views.app_by_id(site, value.app_id),
-        "pull_requests": pulls,
+        "pull_requests": views_threads.pulls_at(site, repo, value.head_sha),
     }
 
 

@@ -92,6 +92,18 @@ def commit(site: Site, repo: Repo, value: git.Commit) -> Json:
     }
 
 
+def simple_commit(value: git.Commit) -> Json:
+    """`simple-commit`."""
+    return {
+        "id": value.sha,
+        "tree_id": value.tree,
+        "message": value.message,
+        "timestamp": iso(value.committer.date),
+        "author": {"name": value.author.name, "email": value.author.email},
+        "committer": {"name": value.committer.name, "email": value.committer.email},
+    }
+
+
 def commit_with_files(site: Site, repo: Repo, value: git.Commit) -> Json:
     """`commit` with `stats` and `files`, as the answer to asking for one."""
     changed = git_diff.files(repo.path, first_parent(value), value.sha)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bot.localhub import git, git_diff, views
-from bot.localhub.model import Comment, Issue, Pull, Repo, ReviewComment
+from bot.localhub import git, git_diff, views, views_reactions
+from bot.localhub.model import Comment, Issue, Pull, Repo
 from bot.localhub.site import Json, Site, iso, iso_or_none, node_id
 
 
@@ -41,7 +41,7 @@ def issue(site: Site, repo: Repo, value: Issue) -> Json:
         "updated_at": iso(value.updated_at),
         "author_association": views.association(site, repo, value.author_id),
         "performed_via_github_app": views.app_by_id(site, value.app_id),
-        "reactions": views.rollup(site, url, value),
+        "reactions": views_reactions.rollup(site, url, value),
     }
     if value.pull is not None:
         shown |= {"draft": value.pull.draft, "pull_request": _pull_links(site, repo, value, value.pull)}
@@ -81,38 +81,8 @@ def comment(site: Site, repo: Repo, value: Comment) -> Json:
         "issue_url": site.api("repos", repo.owner, repo.name, "issues", value.number),
         "author_association": views.association(site, repo, value.author_id),
         "performed_via_github_app": views.app_by_id(site, value.app_id),
-        "reactions": views.rollup(site, url, value),
+        "reactions": views_reactions.rollup(site, url, value),
     }
-
-
-def review_comment(site: Site, repo: Repo, value: ReviewComment) -> Json:
-    """`pull-request-review-comment`."""
-    pull_url = site.api("repos", repo.owner, repo.name, "pulls", value.number)
-    url = site.api("repos", repo.owner, repo.name, "pulls", "comments", value.id)
-    page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#discussion_r{value.id}"
-    shown = {
-        "url": url,
-        "pull_request_review_id": None,
-        "id": value.id,
-        "node_id": node_id("PullRequestReviewComment", value.id),
-        "diff_hunk": value.diff_hunk,
-        "path": value.path,
-        "commit_id": value.commit_sha,
-        "original_commit_id": value.commit_sha,
-        "user": views.user_by_id(site, value.author_id),
-        "body": value.body,
-        "created_at": iso(value.created_at),
-        "updated_at": iso(value.created_at),
-        "html_url": page,
-        "pull_request_url": pull_url,
-        "author_association": views.association(site, repo, value.author_id),
-        "_links": {"self": {"href": url}, "html": {"href": page}, "pull_request": {"href": pull_url}},
-        "line": value.line,
-        "original_line": value.line,
-        "side": value.side,
-        "subject_type": "line",
-    }
-    return shown if value.in_reply_to is None else shown | {"in_reply_to_id": value.in_reply_to}
 
 
 def pull_simple(site: Site, repo: Repo, value: Issue) -> Json:
@@ -179,8 +149,7 @@ def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
 def pull(site: Site, repo: Repo, value: Issue) -> Json:
     """`pull-request`, with what only git can count."""
     inner = _pull(value)
-    base = git_diff.merge_base(repo.path, inner.base_sha, inner.head_sha) or git_diff.EMPTY_TREE
-    changed = git_diff.files(repo.path, base, inner.head_sha)
+    changed = git_diff.of_pull(repo.path, inner)
     mergeable = None
     if value.state == "open":
         mergeable = git_diff.merge_tree(repo.path, inner.base_sha, inner.head_sha) is not None
@@ -191,7 +160,7 @@ def pull(site: Site, repo: Repo, value: Issue) -> Json:
         "mergeable_state": {True: "clean", False: "dirty", None: "unknown"}[mergeable],
         "merged_by": views.user_by_id(site, inner.merged_by),
         "comments": len(site.store.comments_of(value)),
-        "review_comments": sum(c.repo_id == repo.id and c.number == value.number for c in site.store.review_comments),
+        "review_comments": len(site.store.review_comments_of(value)),
         "maintainer_can_modify": inner.maintainer_can_modify,
         "commits": len(pull_commits(repo, value)),
         "additions": sum(file.additions for file in changed),
@@ -204,6 +173,17 @@ def pull_commits(repo: Repo, value: Issue) -> list[git.Commit]:
     """The commits that a pull request brings, oldest first."""
     inner = _pull(value)
     return git.commits(repo.path, f"{inner.base_sha}..{inner.head_sha}")[::-1]
+
+
+def pulls_at(site: Site, repo: Repo, sha: str) -> list[Json]:
+    """The open pull requests whose head is this commit; those from forks are left out, as on GitHub."""
+    return [
+        pull_minimal(site, repo, issue)
+        for issue in site.store.issues_of(repo)
+        if issue.pull is not None
+        and issue.state == "open"
+        and (issue.pull.head_repo_id, issue.pull.head_sha) == (repo.id, sha)
+    ]
 
 
 def pull_minimal(site: Site, repo: Repo, value: Issue) -> Json:

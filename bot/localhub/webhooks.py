@@ -19,16 +19,14 @@ from bot.localhub.site import Json, Site, iso, node_id
 TIMEOUT = 10.0
 """GitHub gives up on a receiver after ten seconds, and never tries again by itself."""
 
-_ALWAYS_SENT = frozenset({"ping", "installation", "installation_repositories"})
 
-
-def emit(site: Site, event: str, repo: Repo, sender: User, payload: Json) -> None:
-    """Send an event of a repository to every App that is installed there and subscribed to it."""
+def emit(site: Site, event: str, repo: Repo, sender: User, payload: Json, *, only: App | None = None) -> None:
+    """Send an event of a repository to every App that is installed there and subscribed to it, or to one of them."""
     for installation in site.store.installations:
         app = site.store.apps[installation.app_id]
         if repo.id not in installation.repo_ids or installation.suspended_at is not None:
             continue
-        if event not in app.events:
+        if not _subscribed(app, event, installation) or (only is not None and only.id != app.id):
             continue
         whole = payload | {
             "repository": repository(site, repo, event),
@@ -38,7 +36,15 @@ def emit(site: Site, event: str, repo: Repo, sender: User, payload: Json) -> Non
                 "node_id": node_id("Installation", installation.id),
             },
         }
+        owner = views.owner_of(site, repo)
+        if owner.type == "Organization":
+            whole["organization"] = views.organization(site, owner)
         dispatch(site, app, event, whole, installation=installation, repo=repo)
+
+
+def _subscribed(app: App, event: str, installation: Installation) -> bool:
+    """Apps that may write checks get `check_run` unasked (docs: "Webhook events and payloads", check_run)."""
+    return event in app.events or (event == "check_run" and installation.permissions.get("checks") == "write")
 
 
 def repository(site: Site, repo: Repo, event: str) -> Json:
@@ -122,32 +128,30 @@ def ping(site: Site, app: App) -> None:
     dispatch(site, app, "ping", payload, installation=None, repo=None)
 
 
-def installation_created(site: Site, installation: Installation, sender: User) -> None:
-    """Tell an App that somebody installed it."""
-    app = site.store.apps[installation.app_id]
+def installation(site: Site, value: Installation, sender: User, action: str) -> None:
+    """Tell an App that somebody installed, suspended or removed it."""
     payload = {
-        "action": "created",
-        "installation": views.installation(site, installation),
-        "repositories": [_short(site.store.repos[number]) for number in installation.repo_ids],
+        "action": action,
+        "installation": views.installation(site, value),
+        "repositories": [_short(site.store.repos[number]) for number in value.repo_ids],
         "requester": None,
         "sender": views.simple_user(site, sender),
     }
-    dispatch(site, app, "installation", payload, installation=installation, repo=None)
+    dispatch(site, site.store.apps[value.app_id], "installation", payload, installation=value, repo=None)
 
 
-def installation_extended(site: Site, installation: Installation, repo: Repo, sender: User) -> None:
-    """Tell an App that its installation covers one more repository."""
-    app = site.store.apps[installation.app_id]
+def installation_repositories(site: Site, value: Installation, sender: User, action: str, repo: Repo) -> None:
+    """Tell an App that its installation covers one repository more (`added`) or less (`removed`)."""
     payload = {
-        "action": "added",
-        "installation": views.installation(site, installation),
+        "action": action,
+        "installation": views.installation(site, value),
         "repository_selection": "selected",
-        "repositories_added": [_short(repo)],
-        "repositories_removed": [],
+        "repositories_added": [_short(repo)] if action == "added" else [],
+        "repositories_removed": [_short(repo)] if action == "removed" else [],
         "requester": None,
         "sender": views.simple_user(site, sender),
     }
-    dispatch(site, app, "installation_repositories", payload, installation=installation, repo=None)
+    dispatch(site, site.store.apps[value.app_id], "installation_repositories", payload, installation=value, repo=None)
 
 
 def _short(repo: Repo) -> Json:

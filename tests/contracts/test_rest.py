@@ -40,14 +40,36 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         await _history(user, bot, sha)
         await _pulls(hub, user, bot)
         await _checks(bot, sha)
+        await _workflows(hub, bot, sha)
         await _apps(itself, nobody, app.id, installation)
         revoked = nobody.with_token(await installation_token(nobody, app, installation, repository_ids=[repo.id]))
         await _ok(revoked, "DELETE", "/installation/token", 204)
+        await _moves(hub, user, nobody)
 
     served = {(route.method, route.template) for route in all_routes() if route.template not in UNLISTED}
     assert served - contract.operations == set()
     assert not contract.violations, "\n".join(contract.violations)
-    assert {"issues-opened", "issue_comment-created", "pull_request-opened", "push", "ping"} <= contract.events
+    assert contract.events >= _HEARD
+
+
+_HEARD = {
+    "check_run-completed",
+    "issue_comment-created",
+    "issues-labeled",
+    "issues-opened",
+    "ping",
+    "pull_request-opened",
+    "pull_request_review-submitted",
+    "pull_request_review_comment-created",
+    "pull_request_review_comment-deleted",
+    "pull_request_review_comment-edited",
+    "push",
+    "repository-archived",
+    "repository-renamed",
+    "repository-transferred",
+    "repository-unarchived",
+    "workflow_run-completed",
+}
 
 
 async def _ok(who: Client, method: str, path: str, status: int = 200, body: object = None, **headers: str) -> object:
@@ -59,6 +81,7 @@ async def _ok(who: Client, method: str, path: str, status: int = 200, body: obje
 async def _accounts(user: Client, itself: Client, bot: Client, installation: int, repo_id: int) -> None:
     for path in ("/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
         await _ok(user, "GET", path)
+    await _ok(bot, "GET", f"/user/{user.hub.add_user('mona').id}")
     for path in ("", "/branches", "/branches/main", "/collaborators", "/collaborators/mona/permission", "/readme"):
         await _ok(bot, "GET", R + path)
     await _ok(bot, "GET", "/repos/mona/widgets")
@@ -102,6 +125,8 @@ async def _threads(hub: LocalHub, user: Client, bot: Client) -> None:
     changed = {"title": "It broke", "body": "Truly", "state": "closed", "state_reason": "completed", "labels": ["bug"]}
     await _ok(user, "PATCH", f"{R}/issues/1", 200, changed)
     await _ok(user, "PATCH", f"{R}/issues/1", 200, {"state": "open"})
+    await _ok(bot, "GET", f"{R}/issues/1/events?per_page=100")
+    await _ok(bot, "GET", f"{R}/issues/1/timeline?per_page=100")
     await _ok(user, "GET", f"{R}/issues/99", 404)
     await _ok(user, "POST", f"{R}/issues/1/comments", 422, {"body": ""})
 
@@ -159,11 +184,7 @@ async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
     pull = await _ok(bot, "PATCH", f"{R}/pulls/2", 200, {"title": "Mend it well", "body": "Closes #1."})
     assert isinstance(pull, dict)
     head = pull["head"]["sha"]
-    line = {"body": "Why 2?", "commit_id": head, "path": "src/a.py", "line": 1, "side": "RIGHT"}
-    comment = await _ok(user, "POST", f"{R}/pulls/2/comments", 201, line)
-    assert isinstance(comment, dict)
-    await _ok(bot, "GET", f"{R}/pulls/comments")
-    await _ok(bot, "GET", f"{R}/pulls/comments/{comment['id']}")
+    await _reviews(user, bot, head)
     await _ok(bot, "GET", f"{R}/commits/{head}/pulls")
     await _ok(bot, "POST", f"{R}/issues/2/comments", 201, {"body": "A comment on a pull request"})
     await _ok(bot, "POST", f"{R}/issues/2/labels", 200, {"labels": ["bug"]})
@@ -172,8 +193,39 @@ async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
     await _ok(bot, "GET", f"{R}/pulls/2/merge", 204)
 
 
+async def _reviews(user: Client, bot: Client, head: str) -> None:
+    line = {"body": "Why 2?", "commit_id": head, "path": "src/a.py", "line": 1, "side": "RIGHT"}
+    comment = await _ok(user, "POST", f"{R}/pulls/2/comments", 201, line)
+    await _ok(user, "POST", f"{R}/pulls/2/comments", 422, line | {"line": 99})
+    assert isinstance(comment, dict)
+    one = f"{R}/pulls/comments/{comment['id']}"
+    await _ok(bot, "GET", f"{R}/pulls/comments?sort=created&direction=desc")
+    await _ok(bot, "GET", f"{R}/pulls/2/comments?per_page=5")
+    await _ok(bot, "GET", one)
+    reply = await _ok(bot, "POST", f"{R}/pulls/2/comments/{comment['id']}/replies", 201, {"body": "It is more."})
+    assert isinstance(reply, dict)
+    await _ok(bot, "PATCH", f"{R}/pulls/comments/{reply['id']}", 200, {"body": "It is more than 1."})
+    reaction = await _ok(bot, "POST", f"{one}/reactions", 201, {"content": "eyes"})
+    assert isinstance(reaction, dict)
+    await _ok(bot, "GET", f"{one}/reactions?content=eyes")
+    await _ok(bot, "DELETE", f"{one}/reactions/{reaction['id']}", 204)
+    suggestion = {"path": "src/a.py", "line": 1, "side": "LEFT", "body": "```suggestion\nx = 3\n```"}
+    wanted = {"commit_id": head, "event": "COMMENT", "body": "Two remarks", "comments": [suggestion]}
+    review = await _ok(bot, "POST", f"{R}/pulls/2/reviews", 200, wanted)
+    assert isinstance(review, dict)
+    await _ok(bot, "POST", f"{R}/pulls/2/reviews", 422, wanted | {"comments": [suggestion | {"line": 99}]})
+    await _ok(bot, "POST", f"{R}/pulls/2/reviews", 422, {"event": "APPROVE"})
+    await _ok(user, "POST", f"{R}/pulls/2/reviews", 200, {"event": "APPROVE"})
+    await _ok(bot, "GET", f"{R}/pulls/2/reviews")
+    await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}")
+    await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}/comments")
+    await _ok(bot, "GET", f"{R}/issues/2/timeline")
+    await _ok(bot, "DELETE", f"{R}/pulls/comments/{reply['id']}", 204)
+
+
 async def _checks(bot: Client, sha: str) -> None:
-    new = {"name": "codepilot", "head_sha": sha, "status": "in_progress", "external_id": "1"}
+    button = {"label": "Stop", "description": "Stop the run", "identifier": "stop"}
+    new = {"name": "codepilot", "head_sha": sha, "status": "in_progress", "external_id": "1", "actions": [button]}
     run = await _ok(bot, "POST", f"{R}/check-runs", 201, new)
     assert isinstance(run, dict)
     note = {"path": "src/a.py", "start_line": 1, "end_line": 1, "annotation_level": "notice", "message": "Here"}
@@ -183,6 +235,29 @@ async def _checks(bot: Client, sha: str) -> None:
     await _ok(bot, "GET", one)
     await _ok(bot, "GET", f"{one}/annotations")
     await _ok(bot, "GET", f"{R}/commits/{sha}/check-runs?check_name=codepilot&filter=all")
+
+
+async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
+    repo, fork = (hub.repo(name) for name in ("acme/widgets", "mona/widgets"))
+    run = hub.workflow_run(repo, head_sha=sha, head_branch="codepilot/fix", conclusion="failure", actor="mona")
+    head = hub.branches(fork)["main"]
+    hub.workflow_run(
+        repo, head_sha=head, head_branch="main", conclusion="success", actor="mona", head_repository=fork, path="b.yml"
+    )
+    await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml/runs?branch=codepilot/fix&status=failure&event=push")
+    await _ok(bot, "GET", f"{R}/actions/runs?head_sha={sha}&actor=mona")
+    await _ok(bot, "GET", f"{R}/actions/runs/{run.id}")
+
+
+async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:
+    repo = hub.repo("acme/widgets")
+    hub.archive(repo)
+    await _ok(user, "POST", f"{R}/issues", 403, {"title": "x"})
+    hub.unarchive(repo)
+    hub.rename(repo, "gadgets", by="mona")
+    await _ok(nobody, "GET", f"{R}/issues?state=all")
+    hub.transfer(repo, "mona", by="mona")
+    await _ok(nobody, "GET", R)
 
 
 async def _apps(itself: Client, nobody: Client, app_id: int, installation: int) -> None:

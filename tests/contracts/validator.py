@@ -18,12 +18,12 @@ from bot.localhub.server import Exchange
 
 Schema = dict[str, Any]
 
-ERRORS = frozenset({400, 401, 403, 404, 405, 409, 422, 502, 503})
-"""Statuses that any operation may answer, listed or not; their body is GitHub's `basic-error` or `validation-error`."""
+ERRORS = frozenset({301, 307, 400, 401, 403, 404, 405, 409, 422, 502, 503})
+"""Statuses other than success that any operation may answer, listed or not; their body is GitHub's `basic-error` or
+`validation-error`."""
 
 UNLISTED = {
     "/graphql": "GraphQL has a description of its own",
-    "/repositories/{repository_id}": "GitHub answers it and PyGithub asks it, but the description leaves it out",
     "": "no such address",
 }
 
@@ -216,8 +216,10 @@ class Contract:
     def _error(self, exchange: Exchange) -> Iterator[str]:
         body = json.loads(exchange.body)
         kind = "basic-error"
-        if "errors" in body:  # GitHub puts the status into all errors; the schema of this kind forgets it
-            kind, body = "validation-error", {name: value for name, value in body.items() if name != "status"}
+        if "errors" in body:  # GitHub puts the status into all errors; the schemas of these kinds forget it
+            plain = all(isinstance(error, str) for error in body["errors"])
+            kind = "validation-error-simple" if plain else "validation-error"
+            body = {name: value for name, value in body.items() if name != "status"}
         yield from self._api.complaints(kind, lambda: {"$ref": f"#/components/schemas/{kind}"}, body)
 
     def sent(self, event: str, payload: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from bot.localhub.errors import HubError
-from bot.localhub.pages import accounts, code, threads
+from bot.localhub.pages import accounts, checks, code, threads
 from bot.localhub.pages.markup import code_styles
 from bot.localhub.pages.view import Page, View, Visit, error_page
 from bot.localhub.site import Site
@@ -38,7 +38,8 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("GET", "/{owner}/{repo}/raw/{place:.+}", code.raw),
     ("GET", "/{owner}/{repo}/commits/{ref:.+}", code.history),
     ("GET", "/{owner}/{repo}/commit/{sha}", code.commit),
-    ("GET", "/{owner}/{repo}/runs/{number}", code.check_run),
+    ("GET", "/{owner}/{repo}/runs/{number}", checks.check_run),
+    ("POST", "/{owner}/{repo}/runs/{number}/actions", checks.press),
     ("GET", "/{owner}/{repo}/issues", threads.issues),
     ("POST", "/{owner}/{repo}/issues", threads.open_issue),
     ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),

@@ -1,13 +1,13 @@
-"""Files, history, commits and check runs."""
+"""Files, history and commits."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from bot.localhub import git, git_diff, views_git
+from bot.localhub.diff_rows import rows
 from bot.localhub.errors import HubError, not_found
 from bot.localhub.model import Repo
-from bot.localhub.pages.diff import rows
 from bot.localhub.pages.view import Page, Visit, plain, render
 from bot.localhub.rest.contents import readme_in
 
@@ -123,11 +123,3 @@ def commit(visit: Visit) -> Page:
             "verified": sha in store.signed,
         },
     )
-
-
-def check_run(visit: Visit) -> Page:
-    """One check run."""
-    run = visit.site.store.check_runs.get(visit.number)
-    if run is None or run.repo_id != visit.repo.id:
-        raise not_found()
-    return render(visit, "run.html", {"title": run.name, "repo": visit.repo, "run": run})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from functools import cache
 
 from markdown_it import MarkdownIt
@@ -16,6 +17,7 @@ from pygments.util import ClassNotFound
 
 from bot.localhub.pages.references import references_plugin
 from bot.localhub.pages.sanitise import sanitise
+from bot.localhub.pages.suggestions import suggestions_plugin
 
 LARGEST_COLOURED = 200_000
 """Characters; a larger file is shown without colours."""
@@ -24,15 +26,16 @@ LARGEST_COLOURED = 200_000
 @cache
 def _parser() -> MarkdownIt:
     options = {"html": True, "breaks": True, "linkify": True, "highlight": _fence}
-    return MarkdownIt("gfm-like", options).use(tasklists_plugin).use(references_plugin)
+    return MarkdownIt("gfm-like", options).use(tasklists_plugin).use(references_plugin).use(suggestions_plugin)
 
 
-def markdown(text: str, root: str = "") -> Markup:
+def markdown(text: str, root: str = "", replaced: Sequence[str] | None = None) -> Markup:
     """Render as GitHub renders a comment; HTML in it is cut down to what is harmless.
 
-    With `root`, the page of a repository, references such as `#12` become links.
+    With `root`, the page of a repository, references such as `#12` become links. With `replaced`, the lines that the
+    comment is about, a suggestion shows what it changes.
     """
-    return Markup(sanitise(_parser().render(text, {"root": root})))  # noqa: S704 - sanitised on this line
+    return Markup(sanitise(_parser().render(text, {"root": root, "replaced": replaced})))  # noqa: S704 - sanitised on this line
 
 
 def highlight(text: str, path: str) -> Markup:

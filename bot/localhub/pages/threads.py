@@ -7,9 +7,11 @@ from typing import Literal
 from bot.localhub import actions, git_diff, views_threads
 from bot.localhub import pulls as pull_requests
 from bot.localhub.auth import may, role_of
+from bot.localhub.diff_rows import rows
 from bot.localhub.errors import HubError, not_found
-from bot.localhub.model import Issue, Pull, Repo, User
-from bot.localhub.pages.diff import rows
+from bot.localhub.model import Issue, Pull
+from bot.localhub.pages.conversation import Conversation, conversations, timeline
+from bot.localhub.pages.people import actor, people
 from bot.localhub.pages.view import Page, Visit, plain, render
 from bot.localhub.routing import check_length
 
@@ -44,22 +46,8 @@ def _list(visit: Visit, kind: Literal["issues", "pulls"]) -> Page:
 def new_issue(visit: Visit) -> Page:
     """The form for an issue."""
     return render(
-        visit, "new_issue.html", {"title": "New issue", "repo": visit.repo, "people": _people(visit, visit.repo)}
+        visit, "new_issue.html", {"title": "New issue", "repo": visit.repo, "people": people(visit, visit.repo)}
     )
-
-
-def _people(visit: Visit, repo: Repo) -> list[User]:
-    """Whom one may act as: those with the strongest role first."""
-    users = [user for user in visit.site.store.users if user.type == "User"]
-    users = [user for user in users if role_of(visit.site, repo, user) != "none"]
-    return sorted(users, key=lambda user: not may(role_of(visit.site, repo, user), "write"))
-
-
-def _actor(visit: Visit) -> User:
-    user = visit.site.store.user(visit.form.get("as", ""))
-    if user is None or role_of(visit.site, visit.repo, user) == "none":
-        raise HubError(422, "Choose somebody to act as.")
-    return user
 
 
 def _text(visit: Visit, name: str) -> str:
@@ -74,13 +62,13 @@ def open_issue(visit: Visit) -> Page:
     """Take the form for an issue."""
     title, body = _text(visit, "title"), visit.form.get("body", "")
     check_length(body, "Page", "body")
-    issue = actions.open_issue(visit.site, visit.repo, _actor(visit), title=title, body=body)
+    issue = actions.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
     return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))
 
 
 def comment(visit: Visit) -> Page:
     """Take a comment; `close` and `reopen` change the state besides."""
-    issue, user, site = visit.thread, _actor(visit), visit.site
+    issue, user, site = visit.thread, actor(visit), visit.site
     verb = visit.form.get("verb", "comment")
     if verb == "comment" or visit.form.get("body", "").strip():
         actions.comment(site, issue, user, _text(visit, "body"))
@@ -96,7 +84,7 @@ def conversation(visit: Visit) -> Page:
     wanted = views_threads.thread_page(site, visit.repo, issue).removeprefix(site.url)
     if visit.path != wanted:
         return Page(location=wanted)
-    return _thread_page(visit, issue, "conversation.html", comments=site.store.comments_of(issue))
+    return _thread_page(visit, issue, "conversation.html", entries=timeline(site.store, issue))
 
 
 def _thread_page(visit: Visit, issue: Issue, template: str, **values: object) -> Page:
@@ -111,8 +99,7 @@ def _thread_page(visit: Visit, issue: Issue, template: str, **values: object) ->
             "issue": issue,
             "pull": pull,
             "runs": [run for run in runs if run.repo_id == repo.id],
-            "people": _people(visit, repo),
-            "review_comments": [c for c in store.review_comments if (c.repo_id, c.number) == (repo.id, issue.number)],
+            "people": people(visit, repo),
             **values,
         },
     )
@@ -132,21 +119,22 @@ def pull_commits(visit: Visit) -> Page:
     return _thread_page(visit, issue, "pull_commits.html", commits=commits)
 
 
-def _parted(repo: Repo, pull: Pull) -> str:
-    return git_diff.merge_base(repo.path, pull.base_sha, pull.head_sha) or git_diff.EMPTY_TREE
-
-
 def pull_files(visit: Visit) -> Page:
     """The changed files of a pull request."""
     issue, pull = _pull_of(visit)
-    found = git_diff.files(visit.repo.path, _parted(visit.repo, pull), pull.head_sha)
-    return _thread_page(visit, issue, "pull_files.html", files=[(file, rows(file.patch or "")) for file in found])
+    found = git_diff.of_pull(visit.repo.path, pull)
+    said: dict[tuple[str, int], list[Conversation]] = {}
+    for each in conversations(visit.site.store, issue):
+        if each.first.commit_sha == pull.head_sha:
+            said.setdefault((each.first.path, each.first.position), []).append(each)
+    files = [(file, rows(file.patch or "")) for file in found]
+    return _thread_page(visit, issue, "pull_files.html", files=files, said=said)
 
 
 def diff(visit: Visit) -> Page:
     """The difference as text."""
     _, pull = _pull_of(visit)
-    return plain(git_diff.unified(visit.repo.path, _parted(visit.repo, pull), pull.head_sha))
+    return plain(git_diff.unified(visit.repo.path, git_diff.parted(visit.repo.path, pull), pull.head_sha))
 
 
 def patch(visit: Visit) -> Page:
@@ -158,7 +146,7 @@ def patch(visit: Visit) -> Page:
 def merge(visit: Visit) -> Page:
     """Merge a pull request."""
     issue, _ = _pull_of(visit)
-    user = _actor(visit)
+    user = actor(visit)
     if not may(role_of(visit.site, visit.repo, user), "write"):
         raise HubError(403, f"{user.login} may not merge here; choose somebody with write access.")
     pull_requests.merge(visit.site, issue, user)

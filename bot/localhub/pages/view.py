@@ -33,7 +33,8 @@ class Visit:
         Raises:
             HubError: 404.
         """
-        found = self.site.store.repo(f"{self.params['owner']}/{self.params['repo']}")
+        name = f"{self.params['owner']}/{self.params['repo']}"
+        found = self.site.store.repo(name) or self.site.store.moved_repo(name)
         if found is None:
             raise not_found()
         return found

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from bot.localhub.rest import apps, checks, commits, contents, git_data, issues, pulls, reactions, repos, users
+from bot.localhub.rest import (
+    actions,
+    apps,
+    checks,
+    commits,
+    contents,
+    git_data,
+    history,
+    issues,
+    pulls,
+    reactions,
+    repos,
+    reviews,
+    users,
+)
 from bot.localhub.routing import Route
 
-MODULES = (users, apps, reactions, issues, pulls, checks, commits, git_data, contents, repos)
+MODULES = (users, apps, reactions, issues, history, reviews, pulls, checks, actions, commits, git_data, contents, repos)
 
 
 def all_routes() -> list[Route]:

@@ -7,18 +7,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bot.localhub import views, views_checks, webhooks
+from bot.localhub import check_runs, views_checks
+from bot.localhub.check_limits import demand_within_limits
 from bot.localhub.errors import HubError, invalid, not_accessible, not_found, unprocessable
 from bot.localhub.model import App, CheckRun
 from bot.localhub.rest.commits import commit_named
 from bot.localhub.routing import Answer, Call, Routes, listed, wrapped
-from bot.localhub.site import Json, iso
+from bot.localhub.site import Json
 
 routes = Routes()
 READ, WRITE = "checks:read", "checks:write"
 BASE = "/repos/{owner}/{repo}"
 CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required")
-MAX_TEXT = 65_535
 
 
 def _app(call: Call) -> App:
@@ -61,9 +61,9 @@ def create_run(call: Call) -> Answer:
         text=None,
     )
     run = store.check_runs.put(_changed(call, fresh))
-    _announce(call, app, run, "created")
+    check_runs.announce(call.site, run, call.user, "created")
     if run.status == "completed":
-        _announce(call, app, run, "completed")
+        check_runs.announce(call.site, run, call.user, "completed")
     shown = views_checks.check_run(call.site, call.repo, run)
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})
 
@@ -76,7 +76,7 @@ def update_run(call: Call) -> Answer:
         raise not_accessible()
     run = call.site.store.check_runs.put(_changed(call, old))
     if run.status == "completed" and old.status != "completed":
-        _announce(call, app, run, "completed")
+        check_runs.announce(call.site, run, call.user, "completed")
     return Answer(body=views_checks.check_run(call.site, call.repo, run))
 
 
@@ -85,9 +85,7 @@ def _changed(call: Call, run: CheckRun) -> CheckRun:
     output = body.get("output") or {}
     if output and not isinstance(output.get("summary", run.summary), str):
         raise invalid("CheckRun", "output.summary", "missing_field")
-    for name in ("summary", "text"):
-        if len(output.get(name) or "") > MAX_TEXT:
-            raise unprocessable(f"Invalid request.\n\nOnly {MAX_TEXT} characters are allowed; output.{name} has more.")
+    demand_within_limits(body)
     conclusion = body.get("conclusion", run.conclusion)
     if conclusion is not None and conclusion not in CONCLUSIONS:
         raise invalid("CheckRun", "conclusion", "invalid")
@@ -107,7 +105,8 @@ def _changed(call: Call, run: CheckRun) -> CheckRun:
         title=output.get("title", run.title),
         summary=output.get("summary", run.summary),
         text=output.get("text", run.text),
-        annotations=(*run.annotations, *output.get("annotations", ())),
+        annotations=(*run.annotations, *(output.get("annotations") or ())),
+        actions=tuple(body.get("actions", run.actions)),
     )
 
 
@@ -116,25 +115,6 @@ def _time(value: str | None) -> datetime | None:
         return None if value is None else datetime.fromisoformat(value)
     except ValueError as error:
         raise unprocessable(f"{value!r} is not an ISO 8601 time") from error
-
-
-def _announce(call: Call, app: App, run: CheckRun, action: str) -> None:
-    shown = views_checks.check_run(call.site, call.repo, run)
-    suite: Json = {
-        "id": run.suite_id,
-        "head_sha": run.head_sha,
-        "status": run.status,
-        "conclusion": run.conclusion,
-        "app": views.integration(call.site, app),
-        "created_at": iso(run.started_at),
-        "updated_at": iso(call.site.now()),
-        "pull_requests": shown["pull_requests"],
-        "before": None,
-        "after": run.head_sha,
-        "head_branch": None,
-    }
-    payload = {"action": action, "check_run": shown | {"check_suite": suite}}
-    webhooks.emit(call.site, "check_run", call.repo, call.user, payload)
 
 
 @routes.on("GET", BASE + "/check-runs/{check_run_id}", allow=READ)

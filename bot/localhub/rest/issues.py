@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from bot.localhub import actions, views, views_threads
-from bot.localhub.auth import may, role_of
+from bot.localhub.auth import demand_author_or_writer, demand_unlocked, may, role_of
 from bot.localhub.errors import HubError, invalid, not_accessible, not_found
 from bot.localhub.model import Comment, Issue, User
 from bot.localhub.routing import Answer, Call, Routes, listed
@@ -112,19 +112,11 @@ def one_comment(call: Call) -> Answer:
     return Answer(body=views_threads.comment(call.site, call.repo, comment_of(call)))
 
 
-def _demand_author_or_writer(call: Call, author: int) -> None:
-    """An author may change their own words, and whoever may write to the repository anybody's."""
-    if call.viewer.installation is not None or author == call.user.id:
-        return
-    if not may(role_of(call.site, call.repo, call.viewer.user), "write"):
-        raise HubError(403, "Must have admin rights to Repository.")
-
-
 @routes.on("PATCH", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
 def edit_comment(call: Call) -> Answer:
     """Change a comment."""
     old = comment_of(call)
-    _demand_author_or_writer(call, old.author_id)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     new = actions.edit_comment(call.site, old, call.user, _comment_body(call))
     return Answer(body=views_threads.comment(call.site, call.repo, new))
 
@@ -133,7 +125,7 @@ def edit_comment(call: Call) -> Answer:
 def delete_comment(call: Call) -> Answer:
     """Remove a comment."""
     old = comment_of(call)
-    _demand_author_or_writer(call, old.author_id)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     actions.delete_comment(call.site, old, call.user)
     return Answer(status=204)
 
@@ -148,7 +140,7 @@ def one_issue(call: Call) -> Answer:
 def edit_issue(call: Call) -> Answer:
     """Change title, text, state, labels or assignees."""
     issue, body, site = call.issue(), call.body, call.site
-    _demand_author_or_writer(call, issue.author_id)
+    demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
     title = call.text("title", "Issue", issue.title)
     text = call.optional_text("body", "Issue") if "body" in body else issue.body
     issue = actions.retitle(site, issue, call.user, title, text)
@@ -178,6 +170,7 @@ def create_comment(call: Call) -> Answer:
     held = call.viewer.permissions
     if call.viewer.installation is not None and "write" not in {held.get(kind), held.get("issues")}:
         raise not_accessible()
+    demand_unlocked(call.site, call.viewer, call.repo, issue, "comment")
     made = actions.comment(call.site, issue, call.user, _comment_body(call), app_id=call.app_id)
     shown = views_threads.comment(call.site, call.repo, made)
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})

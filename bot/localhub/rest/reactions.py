@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TypeAlias
 
-from bot.localhub import actions, views
+from bot.localhub import actions, views_reactions
 from bot.localhub.errors import invalid, not_found
+from bot.localhub.model import Comment, Issue, ReviewComment
 from bot.localhub.rest.issues import comment_of
+from bot.localhub.rest.reviews import review_comment_of
 from bot.localhub.routing import Answer, Call, Routes, listed
 
 routes = Routes()
@@ -14,31 +16,28 @@ READ = "issues|pull_requests:read"
 WRITE = "issues|pull_requests:write"
 ISSUE = "/repos/{owner}/{repo}/issues/{issue_number}/reactions"
 COMMENT = "/repos/{owner}/{repo}/issues/comments/{comment_id}/reactions"
+LINE = "/repos/{owner}/{repo}/pulls/comments/{comment_id}/reactions"
 
-Kind = Literal["issue", "comment"]
+Subject: TypeAlias = Issue | Comment | ReviewComment
 
 
-def _list(call: Call, kind: Kind, subject: int) -> Answer:
+def _list(call: Call, subject: Subject) -> Answer:
     wanted = call.query.get("content")
-    found = [
-        given
-        for given in call.site.store.reactions
-        if given.kind == kind and given.subject_id == subject and wanted in {None, given.content}
-    ]
-    return listed(call, found, lambda given: views.reaction(call.site, given))
+    found = [given for given in call.site.store.reactions_to(subject) if wanted in {None, given.content}]
+    return listed(call, found, lambda given: views_reactions.reaction(call.site, given))
 
 
-def _create(call: Call, kind: Kind, subject: int) -> Answer:
+def _create(call: Call, subject: Subject) -> Answer:
     content = call.text("content", "Reaction")
-    if content not in views.REACTIONS:
+    if content not in views_reactions.REACTIONS:
         raise invalid("Reaction", "content", "invalid")
-    given, new = actions.react(call.site, kind, subject, call.user, content)
-    return Answer(status=201 if new else 200, body=views.reaction(call.site, given))
+    given, new = actions.react(call.site, subject, call.user, content)
+    return Answer(status=201 if new else 200, body=views_reactions.reaction(call.site, given))
 
 
-def _delete(call: Call, kind: Kind, subject: int) -> Answer:
+def _delete(call: Call, subject: Subject) -> Answer:
     given = call.site.store.reactions.get(call.number("reaction_id"))
-    if given is None or (given.kind, given.subject_id) != (kind, subject) or given.user_id != call.user.id:
+    if given is None or given not in call.site.store.reactions_to(subject) or given.user_id != call.user.id:
         raise not_found()
     call.site.store.reactions.remove(given.id)
     return Answer(status=204)
@@ -47,34 +46,52 @@ def _delete(call: Call, kind: Kind, subject: int) -> Answer:
 @routes.on("GET", COMMENT, allow=READ)
 def of_comment(call: Call) -> Answer:
     """A comment's reactions."""
-    return _list(call, "comment", comment_of(call).id)
+    return _list(call, comment_of(call))
 
 
 @routes.on("POST", COMMENT, allow=WRITE, role="read")
 def to_comment(call: Call) -> Answer:
     """React to a comment."""
-    return _create(call, "comment", comment_of(call).id)
+    return _create(call, comment_of(call))
 
 
 @routes.on("DELETE", COMMENT + "/{reaction_id}", allow=WRITE, role="read")
 def off_comment(call: Call) -> Answer:
     """Take back a reaction to a comment."""
-    return _delete(call, "comment", comment_of(call).id)
+    return _delete(call, comment_of(call))
 
 
 @routes.on("GET", ISSUE, allow=READ)
 def of_issue(call: Call) -> Answer:
     """An issue's reactions."""
-    return _list(call, "issue", call.issue().id)
+    return _list(call, call.issue())
 
 
 @routes.on("POST", ISSUE, allow=WRITE, role="read")
 def to_issue(call: Call) -> Answer:
     """React to an issue."""
-    return _create(call, "issue", call.issue().id)
+    return _create(call, call.issue())
 
 
 @routes.on("DELETE", ISSUE + "/{reaction_id}", allow=WRITE, role="read")
 def off_issue(call: Call) -> Answer:
     """Take back a reaction to an issue."""
-    return _delete(call, "issue", call.issue().id)
+    return _delete(call, call.issue())
+
+
+@routes.on("GET", LINE, allow="pull_requests:read")
+def of_line(call: Call) -> Answer:
+    """Reactions to a comment on a line."""
+    return _list(call, review_comment_of(call))
+
+
+@routes.on("POST", LINE, allow="pull_requests:write", role="read")
+def to_line(call: Call) -> Answer:
+    """React to a comment on a line."""
+    return _create(call, review_comment_of(call))
+
+
+@routes.on("DELETE", LINE + "/{reaction_id}", allow="pull_requests:write", role="read")
+def off_line(call: Call) -> Answer:
+    """Take back a reaction to a comment on a line."""
+    return _delete(call, review_comment_of(call))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.localhub import actions, git, views, views_git
-from bot.localhub.auth import can_read, role_of
+from bot.localhub.auth import role_of
 from bot.localhub.errors import HubError, invalid, not_found
 from bot.localhub.model import User
 from bot.localhub.routing import Answer, Call, Routes, listed
@@ -16,15 +16,6 @@ routes = Routes()
 def one_repo(call: Call) -> Answer:
     """One repository."""
     return Answer(body=views.full_repository(call.site, call.repo, call.viewer.user))
-
-
-@routes.on("GET", "/repositories/{repository_id}")
-def repo_by_id(call: Call) -> Answer:
-    """The same by number; GitHub answers this address, though its API description leaves it out."""
-    repo = call.site.store.repos.get(call.number("repository_id"))
-    if repo is None or not can_read(call.site, call.viewer, repo):
-        raise not_found()
-    return Answer(body=views.full_repository(call.site, repo, call.viewer.user))
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")

@@ -41,6 +41,15 @@ def my_repos(call: Call) -> Answer:
     return listed(call, found, lambda repo: views.repository(call.site, repo, user))
 
 
+@routes.on("GET", "/user/{account_id}")
+def user_by_id(call: Call) -> Answer:
+    """The same by number, which stays when somebody takes another login."""
+    user = call.site.store.users.get(call.number("account_id"))
+    if user is None:
+        raise not_found()
+    return Answer(body=views.public_user(call.site, user))
+
+
 @routes.on("GET", "/rate_limit")
 def rate_limit(call: Call) -> Answer:
     """A fixed allowance: the hub counts, but never refuses on its own."""

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bot.localhub.pages.diff import rows
+from bot.localhub import NewComment
+from bot.localhub.diff_rows import rows
 from bot.localhub.pages.markup import markdown
 from tests.bot.localhub.conftest import World
 from tests.hub_client import Reply
@@ -54,6 +55,60 @@ async def test_every_page_shows_what_it_is_for(world: World) -> None:
         assert "default-src 'none'" in page.headers["Content-Security-Policy"]
     assert (await look(world, "/acme/widgets/issues/2")).headers["Content-Type"].startswith("text/html")
     assert (await look(world, "/acme/widgets/issues/99")).status == 404
+
+
+async def test_a_pull_request_shows_what_was_said_and_done(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    hub.commit(repo, {"src/a.py": "x = 2\ny = 3\n"}, message="Two", author="mona", branch="topic")
+    hub.open_pull(repo, author="mona", head="topic", title="Two")
+    hub.add_label(repo, 1, "codepilot:auto", by="mona")
+    hub.assign(repo, 1, "codepilot[bot]", by="mona")
+    suggestion = NewComment(path="src/a.py", line=2, start_line=1, body=f"```suggestion\nx = 4\n```\n{HOSTILE}")
+    hub.review(repo, 1, author="codepilot[bot]", body="Two remarks", comments=[suggestion])
+    first = hub.review_comments(repo, 1)[0]
+    hub.review_comment(repo, 1, author="mona", body="Why four?", in_reply_to=first.id)
+    hub.review(repo, 1, author="codepilot[bot]")
+    for path in ("/acme/widgets/pull/1", "/acme/widgets/pull/1/files"):
+        page = (await look(world, path)).body
+        assert "<del>x = 2</del><del>y = 3</del><ins>x = 4</ins>" in page, path
+        assert page.index("Suggested change") < page.index("Why four?"), path
+        assert "alert(1)</script>" not in page, path
+    page = (await look(world, "/acme/widgets/pull/1")).body
+    for expected in ("added <span", "codepilot:auto", "assigned <a", "Two remarks", "src/a.py:1\N{EN DASH}2"):
+        assert expected in page, expected
+    hub.commit(repo, {"src/a.py": "x = 5\n"}, message="Five", author="mona", branch="topic")
+    assert "outdated" in (await look(world, "/acme/widgets/pull/1")).body
+    assert "Why four?" not in (await look(world, "/acme/widgets/pull/1/files")).body
+
+
+async def test_a_person_presses_a_check_runs_buttons(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    hub.set_webhook(world.app, "http://127.0.0.1:9/hook", "s")
+    note = {"path": "src/a.py", "start_line": 1, "end_line": 3, "annotation_level": "warning", "message": "<b>Look"}
+    output = {"title": "Waiting", "summary": "**Approve?**", "annotations": [note | {"title": "Here"}]}
+    button = {"label": "Approve", "description": "Let it go on", "identifier": "approve"}
+    body = {"name": "codepilot", "head_sha": hub.branches(repo)["main"], "output": output, "actions": [button]}
+    path = "/repos/acme/widgets/check-runs"
+    number = (await world.bot.ask("POST", path, body)).body["id"]
+    page = f"/acme/widgets/runs/{number}"
+    form = {"as": "mona", "identifier": "approve"}
+    assert "Its buttons appear once the run is completed." in (await look(world, page)).body
+    assert await post(world, f"{page}/actions", form, world.hub.url) == 422
+    await world.bot.ask("PATCH", f"{path}/{number}", {"conclusion": "action_required"})
+    shown = (await look(world, page)).body
+    for expected in (
+        ">Approve</button>",
+        'title="Let it go on"',
+        "<strong>Approve?</strong>",
+        "&lt;b&gt;Look",
+        "1\N{EN DASH}3",
+    ):
+        assert expected in shown, expected
+    assert await post(world, f"{page}/actions", form, world.hub.url) == 303
+    assert await post(world, f"{page}/actions", {"as": "mona", "rerun": "1"}, world.hub.url) == 303
+    assert await post(world, f"{page}/actions", {"as": "mona", "identifier": "none"}, world.hub.url) == 422
+    told = [(each.event, each.action) for each in hub.deliveries][-2:]
+    assert told == [("check_run", "requested_action"), ("check_run", "rerequested")]
 
 
 async def test_a_person_comments_in_the_browser(world: World) -> None:

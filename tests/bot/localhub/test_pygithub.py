@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from github import Auth, Github, GithubException, GithubIntegration, InputGitTreeElement
+from github.PullRequest import ReviewComment
 
 from tests.bot.localhub.conftest import World
 
@@ -66,6 +67,76 @@ async def test_a_change_becomes_a_pull_request_with_a_check(world: World) -> Non
             with pytest.raises(GithubException) as refused:
                 repo.create_git_ref("refs/heads/codepilot/fix", head.sha)
             assert refused.value.message == "Reference already exists"
+
+    await asyncio.to_thread(work)
+
+
+async def test_a_pull_request_is_reviewed_and_its_history_read(world: World) -> None:
+    hub = world.hub
+    sha = hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
+    hub.open_pull(world.repo, author="mona", head="topic", title="Two", draft=True)
+    hub.add_label(world.repo, 1, "codepilot:auto", by="mona")
+    run = hub.workflow_run(world.repo, head_sha=sha, head_branch="topic", conclusion="failure", actor="mona")
+
+    def work() -> None:
+        with bot_of(world) as github:
+            assert github.get_user_by_id(world.mona.id).login == "mona"
+            repo = github.get_repo("acme/widgets")
+            pull = repo.get_pull(1)
+            assert pull.draft
+            remark: ReviewComment = {"path": "src/a.py", "line": 1, "side": "RIGHT", "body": "Why?"}
+            review = pull.create_review(body="A remark", event="COMMENT", comments=[remark])
+            assert (review.state, pull.get_review(review.id).body) == ("COMMENTED", "A remark")
+            first = next(iter(pull.get_review_comments()))
+            reply = pull.create_review_comment_reply(first.id, "Because.")
+            assert (reply.in_reply_to_id, reply.path, reply.diff_hunk) == (first.id, "src/a.py", first.diff_hunk)
+            reply.edit("Because of you.")
+            assert reply.create_reaction("heart").content == "heart"
+            pull.create_review_comment("And this?", repo.get_commit(sha), "src/a.py", line=1, side="LEFT")
+            assert [each.body for each in pull.get_review_comments()] == ["Why?", "Because of you.", "And this?"]
+            assert [each.state for each in pull.get_reviews()] == ["COMMENTED"] * 3
+            reply.delete()
+            issue = repo.get_issue(1)
+            labeled = next(iter(issue.get_events()))
+            assert (labeled.event, labeled.actor.login) == ("labeled", "mona")
+            assert labeled.label is not None
+            assert labeled.label.name == "codepilot:auto"
+            assert {each.event for each in issue.get_timeline()} == {"labeled", "reviewed"}
+            assert [each.id for each in repo.get_workflow_runs(branch=repo.get_branch("topic"))] == [run.id]
+            assert repo.get_workflow_run(run.id).conclusion == "failure"
+
+    await asyncio.to_thread(work)
+
+
+async def test_a_check_run_has_buttons_and_annotations(world: World) -> None:
+    head = world.hub.branches(world.repo)["main"]
+    note: dict[str, str | int] = {"path": "src/a.py", "start_line": 1, "end_line": 1, "annotation_level": "notice"}
+    output: dict[str, str | list[dict[str, str | int]]] = {
+        "title": "Done",
+        "summary": "All well",
+        "annotations": [note | {"message": "Here"}],
+    }
+    button = {"label": "Retry", "description": "Do it again", "identifier": "retry"}
+
+    def work() -> None:
+        with bot_of(world) as github:
+            repo = github.get_repo("acme/widgets")
+            run = repo.create_check_run("codepilot", head, conclusion="success", output=output, actions=[button])
+            assert [each.message for each in run.get_annotations()] == ["Here"]
+            with pytest.raises(GithubException) as refused:
+                run.edit(actions=[button] * 4)
+            assert refused.value.status == 422
+
+    await asyncio.to_thread(work)
+    world.hub.press(world.hub.check_runs(world.repo)[0], "retry", by="mona")
+
+
+async def test_a_former_name_leads_to_the_repository(world: World) -> None:
+    world.hub.rename(world.repo, "gadgets", by="mona")
+
+    def work() -> None:
+        with Github(base_url=world.hub.api_url) as github:
+            assert github.get_repo("acme/widgets").full_name == "acme/gadgets"
 
     await asyncio.to_thread(work)
 

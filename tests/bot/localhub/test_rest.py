@@ -94,6 +94,33 @@ async def test_trouble_comes_as_often_as_asked_for(world: World, trouble: Troubl
     assert [(await world.owner.ask("GET", R)).status for _ in range(3)] == [status, status, 200]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "pulls/1/reviews", {"event": "COMMENT", "body": "x"}),
+        ("POST", "issues/1/labels", {"labels": ["x"]}),
+        ("POST", "labels", {"name": "x"}),
+        ("GET", "issues/1/timeline", None),
+        ("GET", "actions/workflows/ci.yml/runs", None),
+    ],
+)
+async def test_every_address_of_a_repository_can_be_in_trouble(
+    world: World, method: str, path: str, body: dict[str, object] | None
+) -> None:
+    where = f"{R}/{path}"
+    world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="topic")
+    world.hub.open_pull(world.repo, author="mona", head="topic", title="N")
+    world.hub.faults.add("*", f"*{where}", "secondary_rate_limited", retry_after=7)
+    limited = await world.bot.ask(method, where, body)
+    assert (limited.status, limited.headers["Retry-After"]) == (403, "7")
+    assert "secondary rate limit" in limited.body["message"]
+    assert not world.hub.history(world.repo, 1)
+    assert not world.hub.reviews(world.repo, 1)
+    assert not len(world.hub.faults)
+    used = int(limited.headers["X-RateLimit-Used"])
+    assert int((await world.bot.ask(method, where, body)).headers["X-RateLimit-Used"]) == used + 1
+
+
 async def test_a_dropped_answer_leaves_the_deed_done(world: World) -> None:
     world.hub.open_issue(world.repo, author="mona", title="One")
     path = f"{R}/issues/1/comments"

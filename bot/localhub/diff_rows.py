@@ -1,17 +1,20 @@
-"""A unified difference as rows for a table. Pure."""
+"""A file's unified difference as rows, and where a comment on one of its lines belongs. Pure."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+Side: TypeAlias = Literal["LEFT", "RIGHT"]
+"""The old file or the new one."""
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line; a line number is None on the side where the line is not."""
+    """One line of the patch; a line number is None on the side where the line is not."""
 
     kind: Literal["hunk", "added", "removed", "same", "note"]
     old: int | None
@@ -20,7 +23,7 @@ class Row:
 
 
 def rows(patch: str) -> list[Row]:
-    """The rows of one file's hunks."""
+    """The rows of one file's hunks, one for each line of the patch: the index of a row is GitHub's `position`."""
     found: list[Row] = []
     old = new = 0
     for line in patch.split("\n"):
@@ -40,3 +43,21 @@ def rows(patch: str) -> list[Row]:
             found.append(Row(kind="same", old=old, new=new, text=text))
             old, new = old + 1, new + 1
     return found
+
+
+def position(found: list[Row], line: int, side: Side) -> int | None:
+    """The index of the row that shows this line on this side; None when the difference does not show it."""
+    for at, row in enumerate(found):
+        if line == (row.old if side == "LEFT" else row.new):
+            return at
+    return None
+
+
+def hunk_start(found: list[Row], at: int) -> int:
+    """The index of the header of the hunk that a row is in."""
+    return max(index for index, row in enumerate(found[: at + 1]) if row.kind == "hunk")
+
+
+def excerpt(patch: str, at: int) -> str:
+    """A hunk from its header down to a row: GitHub's `diff_hunk`."""
+    return "\n".join(patch.split("\n")[hunk_start(rows(patch), at) : at + 1])

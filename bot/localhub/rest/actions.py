@@ -1,0 +1,58 @@
+"""Runs of GitHub Actions workflows."""
+
+from __future__ import annotations
+
+from bot.localhub import views_actions
+from bot.localhub.errors import not_found
+from bot.localhub.model import Workflow, WorkflowRun
+from bot.localhub.routing import Answer, Call, Routes, wrapped
+
+routes = Routes()
+READ = "actions:read"
+BASE = "/repos/{owner}/{repo}/actions"
+
+
+def _workflow_of(call: Call) -> Workflow:
+    """The workflow that the path names by its number or by its file's name."""
+    wanted = call.params["workflow_id"]
+    for known in call.site.store.workflows:
+        if known.repo_id == call.repo.id and wanted in {str(known.id), known.path.rpartition("/")[2]}:
+            return known
+    raise not_found()
+
+
+def _listed(call: Call, found: list[WorkflowRun]) -> Answer:
+    """Newest first, those that the query wants; `status` may also name a conclusion."""
+    query, users = call.query, call.site.store.users
+    kept = [
+        run
+        for run in reversed(found)
+        if query.get("branch", run.head_branch) == run.head_branch
+        and query.get("head_sha", run.head_sha) == run.head_sha
+        and query.get("event", run.event) == run.event
+        and query.get("status", "completed") in {"completed", run.conclusion}
+        and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
+    ]
+    return wrapped(call, "workflow_runs", kept, lambda run: views_actions.run(call.site, call.repo, run))
+
+
+@routes.on("GET", BASE + "/runs", allow=READ)
+def runs(call: Call) -> Answer:
+    """The repository's runs."""
+    return _listed(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
+
+
+@routes.on("GET", BASE + "/workflows/{workflow_id}/runs", allow=READ)
+def runs_of_workflow(call: Call) -> Answer:
+    """A workflow's runs."""
+    workflow = _workflow_of(call)
+    return _listed(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
+
+
+@routes.on("GET", BASE + "/runs/{run_id}", allow=READ)
+def one_run(call: Call) -> Answer:
+    """One run."""
+    found = call.site.store.workflow_runs.get(call.number("run_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return Answer(body=views_actions.run(call.site, call.repo, found))

@@ -1,0 +1,70 @@
+"""Workflows and their runs as GitHub's JSON."""
+
+from __future__ import annotations
+
+from bot.localhub import git, views, views_git, views_threads
+from bot.localhub.model import Repo, Workflow, WorkflowRun
+from bot.localhub.site import Json, Site, iso, node_id
+
+
+def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
+    """`workflow`."""
+    page = site.html(repo.owner, repo.name)
+    return {
+        "id": value.id,
+        "node_id": node_id("Workflow", value.id),
+        "name": value.name,
+        "path": value.path,
+        "state": "active",
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+        "url": views_git.api(site, repo, "actions", "workflows", value.id),
+        "html_url": f"{page}/blob/{repo.default_branch}/{value.path}",
+        "badge_url": f"{page}/workflows/{value.name}/badge.svg",
+    }
+
+
+def told_run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
+    """A run as events tell it."""
+    named = site.store.workflows[value.workflow_id]
+    url = views_git.api(site, repo, "actions", "runs", value.id)
+    head = git.commit(site.store.repos[value.head_repo_id].path, value.head_sha)
+    when = iso(value.created_at)
+    return {
+        "id": value.id,
+        "name": named.name,
+        "node_id": node_id("WorkflowRun", value.id),
+        "check_suite_id": value.suite_id,
+        "check_suite_node_id": node_id("CheckSuite", value.suite_id),
+        "head_branch": value.head_branch,
+        "head_sha": value.head_sha,
+        "path": named.path,
+        "run_number": value.run_number,
+        "run_attempt": 1,
+        "referenced_workflows": [],
+        "event": value.event,
+        "status": "completed",
+        "conclusion": value.conclusion,
+        "workflow_id": named.id,
+        "url": url,
+        **{f"{name}_url": f"{url}/{name}" for name in ("jobs", "logs", "artifacts", "cancel", "rerun")},
+        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.id),
+        "pull_requests": views_threads.pulls_at(site, repo, value.head_sha),
+        "created_at": when,
+        "updated_at": when,
+        "run_started_at": when,
+        "actor": views.user_by_id(site, value.actor_id),
+        "triggering_actor": views.user_by_id(site, value.triggering_actor_id),
+        "check_suite_url": views_git.api(site, repo, "check-suites", value.suite_id),
+        "previous_attempt_url": None,
+        "workflow_url": views_git.api(site, repo, "actions", "workflows", named.id),
+        "head_commit": views_git.simple_commit(head),
+        "repository": views.simple_repository(site, repo),
+        "head_repository": views.simple_repository(site, site.store.repos[value.head_repo_id]),
+        "display_title": head.message.partition("\n")[0],
+    }
+
+
+def run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
+    """`workflow-run`."""
+    return told_run(site, repo, value) | {"head_repository_id": value.head_repo_id}

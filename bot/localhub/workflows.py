@@ -1,0 +1,63 @@
+"""Runs of GitHub Actions workflows: nothing runs here, but a run can be said to have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.localhub import views_actions, webhooks
+from bot.localhub.model import Repo, User, Workflow, WorkflowRun
+from bot.localhub.site import Json, Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What is said of a run; see `LocalHub.workflow_run`."""
+
+    workflow: str
+    path: str
+    event: str
+    head_branch: str
+    head_sha: str
+    head_repository: Repo
+    conclusion: str
+    actor: User
+    triggering_actor: User
+
+
+def end(site: Site, repo: Repo, ended: Ended) -> WorkflowRun:
+    """Keep a run that has ended and tell of it; the sender is who started it."""
+    store = site.store
+    workflow = _workflow(site, repo, ended)
+    run = store.workflow_runs.put(
+        WorkflowRun(
+            id=store.new_id(),
+            repo_id=repo.id,
+            workflow_id=workflow.id,
+            suite_id=store.new_id(),
+            run_number=1 + sum(other.workflow_id == workflow.id for other in store.workflow_runs),
+            event=ended.event,
+            head_branch=ended.head_branch,
+            head_sha=ended.head_sha,
+            head_repo_id=ended.head_repository.id,
+            conclusion=ended.conclusion,
+            actor_id=ended.actor.id,
+            triggering_actor_id=ended.triggering_actor.id,
+            created_at=site.now(),
+        )
+    )
+    payload: Json = {
+        "action": "completed",
+        "workflow": views_actions.workflow(site, repo, workflow),
+        "workflow_run": views_actions.told_run(site, repo, run),
+    }
+    webhooks.emit(site, "workflow_run", repo, ended.triggering_actor, payload)
+    return run
+
+
+def _workflow(site: Site, repo: Repo, ended: Ended) -> Workflow:
+    for known in site.store.workflows:
+        if (known.repo_id, known.path) == (repo.id, ended.path):
+            return known
+    return site.store.workflows.put(
+        Workflow(id=site.store.new_id(), repo_id=repo.id, name=ended.workflow, path=ended.path, created_at=site.now())
+    )
