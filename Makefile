@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PY ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check fmt lock bench clean
+.PHONY: help demo test check fmt lock bench defences clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -24,6 +24,9 @@ fmt: .venv/.ready-dev ## Format the code and mend what the linter can
 
 bench: .venv/.ready-dev ## Measure every speed claim
 	@$(BIN)/python bench/run.py
+
+defences: .venv/.ready-dev ## Take out every defence, one by one, and see its tests fail (a quarter of an hour)
+	@scripts/take-out-defences $(ARGS)
 
 lock: .venv/.ready-dev ## Make the lock files again from pyproject.toml
 	@scripts/lock

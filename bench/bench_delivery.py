@@ -20,12 +20,17 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
+from bot.intake.listening import Listening
+from bot.jobs.database import Database
 from bot.jobs.queue import SqliteQueue
 from bot.webhook import Door, make_app, make_runner
 
 SECRET = "bench" * 8
 RATE = 100
 SECONDS = 10
+PERSON = {"id": 1, "login": "mona", "type": "User"}
+COMMAND = "/codepilot fix it"
+Signed = tuple[bytes, dict[str, str]]
 
 
 def measure() -> list[Figure]:
@@ -50,15 +55,16 @@ def _serve(pipe: Connection, directory: str) -> None:
 
 
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], directory: Path) -> None:
-    queue = SqliteQueue(directory / "queue.sqlite")
-    door = Door(secret=SecretStr(SECRET), trigger="/codepilot", own_ids=frozenset())
+    database = Database(directory / "queue.sqlite")
+    queue = SqliteQueue(database)
+    door = Door(secret=SecretStr(SECRET), listening=Listening())
     runner = make_runner(make_app(door, queue))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     tell(runner.addresses[0][1])
     await asyncio.to_thread(wait)
     await runner.cleanup()
-    await queue.close()
+    await database.close()
 
 
 async def _load(url: str) -> list[float]:
@@ -72,21 +78,32 @@ async def _load(url: str) -> list[float]:
 
 
 async def _send(session: aiohttp.ClientSession, url: str, number: int, waits: list[float]) -> None:
-    body = json.dumps(_payload(number)).encode()
-    headers = {
-        "Content-Type": "application/json",
-        "X-GitHub-Event": "issue_comment",
-        "X-GitHub-Delivery": str(uuid.uuid4()),
-        "X-Hub-Signature-256": "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest(),
-    }
+    body, headers = signed(number)
     begun = time.perf_counter()
     async with session.post(url, data=body, headers=headers) as response:
         assert response.status == 202, await response.text()
     waits.append(time.perf_counter() - begun)
 
 
-def _payload(number: int) -> dict[str, Any]:
-    user = {"id": 1, "login": "mona", "type": "User"}
+def signed(number: int, *, person: dict[str, Any] = PERSON, said: str = COMMAND, **other: Any) -> Signed:  # noqa: ANN401 - JSON
+    """A new comment, by default in a thread of its own: the delivery's body and headers.
+
+    Args:
+        number: of the comment, and of the thread.
+        person: who comments.
+        said: the comment.
+        other: parts of the payload to put in place of the usual ones.
+    """
+    body = json.dumps(_payload(number, person, said) | other).encode()
+    return body, {
+        "Content-Type": "application/json",
+        "X-GitHub-Event": "issue_comment",
+        "X-GitHub-Delivery": str(uuid.uuid4()),
+        "X-Hub-Signature-256": "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest(),
+    }
+
+
+def _payload(number: int, user: dict[str, Any], said: str) -> dict[str, Any]:
     stamp = "2026-11-21T00:00:00Z"
     return {
         "action": "created",
@@ -96,7 +113,7 @@ def _payload(number: int) -> dict[str, Any]:
         "issue": {"number": number + 1, "title": "A title", "body": "A body " * 200, "user": user, "state": "open"},
         "comment": {
             "id": number + 1,
-            "body": "/codepilot fix it",
+            "body": said,
             "user": user,
             "created_at": stamp,
             "updated_at": stamp,

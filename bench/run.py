@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import (
     bench_context,
+    bench_crowd,
     bench_delivery,
     bench_edits,
     bench_import,
@@ -17,6 +18,7 @@ from bench import (
     bench_limits,
     bench_loop,
     bench_reply,
+    bench_sandbox,
     bench_search,
     bench_sessions,
     bench_terminals,
@@ -31,12 +33,14 @@ if __name__ == "__main__":
             bench_loop,
             bench_context,
             bench_delivery,
+            bench_crowd,
             bench_job_setup,
             bench_edits,
             bench_reply,
             bench_search,
             bench_sessions,
             bench_terminals,
+            bench_sandbox,
             bench_limits,
         )
         for figure in part.measure()

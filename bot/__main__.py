@@ -28,9 +28,9 @@ def cli() -> None:
 def serve() -> None:
     """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
     from bot import config, server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+    from bot.household import redactor_for  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
     from bot.process import guard  # noqa: PLC0415 - as above
-    from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
     settings = config.load()
     guard(allow_root=settings.agent.allow_root)
@@ -42,9 +42,9 @@ def serve() -> None:
 def work() -> None:
     """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
     from bot import config, server  # noqa: PLC0415 - as above
+    from bot.household import redactor_for  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
     from bot.process import guard  # noqa: PLC0415 - as above
-    from bot.wiring import redactor_for  # noqa: PLC0415 - as above
 
     settings = config.load()
     guard(allow_root=settings.agent.allow_root)
@@ -56,6 +56,7 @@ def work() -> None:
 def act() -> None:
     """Handle the event of one GitHub workflow run; what `action.yml` calls."""
     from bot import config, wiring  # noqa: PLC0415 - as above
+    from bot.household import redactor_for  # noqa: PLC0415 - as above
     from bot.intake.deliveries import Ignored  # noqa: PLC0415 - as above
     from bot.jobs.job import JobState  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
@@ -63,11 +64,11 @@ def act() -> None:
 
     settings = config.load_action()
     guard(allow_root=settings.agent.allow_root)
-    start_log(wiring.redactor_for(settings))
+    start_log(redactor_for(settings))
     result = _finish(wiring.act(settings))
     if isinstance(result, Ignored):
         click.echo(f"Nothing to do: {result.reason}")
-    elif result is None or result is JobState.FAILED:  # None: the workflow was cancelled
+    elif result is None or result in {JobState.FAILED, JobState.STOPPED}:  # None: the workflow was cancelled
         sys.exit(1)
 
 
@@ -93,7 +94,7 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
     ended = _finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
-    if ended in {JobState.FAILED, JobState.REFUSED}:
+    if ended is not JobState.DONE:
         sys.exit(1)
 
 
@@ -156,6 +157,24 @@ def doctor(*, online: bool, as_json: bool) -> None:
     else:
         click.echo(report.as_lines(found))
     sys.exit(0 if report.could_work(found) else 1)
+
+
+@cli.command("setup-repo")
+@click.argument("repo", metavar="OWNER/NAME")
+def setup_repo(repo: str) -> None:
+    """Make the labels that the bot goes by in a repository, and say which were there already.
+
+    Acts as the App of the CODEPILOT_* variables, which must be installed there.
+    """
+    from bot import config, values  # noqa: PLC0415 - as above
+    from bot.setup_repo import set_up_with  # noqa: PLC0415 - as above
+
+    try:
+        name = values.repository(repo)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
+    for label in _finish(set_up_with(config.load(), name)) or ():
+        click.echo(f"{name}: {'made' if label.made else 'has'} the label {label.name} ({label.description})")
 
 
 @cli.command()

@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from agent_runtime import Agent, AsyncRuntime, ModelOptions, Network, Policy, Provider, Sandbox, provider_for
+from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
 from bot.config import AgentSettings
-from bot.jobs.house import AgentMaker, Listener
+from bot.jobs.house import AgentMaker, Listener, Order
 
-_TOOLS = (
-    "read_file",
-    "write_file",
-    "list_files",
-    "find",
-    "execute",
-    "read_output",
-    "send_input",
-    "terminate_terminal",
-)
-"""What the bot's agent has: nobody sits there to be asked, and a job is one task, which leaves nothing to archive."""
+Models = Callable[[str], Provider]
+"""From the name of a model to the model; the empty name is the operator's own."""
 
 
-def agent_maker(make_provider: Callable[[], Provider], sandbox: Sandbox) -> AgentMaker:
+def agent_maker(make_provider: Models, sandbox: Sandbox, *, state_key: bytes) -> AgentMaker:
     """What makes the agent of each job.
 
     Args:
         make_provider: makes the model of a run.
         sandbox: where commands run.
+        state_key: signs runs that wait for a person.
     """
 
-    def make(
-        work_dir: Path,
-        policy: Policy,
-        listeners: Sequence[Listener],
-        *,
-        network: Network,
-        instructions: Mapping[str, str],
-    ) -> AsyncRuntime:
+    def make(order: Order, listeners: Sequence[Listener]) -> AsyncRuntime:
         agent = Agent(
-            provider=make_provider(),
-            work_dir=work_dir,
+            provider=make_provider(order.model),
+            work_dir=order.work_dir,
             sandbox=sandbox,
-            network=network,
-            policy=policy,
-            repository_instructions=instructions,
-            tools=_TOOLS,
+            network=order.network,
+            policy=order.policy,
+            repository_instructions=order.instructions,
+            tools=order.tools,
             chat=False,
         )
-        return AsyncRuntime(agent, listeners=listeners)
+        if order.session is None:
+            return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
+        return AsyncRuntime(
+            agent,
+            "file",
+            session_id="run",
+            session_dir=order.session,
+            listeners=listeners,
+            state_key=state_key,
+            resumable=True,
+        )
 
     return make
+
+
+def models(settings: AgentSettings, provider: Callable[[], Provider] | None = None) -> Models:
+    """What makes the model of each run.
+
+    Args:
+        settings: the operator's.
+        provider: makes every model, in place of those that the settings name.
+    """
+    if provider is not None:
+        return lambda _name: provider()
+    return lambda name: model_of(replace(settings, model=name) if name not in {"", "scripted"} else settings)
 
 
 def model_of(settings: AgentSettings) -> Provider:
@@ -62,7 +70,7 @@ def model_of(settings: AgentSettings) -> Provider:
     scripted = settings.provider == "scripted"
     return provider_for(
         settings.provider,
-        model=None if scripted else settings.model,
+        model=None if scripted else settings.model or None,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         base_url=settings.base_url,
         options=ModelOptions(script=Path(settings.model) if scripted else None),

@@ -12,20 +12,23 @@ from typing import Any
 from pydantic import SecretStr
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
+from bot.config_file import read_file
 from bot.config_table import (
     AGENT,
+    CONFIG,
     MODELS,
     PROVIDER_KEYS,
     SERVICE,
     SETTINGS,
     Provider,
     SandboxChoice,
-    Setting,
 )
 from bot.errors import ConfigError
+from bot.gate.standing import Bounds, Caps, Level
+from bot.intake.commands import DEFAULT_TRIGGER
 from bot.runner_table import RUNNER
+from bot.setting import PREFIX, Setting
 
-_PREFIX = "CODEPILOT_"
 _SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], *PROVIDER_KEYS.values())
 """The settings that are secrets themselves, rather than name a file with one."""
 
@@ -42,7 +45,6 @@ class AgentSettings:
         sandbox: where commands run; `auto` takes the first that works.
         toolchains: directories that the sandbox shows read-only, their `bin` on the `PATH`.
         network: what commands may reach at most.
-        trigger: the word that starts a command.
         limits: bounds of one run.
         trusted_bot_ids: numeric user ids of bots that may command.
         data_dir: where the queue, the mirrors and the workspaces live.
@@ -52,6 +54,14 @@ class AgentSettings:
         setup_network: what repositories' setup commands may reach at most; None for the same as `network`.
         setup_seconds: how long those may take together.
         setup_cache_gb: gigabytes that are kept of what they made.
+        triggers: the words that start a command.
+        start_label: the label that starts work.
+        level: what a run may do unasked.
+        allow_commands: patterns of commands that need no approval, beside the built-in ones.
+        models: further models that may be asked for.
+        caps: how much work an hour.
+        approval_hours: how long a run waits for an answer.
+        keep_days: how long ended jobs and unpublished patches are kept.
     """
 
     provider: Provider
@@ -61,7 +71,6 @@ class AgentSettings:
     sandbox: SandboxChoice
     toolchains: tuple[Path, ...]
     network: Network
-    trigger: str
     limits: RunLimits
     trusted_bot_ids: frozenset[int]
     data_dir: Path
@@ -71,6 +80,33 @@ class AgentSettings:
     setup_network: Network | None = None
     setup_seconds: int = 600
     setup_cache_gb: int = 10
+    triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
+    start_label: str = "codepilot"
+    level: Level = "ask"
+    allow_commands: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    caps: Caps = field(default_factory=Caps)
+    approval_hours: int = 72
+    keep_days: int = 30
+
+    @property
+    def trigger(self) -> str:
+        """The word with which the bot itself shows commands."""
+        return self.triggers[0]
+
+
+def bounds_of(settings: AgentSettings) -> Bounds:
+    """The part of the settings that permissions are decided by."""
+    return Bounds(
+        limits=settings.limits,
+        level=settings.level,
+        models=settings.models,
+        model="scripted" if settings.provider == "scripted" else settings.model,
+        commands=settings.allow_commands,
+        caps=settings.caps,
+        approval_seconds=settings.approval_hours * 3600.0,
+        trusted_bot_ids=settings.trusted_bot_ids,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +283,7 @@ def load_demo(
         raise ConfigError((f"no model: set {keys}, or pass --script FILE with replies to replay",))
     given |= {AGENT["data_dir"].name: str(data_dir), AGENT["toolchains"].name: ":".join(map(str, toolchains))}
     reader = _Reader(given)
+    reader.default(AGENT["level"], "auto")  # who watches the demo is not asked to approve in a comment
     agent = reader.agent()
     reader.check()
     if environ is None:
@@ -264,7 +301,7 @@ def _forget_secrets() -> None:
 def _spellings(name: str) -> tuple[str, ...]:
     """How a setting is called in the environment: the runner turns an input `max-steps` into INPUT_MAX-STEPS, and
     composite actions pass theirs on by hand."""  # noqa: D205, D209 - one sentence
-    plain = name.removeprefix(_PREFIX)
+    plain = name.removeprefix(PREFIX)
     return (name, f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}")
 
 
@@ -276,6 +313,7 @@ class _Reader:
         self._inputs = inputs
         self._defaults: dict[str, str] = {}
         self._problems: list[str] = []
+        self._file = self._further()
 
     def default(self, setting: Setting, written: str) -> None:
         """Take another value for a setting that is not set than its usual one."""
@@ -283,7 +321,7 @@ class _Reader:
 
     def read(self, table: Mapping[str, Setting]) -> dict[str, Any]:
         """One value a row, by the row's key; None for a wrong one and for one that is not set."""
-        return {key: self._value(setting) for key, setting in table.items()}
+        return {key: self._value(setting, self._found(setting)) for key, setting in table.items()}
 
     def agent(self) -> AgentSettings:
         """The part that both doors share."""
@@ -301,6 +339,8 @@ class _Reader:
         if provider == "scripted" and not model:
             self._missing(AGENT["model"])
         trusted = found.pop("trusted_bot_ids") or frozenset()
+        found |= {key: found[key] or () for key in ("allow_commands", "models")}
+        caps = found.pop("caps") or Caps()
         toolchains = found.pop("toolchains") or ()
         bounds = found.pop("sandbox_limits") or SandboxLimits()
         image, program = found.pop("docker_image"), found.pop("docker_program")
@@ -312,25 +352,42 @@ class _Reader:
             api_key=keys.get(provider),
             limits=limits,
             trusted_bot_ids=trusted,
+            caps=caps,
             toolchains=toolchains,
             sandbox_limits=bounds,
             container=ContainerSettings(image=image, program=program) if image else None,
             **found,
         )
 
+    def _further(self) -> dict[str, str]:
+        """What the settings file says, by the names of variables."""
+        path = self._value(CONFIG, self._written(CONFIG.name))
+        if path is None:
+            return {}
+        may_stand_there = [setting for setting in SETTINGS if setting is not CONFIG]
+        try:
+            return read_file(path, may_stand_there, secrets=[setting.name for setting in _SECRETS])
+        except ConfigError as error:
+            self._problems += error.problems
+            return {}
+
     def check(self) -> None:
         """Raise ConfigError when anything was wrong, unknown variables included."""
-        known = [s.name.removeprefix(_PREFIX) for s in SETTINGS if s.name.startswith(_PREFIX)]
-        written = sorted(name.removeprefix(_PREFIX) for name in self._environ if name.startswith(_PREFIX))
+        known = [s.name.removeprefix(PREFIX) for s in SETTINGS if s.name.startswith(PREFIX)]
+        written = sorted(name.removeprefix(PREFIX) for name in self._environ if name.startswith(PREFIX))
         for name in (name for name in written if name not in known):
             near = difflib.get_close_matches(name, known, n=1)
-            remedy = f"did you mean {_PREFIX}{near[0]}?" if near else "remove it"
-            self._problems.append(f"{_PREFIX}{name} is no setting of this version; {remedy}")
+            remedy = f"did you mean {PREFIX}{near[0]}?" if near else "remove it"
+            self._problems.append(f"{PREFIX}{name} is no setting of this version; {remedy}")
         if self._problems:
             raise ConfigError(tuple(self._problems))
 
-    def _value(self, setting: Setting) -> Any:  # noqa: ANN401 - each row has its own type
-        written = self._written(setting.name) or self._defaults.get(setting.name, setting.default)
+    def _found(self, setting: Setting) -> str | None:
+        """The environment first, then the file, then the default."""
+        written = self._written(setting.name) or self._file.get(setting.name)
+        return written or self._defaults.get(setting.name, setting.default)
+
+    def _value(self, setting: Setting, written: str | None) -> Any:  # noqa: ANN401 - each row has its own type
         if written is None:
             return self._missing(setting)
         if not written:
@@ -342,7 +399,7 @@ class _Reader:
             return None
 
     def _written(self, name: str) -> str:
-        names = _spellings(name) if self._inputs and name.startswith(_PREFIX) else (name,)
+        names = _spellings(name) if self._inputs and name.startswith(PREFIX) else (name,)
         return next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
 
     def _missing(self, setting: Setting) -> None:

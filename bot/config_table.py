@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import SecretStr
 
+from agent_runtime import CATALOG
 from bot import values
-from bot.intake.commands import DEFAULT_TRIGGER
+from bot.gate_table import GATE
+from bot.setting import Setting
 
-Provider = Literal["anthropic", "openai", "scripted"]
+Provider = Literal["anthropic", "openai", "alibaba", "llm", "scripted"]
 SandboxChoice = Literal["auto", "bubblewrap", "docker"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of the table of settings.
-
-    Attributes:
-        name: the environment variable.
-        meaning: one sentence.
-        example: a value that works, as it would be written.
-        parse: the written value to the value used; raises ValueError with what it must be.
-        default: the written value used when it is not set; None when it must be set, empty for nothing at all.
-    """
-
-    name: str
-    meaning: str
-    example: str
-    parse: Callable[[str], Any]
-    default: str | None = None
-
-
-MODELS: Mapping[str, str] = {"anthropic": "claude-sonnet-5-5", "openai": "gpt-6.2-sol"}
+_SERVICES = ("anthropic", "openai", "alibaba", "llm")
+MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in _SERVICES}
+"""What each model service is asked for when the operator names nothing; `llm` has a default of its own."""
 
 AGENT: dict[str, Setting] = {
     "provider": Setting(
         name="CODEPILOT_PROVIDER",
-        meaning="The model service: `anthropic`, `openai` (or anything that speaks its protocol), `scripted`.",
+        meaning="The model service: `anthropic`, `openai` (or anything that speaks its protocol), `alibaba`, `llm` (as "
+        "the package of that name is set up), `scripted`.",
         example="anthropic",
-        parse=values.one_of("anthropic", "openai", "scripted"),
+        parse=values.one_of(*_SERVICES, "scripted"),
         default="anthropic",
     ),
     "model": Setting(
         name="CODEPILOT_MODEL",
-        meaning=f"The model; `{MODELS['anthropic']}` or `{MODELS['openai']}` when not set. "
-        "For `scripted`: the path of the script, which must be set.",
+        meaning=f"The model; when not set, `{MODELS['anthropic']}`, `{MODELS['openai']}`, `{MODELS['alibaba']}`, or "
+        "what `llm` is set to. For `scripted`: the path of the script, which must be set.",
         example=MODELS["anthropic"],
         parse=str,
         default="",
@@ -94,6 +79,7 @@ AGENT: dict[str, Setting] = {
         example="/opt/python3.13:/opt/node",
         parse=values.directories,
         default="",
+        between=":",
     ),
     "network": Setting(
         name="CODEPILOT_NETWORK",
@@ -133,13 +119,6 @@ AGENT: dict[str, Setting] = {
         parse=values.whole(0, 10_000),
         default="10",
     ),
-    "trigger": Setting(
-        name="CODEPILOT_TRIGGER",
-        meaning="The word that starts a command.",
-        example=DEFAULT_TRIGGER,
-        parse=values.trigger,
-        default=DEFAULT_TRIGGER,
-    ),
     "max_steps": Setting(
         name="CODEPILOT_MAX_STEPS",
         meaning="Steps a run may take.",
@@ -161,13 +140,6 @@ AGENT: dict[str, Setting] = {
         parse=values.whole(10, 86_400),
         default="1800",
     ),
-    "trusted_bot_ids": Setting(
-        name="CODEPILOT_TRUSTED_BOT_IDS",
-        meaning="Numeric user ids of bots that may command, with commas between; all others are ignored.",
-        example="49699333,29139614",
-        parse=values.user_ids,
-        default="",
-    ),
     "data_dir": Setting(
         name="CODEPILOT_DATA_DIR",
         meaning="Where the queue, the mirrors and the workspaces live; made when it is missing.",
@@ -175,21 +147,29 @@ AGENT: dict[str, Setting] = {
         parse=values.path,
         default="codepilot-data",
     ),
+    **GATE,
 }
 
 PROVIDER_KEYS: dict[str, Setting] = {
     provider: Setting(
         name=name,
         meaning=f"The key of the model service; must be set for the provider `{provider}`.",
-        example=f"{prefix}…",
+        example="sk-ant-…" if provider == "anthropic" else "sk-…",
         parse=SecretStr,
         default="",
     )
-    for provider, name, prefix in (
-        ("anthropic", "ANTHROPIC_API_KEY", "sk-ant-"),
-        ("openai", "OPENAI_API_KEY", "sk-"),
-    )
+    for provider in _SERVICES
+    if (name := CATALOG[provider].key_variable) is not None
 }
+
+CONFIG = Setting(
+    name="CODEPILOT_CONFIG",
+    meaning="A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment "
+    "goes before it.",
+    example="/etc/codepilot.yml",
+    parse=values.path,
+    default="",
+)
 
 SERVICE: dict[str, Setting] = {
     "webhook_secret": Setting(
@@ -247,7 +227,7 @@ SERVICE: dict[str, Setting] = {
     ),
 }
 
-SETTINGS: tuple[Setting, ...] = (*SERVICE.values(), *AGENT.values(), *PROVIDER_KEYS.values())
+SETTINGS: tuple[Setting, ...] = (CONFIG, *SERVICE.values(), *AGENT.values(), *PROVIDER_KEYS.values())
 """What an operator may set, in the order of the documentation."""
 
 

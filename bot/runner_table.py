@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import SecretStr
 
 from bot import values
-from bot.config_table import Setting
+from bot.setting import Setting
 
 RUNNER: dict[str, Setting] = {
     "token": Setting(

@@ -6,18 +6,20 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from agent_runtime import Network, SandboxLimits
+from bot.gate.repo_keys import command_pattern, trigger_word
+from bot.gate.standing import Caps
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
 _MIN_SECRET = 16
+_MAX_LABEL = 50
 _MAX_KEY_BYTES = 64 * 1024
 
 
@@ -33,8 +35,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def yes_or_no(text: str) -> bool:
-    """`yes` or `1`, `no` or `0`."""
-    known = {"yes": True, "1": True, "no": False, "0": False}
+    """`yes`, `on` or `1`, `no`, `off` or `0`."""
+    known = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
     if text.lower() not in known:
         raise ValueError(f"must be yes or no, not {text!r}")
     return known[text.lower()]
@@ -74,11 +76,43 @@ def url(text: str) -> str:
     return text.rstrip("/")
 
 
-def trigger(text: str) -> str:
-    """A slash or an at sign, then a word."""
-    if not _TRIGGER.fullmatch(text):
-        raise ValueError(f"must be / or @ and a word of letters, digits, - and _, not {text!r}")
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def triggers(text: str) -> tuple[str, ...]:
+    """Words that start a command, with commas between."""
+    found = tuple(trigger_word(part.strip()) for part in text.split(","))
+    return tuple(dict.fromkeys(found))
+
+
+def label(text: str) -> str:
+    """The name of a label, as GitHub takes it."""
+    if not text.isprintable() or len(text) > _MAX_LABEL:
+        raise ValueError(f"must be a label's name of at most {_MAX_LABEL} characters on one line, not {text!r}")
     return text
+
+
+def command_patterns(text: str) -> tuple[str, ...]:
+    """Patterns of commands, with semicolons or line breaks between."""
+    parts = (part.strip() for part in re.split(r"[;\n]", text))
+    return tuple(dict.fromkeys(command_pattern(part) for part in parts if part))
+
+
+def caps(text: str) -> Caps:
+    """How much work an hour, as `user=40,installation=500`; the others stay what they are."""
+    known = tuple(each.name for each in fields(Caps))
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, written = (word.strip() for word in part.partition("="))
+        if name not in known or not re.fullmatch(r"[0-9]{1,6}", written):
+            raise ValueError(
+                f"must be caps with commas between, each one of {', '.join(known)} with `=` and a whole number; "
+                f"{part.strip()!r} is none"
+            )
+        found[name] = int(written)
+    return replace(Caps(), **found)
 
 
 def repository(text: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from bot.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.intake.deliveries import Delivery, Ignored, from_webhook
+from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
 from bot.jobs.job import Job
 from bot.jobs.queue import Queue
@@ -34,19 +35,17 @@ class Door:
 
     Attributes:
         secret: the webhook's secret.
-        trigger: the word that starts a command.
-        own_ids: numeric user ids of the bot itself.
-        trusted_bot_ids: numeric user ids of other bots that may command.
+        listening: what it listens for.
         max_body_bytes: larger deliveries are refused.
         read_seconds: how long a body may take to arrive; GitHub itself gives up after 10 s.
+        held_seconds: how long work is kept from the workers, for whoever is told of it to answer first.
     """
 
     secret: SecretStr
-    trigger: str
-    own_ids: frozenset[int]
-    trusted_bot_ids: frozenset[int] = frozenset()
+    listening: Listening
     max_body_bytes: int = MAX_BODY_BYTES
     read_seconds: float = 10.0
+    held_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse to be made without a secret: such a door would be open to all."""
@@ -173,13 +172,12 @@ class _Webhook:
             raise _Refused(400, "the body is shorter than its header says") from error
 
     async def _taken(self, delivery: Delivery) -> web.Response:
-        door = self._door
-        found = job_from(delivery, trigger=door.trigger, own_ids=door.own_ids, trusted_bot_ids=door.trusted_bot_ids)
+        found = job_from(delivery, self._door.listening)
         extra = {"delivery": delivery.id}
         if isinstance(found, Ignored):
             log.info("delivery %s: ignored: %s", delivery.id, found.reason, extra=extra)
             return web.json_response({"status": "ignored", "reason": found.reason})
-        if not await self._queue.enqueue(found):
+        if not await self._queue.enqueue(found, held_seconds=self._door.held_seconds):
             log.info("delivery %s: a duplicate of job %s", delivery.id, found.id, extra=extra)
             return web.json_response({"status": "duplicate", "job": found.id})
         log.info("delivery %s: accepted as job %s", delivery.id, found.id, extra=extra)

@@ -6,11 +6,15 @@ import copy
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from bot.gate.permissions import ThreadFacts
+from agent_runtime import RunLimits
+from bot.gate.decision import AccessRequest, ThreadFacts
+from bot.gate.repo_config import RepoConfig
+from bot.gate.standing import Bounds, Tally
 from bot.intake.commands import Command, Fix
-from bot.jobs.job import Actor, Job, Repo, Thread
+from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 
 SECRET = "It's a Secret to Everybody"
 
@@ -34,7 +38,7 @@ def a_job(
             kind="issue" if kind == "issue" else "pull", number=number, title=title, body=body, author="mona"
         ),
         actor=Actor(id=20, login="hubot-owner"),
-        comment_id=comment_id,
+        origin=Origin(kind="comment", id=comment_id, at="2026-01-02T03:04:05Z"),
         command=command or Fix(goal="mend it"),
         installation=30,
     )
@@ -52,8 +56,24 @@ def thread_facts(**changes: Any) -> ThreadFacts:  # noqa: ANN401 - whatever Thre
         "locked": False,
         "archived": False,
         "private": False,
+        "author_id": 3,
     }
     return ThreadFacts(**{**usual, **changes})
+
+
+def a_request_for(job: Job, **changes: Any) -> AccessRequest:  # noqa: ANN401 - whatever AccessRequest takes
+    """A request by who may write, for the job's own command, with nothing configured, labelled or done before."""
+    usual: dict[str, Any] = {
+        "job": job,
+        "command": job.command,
+        "roles": ("write", *("write" for _ in job.others)),
+        "facts": thread_facts(),
+        "labels": (),
+        "config": RepoConfig(),
+        "bounds": Bounds(limits=RunLimits(), model="the-model"),
+        "tally": Tally(),
+    }
+    return AccessRequest(**{**usual, **changes})
 
 
 _COMMENT: dict[str, Any] = {
@@ -71,6 +91,11 @@ def a_comment_event(body: str | None = None, /, **changes: object) -> dict[str, 
     payload = copy.deepcopy(_COMMENT)
     if body is not None:
         changes["comment__body"] = body
+    return changed(payload, changes)
+
+
+def changed(payload: dict[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
+    """The payload itself, with what stands at these paths replaced; `sender__type` is `payload["sender"]["type"]`."""
     for path, value in changes.items():
         *parents, last = path.split("__")
         part: dict[str, Any] = payload
@@ -86,13 +111,13 @@ def signature(body: bytes, secret: str = SECRET) -> str:
 
 
 def a_request(
-    payload: object, *, delivery_id: str = "72d3162e-cc78-11e3-81ab-4c9367dc0958"
+    payload: object, *, event: str = "issue_comment", delivery_id: str = "72d3162e-cc78-11e3-81ab-4c9367dc0958"
 ) -> tuple[dict[str, str], bytes]:
-    """The headers and the body with which GitHub would deliver a comment's payload."""
+    """The headers and the body with which GitHub would deliver a payload."""
     body = json.dumps(payload).encode()
     headers = {
         "Content-Type": "application/json",
-        "X-GitHub-Event": "issue_comment",
+        "X-GitHub-Event": event,
         "X-GitHub-Delivery": delivery_id,
         "X-Hub-Signature-256": signature(body),
     }

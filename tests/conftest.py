@@ -17,13 +17,22 @@ ROOT = Path(__file__).parent.parent
 @pytest.fixture(scope="session")
 def contract_files() -> Path | str:
     """The folder with GitHub's official descriptions; or, where they cannot be had, the reason."""
+    return _fetched("api.json", "webhooks.json")
+
+
+@pytest.fixture(scope="session")
+def webhook_examples() -> Path | str:
+    """The folder with examples of GitHub's webhooks; or, where they cannot be had, the reason."""
+    folder = _fetched("webhook-examples")
+    return folder / "webhook-examples" if isinstance(folder, Path) else folder
+
+
+def _fetched(*names: str) -> Path | str:
     folder = ROOT / ".cache" / "contracts"
-    if all((folder / name).exists() for name in ("api.json", "webhooks.json")):
+    if all((folder / name).exists() for name in names):
         return folder
     fetched = subprocess.run([ROOT / "scripts" / "contracts"], capture_output=True, text=True, check=False)
-    return (
-        folder if fetched.returncode == 0 else f"GitHub's API description cannot be fetched: {fetched.stderr.strip()}"
-    )
+    return folder if fetched.returncode == 0 else f"GitHub's descriptions cannot be fetched: {fetched.stderr.strip()}"
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
+from bot.intake.listening import Listening
 from bot.jobs.queue import Queue
 from bot.webhook import Door, make_app, make_runner
 from tests.builders import SECRET
@@ -31,9 +32,11 @@ class OpenDoor:
             return answer.status, await answer.json()
 
 
-def a_door(**changes: Any) -> Door:  # noqa: ANN401 - whatever a Door takes
-    """Settings of a door, any of them replaceable."""
-    return Door(**{"secret": SecretStr(SECRET), "trigger": "/codepilot", "own_ids": frozenset({77}), **changes})
+def a_door(**changes: Any) -> Door:  # noqa: ANN401 - whatever a Door or Listening takes
+    """Settings of a door, any of them and of what it listens for replaceable."""
+    heard = {name: changes.pop(name) for name in Listening.__slots__ if name in changes}
+    listening = Listening(**{"own_ids": frozenset({77}), **heard})
+    return Door(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
 
 
 @asynccontextmanager

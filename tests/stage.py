@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from pydantic import SecretStr
@@ -22,7 +23,7 @@ from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
 from bot.config import AgentSettings, Settings
 from bot.jobs.job import TRANSITIONS, JobState
-from bot.jobs.queue import SqliteQueue
+from bot.jobs.queue import SqliteQueue, Stored
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Comment, Issue, Repo
 from bot.localhub.server import Exchange
@@ -125,6 +126,18 @@ class Stage:
 
         return await eventually(answered)
 
+    async def answer_to(self, event: str, action: str) -> dict[str, str]:
+        """What the bot's door answered to the newest delivery of an event that is sent already."""
+        guid = [each.guid for each in self.hub.deliveries if (each.event, each.action) == (event, action)][-1]
+
+        def answered() -> dict[str, str] | None:
+            for delivery in self.hub.deliveries:
+                if delivery.guid == guid and delivery.status_code:
+                    return {"guid": guid, **json.loads(delivery.response_body)}
+            return None
+
+        return await eventually(answered)
+
     async def job_of(self, comment: Comment) -> str:
         """The job that a comment became."""
         answer = await self.answer(comment)
@@ -133,17 +146,38 @@ class Stage:
 
     async def end_of(self, comment: Comment, *, within: float = 30.0) -> End:
         """Wait until a comment's job has ended."""
-        job_id = await self.job_of(comment)
+        return await self.ended(await self.job_of(comment), within=within)
 
-        async def ended() -> End | None:
+    async def ended(self, job_id: str, *, within: float = 30.0) -> End:
+        """Wait until a job has ended."""
+
+        async def over() -> End | None:
             stored = await self.queue.get(job_id)
             if stored is None or TRANSITIONS[stored.state]:
                 return None
             told = (await self.queue.recall(job_id)).get("comment", "").partition(" ")[0]
-            bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, comment.number)}
+            number = stored.job.thread.number
+            bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, number)}
+            bodies |= {str(each.id): each.body for each in self.hub.review_comments(self.repo, number)}
             return End(job_id=job_id, state=stored.state, reason=stored.reason, status=bodies.get(told, ""))
 
-        return await eventually(ended, within=within)
+        return await eventually(over, within=within)
+
+    async def end_after(self, event: str, action: str) -> End:
+        """Wait until the job of the newest delivery of an event has ended."""
+        answer = await self.answer_to(event, action)
+        assert "job" in answer, answer
+        return await self.ended(answer["job"])
+
+    async def waits(self, comment: Comment) -> str:
+        """Wait until a comment's job waits for a person; the job."""
+        job_id = await self.job_of(comment)
+
+        async def waiting() -> Stored | None:
+            stored = await self.queue.get(job_id)
+            return stored if stored is not None and stored.state is JobState.WAITING else None
+
+        return (await eventually(waiting, within=30.0)).job.id
 
     async def ask(self, number: int, body: str, *, author: str = "mona") -> End:
         """Comment, and wait until the job has ended."""
@@ -216,7 +250,8 @@ def agent_settings(
         sandbox="auto",
         toolchains=(),
         network=network or Network(),
-        trigger=trigger,
+        triggers=(trigger,),
+        level="auto",
         limits=limits or RunLimits(),
         trusted_bot_ids=frozenset(),
         data_dir=data,
@@ -227,7 +262,7 @@ def build(hub: LocalHub, files: dict[str, str] | None = None) -> tuple[App, Repo
     """The App and the repository; `files` empty makes an empty repository."""
     hub.add_user("mona")
     repo = hub.add_repo("mona/calc", owner="mona", files=FILES if files is None else files)
-    app = hub.add_app("codepilot", webhook_secret=WEBHOOK_SECRET, events=["issue_comment"])
+    app = hub.add_app("codepilot", webhook_secret=WEBHOOK_SECRET)
     hub.install(app, repo)
     return app, repo
 
@@ -244,6 +279,8 @@ async def staged(
     held: bool = False,
     trigger: str = "/codepilot",
     network: Network | None = None,
+    operator: Mapping[str, Any] | None = None,
+    after: Stage | None = None,
 ) -> AsyncIterator[Stage]:
     """The bot at work, one script a run; a run beyond the last one fails loudly.
 
@@ -258,10 +295,13 @@ async def staged(
         trigger: the word that starts a command.
         network: what the agent's commands may reach; nothing by default.
         held: whether the worker waits for `Stage.open_for_work`, while the door is open.
+        operator: further settings of the operator, by their names in `AgentSettings`.
+        after: a stage whose service has ended; this one is another service on the same hub and data directory.
     """
-    app, repo = build(hub, files)
+    app, repo = (after.app, after.repo) if after else build(hub, files)
+    agent = agent_settings(directory / "bot", limits=limits, trigger=trigger, network=network)
     settings = Settings(
-        agent=agent_settings(directory / "bot", limits=limits, trigger=trigger, network=network),
+        agent=replace(agent, **(operator or {})),
         webhook_secret=SecretStr(WEBHOOK_SECRET),
         app_id=app.id,
         private_key=SecretStr(app.private_key_pem),

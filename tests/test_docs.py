@@ -10,9 +10,10 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -22,7 +23,8 @@ from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, Scrip
 from agent_runtime.settings.schema import json_schema
 from bot.chat.commands import run
 from bot.config_table import settings_table
-from bot.intake.commands import help_text
+from bot.gate.repo_keys import json_schema as repository_schema
+from bot.intake.verbs import help_text
 from bot.jobs.job import TRANSITIONS
 from tests.source_files import ROOT
 
@@ -95,6 +97,25 @@ def _agent_keys() -> str:
     return "\n".join(["| key, below `agent` | meaning | default |", "|---|---|---|", *rows])
 
 
+def _repository_keys() -> str:
+    """The keys of `.github/codepilot.yml`, section by section."""
+    schema = repository_schema()
+
+    def rows(section: dict[str, Any], above: str) -> Iterator[str]:
+        for key, field in section["properties"].items():
+            inner = re.search(r"#/\$defs/(\w+)", json.dumps(field))
+            if inner is None:
+                default = field.get("default")
+                given = f"`{json.dumps(default).strip(chr(34))}`" if default not in (None, "", []) else ""
+                yield f"| `{above}{key}` | {field['description']} | {given} |"
+            elif inner[1] == "VerbKeys" and key != "fix":
+                continue  # they all have the same keys
+            else:
+                yield from rows(schema["$defs"][inner[1]], f"{above}{'<verb>' if inner[1] == 'VerbKeys' else key}.")
+
+    return "\n".join(["| key | meaning | default |", "|---|---|---|", *rows(schema, "")])
+
+
 def _help() -> str:
     context = click.Context(run, info_name="codepilot run", terminal_width=100)
     return f"```text\n{run.get_help(context)}\n```"
@@ -134,6 +155,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
     "registries": _registries,
+    "repositorykeys": _repository_keys,
     "settings": settings_table,
     "states": _states,
     "tools": _tools,

@@ -85,16 +85,26 @@ def agent(wishes: Wishes) -> Agent:
     """The agent that the wishes amount to, ready to work.
 
     Raises:
-        SettingsError: as for `agent_file`; or a key is not set, or the session would lie within the agent's reach.
+        SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
+            agent's reach.
         SandboxError: this machine has no sandbox of the kind that is asked for.
     """
     settings = agent_file(wishes)
-    if wishes.session is not None and Path.home().is_relative_to(settings.work_dir):
+    if wishes.session is not None and _home().is_relative_to(settings.work_dir):
         raise SettingsError(
             f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
             "approvals are signed with (~/.codepilot). Name a directory below with --dir, or leave --session out."
         )
     return replace(Agent.from_file(settings), repository_instructions=read_instructions(settings.work_dir))
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise SettingsError(
+            "The session has no place to lie: this user has no home directory. Set HOME, or leave --session out."
+        ) from error
 
 
 def _named(wishes: Wishes) -> ModelSettings | None:

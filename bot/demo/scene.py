@@ -17,7 +17,7 @@ from agent_runtime import Provider, SandboxSettings, pick_sandbox
 from bot.config import AgentSettings, Settings
 from bot.demo.project import DemoError, Scenario
 from bot.demo.screen import Screen
-from bot.jobs.job import JobState
+from bot.jobs.job import TRANSITIONS, JobState
 from bot.jobs.queue import SqliteQueue
 from bot.localhub.hub import LocalHub
 from bot.localhub.model import Repo
@@ -32,7 +32,8 @@ _PERMISSIONS = {
     "pull_requests": "write",
     "checks": "write",
 }
-_ENDED = {JobState.DONE, JobState.FAILED, JobState.REFUSED}
+_ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
+"""A job that waits for a person waits for ever here: nobody comes by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +137,11 @@ async def _walk(stage: Stage, screen: Screen, hub: LocalHub, repo: Repo, bot: Se
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
     facts = await bot.queue.recall(job_id)
     if "commit" in facts:
-        screen.heading(f"The change, commit {facts['commit'][:10]}")
+        sha, _, _ = facts["commit"].partition(" ")
+        screen.heading(f"The change, commit {sha[:10]}")
         git = Git(git_dir=repo.path)
-        screen.diff((await git.run("show", "--format=", facts["commit"])).decode(errors="replace"))
-        await _show_tests(stage, screen, "after", await _checkout(stage, git, facts["commit"]))
+        screen.diff((await git.run("show", "--format=", sha)).decode(errors="replace"))
+        await _show_tests(stage, screen, "after", await _checkout(stage, git, sha))
     screen.heading("Look at it")
     screen.say(f"issue         {hub.url}/{repo.full_name}/issues/{issue.number}")
     if "pull" in facts:

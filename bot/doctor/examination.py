@@ -21,7 +21,7 @@ async def examine(survey: Survey, *, online: bool) -> list[Finding]:
     agent, key = survey.agent, survey.private_key
     found = [*_settings(survey), probes.user(allow_root=agent.allow_root)]
     # bubblewrap is started from the main thread, which waits for it here.
-    found += [probes.sandbox(agent), *probes.programs()]
+    found += [*probes.sandbox(agent), *probes.programs()]
     found += [*probes.data_directory(agent.data_dir), *probes.temporary_files(), probes.terminals()]
     found += [_webhook_secret(survey)]
     asked = await asyncio.gather(

@@ -13,13 +13,15 @@ from pathlib import Path
 from agent_runtime import AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
 from agent_runtime import Message as ModelMessage
 from bot.config import AgentSettings
+from bot.config_table import PROVIDER_KEYS
 from bot.doctor import findings
 from bot.doctor.findings import Finding
 from bot.errors import QueueError
+from bot.gate.network import reach, unkept
 from bot.github.introduction import introduce_app
-from bot.jobs.sqlite import connect
+from bot.household import networks, sandbox_settings
+from bot.jobs.database import connect, prepared
 from bot.process import ROOT
-from bot.wiring import sandbox_settings
 
 _SECONDS = 20
 _ONLINE_TOKENS = 16  # the least that every service takes
@@ -33,13 +35,16 @@ def user(*, allow_root: bool) -> Finding:
     return findings.good("user", "root, as allowed") if allow_root else findings.bad("user", "root", ROOT)
 
 
-def sandbox(agent: AgentSettings) -> Finding:
-    """Start a program in the sandbox that jobs would run in."""
+def sandbox(agent: AgentSettings) -> list[Finding]:
+    """Start a program in the sandbox that jobs would run in; and whether that can keep to the network."""
     try:
         level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
     except AgentError as error:
-        return findings.bad("sandbox", "none that works", str(error))
-    return findings.good("sandbox", f"{level} works")
+        return [findings.bad("sandbox", "none that works", str(error))]
+    works = findings.good("sandbox", f"{level} works")
+    if problem := unkept(level, networks(agent)):
+        return [works, findings.bad("network", f"cannot be kept by {level}", problem)]
+    return [works, findings.good("network", reach(agent.network))]
 
 
 def programs() -> list[Finding]:
@@ -83,7 +88,7 @@ def database(place: Path) -> Finding:
     own, trial = place / "queue.sqlite", place / f"doctor-{secrets.token_hex(4)}.sqlite"
     path = own if own.exists() else trial
     try:
-        rows = connect(path)
+        rows = connect(path) if path is own else prepared(path)
         try:
             [mode] = rows.execute("PRAGMA journal_mode").fetchone()
             rows.execute("BEGIN IMMEDIATE")
@@ -150,14 +155,14 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
     name = f"{agent.provider} {agent.model}".strip()
     if agent.provider == "scripted":
         return _script(agent.model)
-    if agent.api_key is None:
+    if agent.api_key is None and agent.provider in PROVIDER_KEYS:
         return findings.skipped("model", f"the key for {agent.provider} is not set")
     if not online:
         return findings.good("model", f"{name}; not asked (--online asks it)")
     provider = provider_for(
         agent.provider,
-        model=agent.model,
-        api_key=agent.api_key.get_secret_value(),
+        model=agent.model or None,
+        api_key=agent.api_key.get_secret_value() if agent.api_key else None,
         base_url=agent.base_url,
         options=ModelOptions(max_tokens=_ONLINE_TOKENS),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent_runtime import Network
@@ -37,6 +37,22 @@ def narrowed(operator: Network, wanted: str | Sequence[str] | None) -> Narrowed:
     network = operator.narrowed(asked)
     left_out = sorted(asked.allowed - network.allowed)
     return Narrowed(network=network, left_out=tuple(map(str, left_out)))
+
+
+def unkept(level: str, networks: Mapping[str, Network | None]) -> str | None:
+    """Why a sandbox cannot keep commands to the operator's networks, and what to do; None when it can, or has none to.
+
+    Args:
+        level: of the sandbox.
+        networks: the settings that name hosts, by their names; None for one that is not set.
+    """
+    names = [name for name, network in networks.items() if network]
+    if level == "bubblewrap" or not names:
+        return None
+    return (
+        f"{' and '.join(names)} cannot be kept by the sandbox `{level}`, in which commands have no network at all. Use "
+        f"CODEPILOT_SANDBOX=bubblewrap, or give commands no network: {', '.join(f'{name}=off' for name in names)}"
+    )
 
 
 def reach(network: Network) -> str:

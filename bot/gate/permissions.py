@@ -2,149 +2,203 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from collections.abc import Collection
+from typing import Literal
 
-from agent_runtime import Policy, RunLimits
-from bot.intake.commands import Fix, Help, Unknown
-from bot.jobs.job import Job
+from bot.gate.caps import cap_refusal
+from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
+from bot.gate.levels import Found, is_fork, level_for, policy_for, tools_for
+from bot.gate.options import Settled, settled
+from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
+from bot.gate.repo_config import PATH, RepoConfig
+from bot.gate.standing import Role, may_command
+from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
+from bot.jobs.job import Actor, Job
 
-Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
-"""GitHub's `role_name` of a collaborator, or `none`."""
+__all__ = [
+    "AccessRequest",
+    "Grant",
+    "Publish",
+    "Refusal",
+    "Role",
+    "ThreadFacts",
+    "approver_refusal",
+    "grant_for",
+    "may_command",
+    "resolved",
+]
 
-_MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
-
-# An allow-list far narrower than git's own rules: these names reach command lines, URLs and Markdown.
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=,-]{0,199}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
-    """What one job may do.
-
-    Attributes:
-        policy: what the agent may call, and its limits.
-        publish: where the change may go: a new branch with a pull request, the pull request's own branch, nowhere.
-        bound_to_sha: the commit the grant was given for; another head voids it.
-    """
-
-    policy: Policy
-    publish: Literal["new_branch", "pull_branch", "nothing"]
-    bound_to_sha: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """The job may not run.
-
-    Attributes:
-        reason: for the person who asked, with what to do.
-        silent: True when the person has no right to an answer (no write access): one 😕 reaction, no comment.
-    """
-
-    reason: str
-    silent: bool = False
+_WORK: dict[str, type[Work]] = {
+    "fix": Fix,
+    "review": Review,
+    "explain": Explain,
+    "plan": Plan,
+    "ask": Ask,
+    "test": Test,
+}
+_SPOKEN = frozenset({"comment", "review_comment", "review"})
+"""What a job comes from when somebody wrote a trigger word."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadFacts:
-    """The thread and its repository as GitHub has them now; text is left out on purpose.
-
-    Attributes:
-        default_branch: the repository's default branch.
-        head_sha: the commit to work on: the pull request's head, or for an issue the default branch's; empty when the
-            repository has no commit.
-        head_ref: the branch of that commit.
-        head_repo_id: the numeric id of the repository that branch lives in, or None when it is gone.
-        base_ref: where a pull request goes: the pull request's base, or for an issue the default branch.
-        is_open: whether the issue or pull request is open.
-        locked: whether its conversation is locked.
-        archived: whether the repository is archived.
-        private: whether it is private.
-    """
-
-    default_branch: str
-    head_sha: str
-    head_ref: str
-    head_repo_id: int | None
-    base_ref: str
-    is_open: bool
-    locked: bool
-    archived: bool
-    private: bool
-
-
-def may_command(role: Role) -> bool:
-    """Whether someone of this role may ask the bot for anything at all."""
-    return role in _MAY_WRITE
-
-
-def grant_for(job: Job, *, role: Role, facts: ThreadFacts, limits: RunLimits) -> Grant | Refusal:
-    """Decide what a job may do; the one choke point, for every verb and both doors.
+def resolved(command: Command, *, kind: Literal["issue", "pull"], config: RepoConfig) -> Command:
+    """The command, with a verb: text without one means what the repository says it does.
 
     Args:
-        job: what was asked.
-        role: the role of `job.actor`, asked of GitHub now; `none` when GitHub could not say.
+        command: what was asked.
+        kind: of the thread.
+        config: the repository's.
+    """
+    if not isinstance(command, Bare):
+        return command
+    verb = config.bare_issue if kind == "issue" else config.bare_pull
+    return _WORK[verb](goal=command.goal, options=command.options)
+
+
+def grant_for(request: AccessRequest) -> Grant | Refusal:
+    """Decide what a job may do; the one choke point, for every verb, every trigger and both doors."""
+    refusal = _people_refusal(request) or repository_refusal(request.job, request.facts)
+    if refusal is not None:
+        return refusal
+    command = resolved(request.command, kind=request.job.thread.kind, config=request.config)
+    match command:
+        case Fix() | Review() | Explain() | Plan() | Ask() | Test() | Undo():
+            return (
+                _work_refusal(request, command) or cap_refusal(request) or _work(request, command, level_for(request))
+            )
+        case _:
+            nothing = policy_for("read-only", limits=request.bounds.limits, commands=(), because="it needs no agent")
+            return Grant(policy=nothing, publish="nothing", bound_to_sha=request.facts.head_sha, level="read-only")
+
+
+def approver_refusal(
+    job: Job,
+    *,
+    approver: Actor,
+    role: Role,
+    facts: ThreadFacts,
+    author_id: int | None,
+    bound_to_sha: str = "",
+    trusted_bot_ids: Collection[int] = (),
+) -> Refusal | None:
+    """Why somebody's approval of what a job waits for does not count, or None when it does.
+
+    Args:
+        job: the one that waits.
+        approver: who says yes.
+        role: the approver's, asked of GitHub now.
         facts: the thread now.
-        limits: the operator's bounds of a run.
+        author_id: who opened the pull request; None when that account is gone.
+        bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
+        trusted_bot_ids: numeric user ids of bots that may command; none of them may approve.
     """
     if not may_command(role):
-        return Refusal(reason="Only people with write access to this repository can ask me for work.", silent=True)
-    if facts.archived:
-        return Refusal(reason="This repository is archived, so nothing in it can change. Unarchive it and ask again.")
-    if job.repo.private and not facts.private:
+        return _NOBODY
+    if approver.login.endswith("[bot]") or approver.id in trusted_bot_ids:
+        return Refusal(cause="bot-approval", reason="An approval has to come from a person.", silent=True)
+    pull = job.thread.kind == "pull"
+    if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:
         return Refusal(
-            reason="This repository was private when you asked and is public now. If everyone may see what I make of "
-            "it, ask again."
+            cause="own-fork",
+            reason="This pull request comes from your own fork, so somebody else with write access has to approve.",
         )
-    match job.command:
-        case Help() | Unknown():
-            return Grant(policy=Policy(limits=limits), publish="nothing", bound_to_sha=facts.head_sha)
-        case Fix():
-            refusal = _thread_refusal(job, facts) or _branch_refusal(job, facts)
-            if refusal is not None:
-                return refusal
-            publish: Literal["new_branch", "pull_branch"] = (
-                "new_branch" if job.thread.kind == "issue" else "pull_branch"
-            )
-            return Grant(policy=Policy(limits=limits), publish=publish, bound_to_sha=facts.head_sha)
-        case other:
-            assert_never(other)
-
-
-def _thread_refusal(job: Job, facts: ThreadFacts) -> Refusal | None:
-    thread = "issue" if job.thread.kind == "issue" else "pull request"
-    if not facts.is_open:
-        return Refusal(reason=f"This {thread} is closed. Reopen it and ask again.")
-    if facts.locked:
-        return Refusal(reason=f"This {thread} is locked. Unlock the conversation and ask again.")
-    return None
-
-
-def _branch_refusal(job: Job, facts: ThreadFacts) -> Refusal | None:
-    if job.thread.kind == "pull":
-        if facts.head_repo_id is None:
-            return Refusal(reason="The branch of this pull request is gone. Restore it and ask again.")
-        if facts.head_repo_id != job.repo.id:
-            return Refusal(
-                reason="This pull request comes from a fork, and forks are read-only to me by default: I neither run "
-                "their code nor push to them. Ask for the fix in an issue, or push the branch to this repository."
-            )
-        if facts.head_ref == facts.default_branch:
-            return Refusal(
-                reason=f"This pull request's branch, `{facts.default_branch}`, is the default branch, and I never push "
-                "to that one. Open the pull request from another branch."
-            )
-    if not facts.head_sha:
-        return Refusal(reason="This repository has no commit yet. Push a first one and ask again.")
-    if not all(map(_is_safe_branch, (facts.head_ref, facts.base_ref, facts.default_branch))):
+    meant = bound_to_sha or job.head_sha
+    if pull and meant and meant != facts.head_sha:
         return Refusal(
-            reason="A branch involved here has a name I do not handle: only ASCII letters, digits and `_./+@#=,-` are "
-            "taken, without a leading `-` and without `..`. Rename the branch and ask again."
+            cause="moved-head",
+            reason=f"What waits here was asked for at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, "
+            "so I dropped it. Look at what was pushed, and give the command again.",
         )
-    return None
+    return repository_refusal(job, facts) or thread_refusal(job, facts)
 
 
-def _is_safe_branch(name: str) -> bool:
-    return _BRANCH.fullmatch(name) is not None and ".." not in name
+_NOBODY = Refusal(
+    cause="no-write-access",
+    reason="Only people with write access to this repository can ask me for work.",
+    silent=True,
+)
+
+
+def _people_refusal(request: AccessRequest) -> Refusal | None:
+    """Everybody whose word a job rests on must have write access, and a word that counts here."""
+    job, words = request.job, request.config.triggers
+    if len(request.roles) != 1 + len(job.others) or not all(map(may_command, request.roles)):
+        return _NOBODY
+    if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):
+        return None
+    return Refusal(
+        cause="trigger", silent=True, reason=f"`{PATH}` lists {', '.join(words)} and not `{job.trigger}` in `triggers`."
+    )
+
+
+def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | None:
+    """Why this kind of work cannot be done here, whoever asks."""
+    job, facts = request.job, request.facts
+    if isinstance(command, Review) and job.thread.kind == "issue":
+        return Refusal(
+            cause="no-pull", reason="There is nothing to review in an issue. Ask in a pull request, or use `explain`."
+        )
+    if isinstance(command, Undo) and is_fork(request):
+        return Refusal(cause="fork", reason="Nothing of mine is on a fork's branch: I never push to forks.")
+    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and job.thread.kind == "pull")
+    return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
+        job, facts, pushes=pushes
+    )
+
+
+def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant | Refusal:
+    looks = isinstance(command, (Review, Explain, Plan, Ask))
+    if not looks and found.level == "read-only":
+        return _reading_refusal(command, found)
+    options = Options() if isinstance(command, Undo) else command.options
+    made = settled(command.verb, options, request.config, request.bounds)
+    return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
+
+
+def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: Settled, options: Options) -> Grant:
+    looks = isinstance(command, (Review, Explain, Plan, Ask))
+    level = "read-only" if looks else found.level
+    publish = _publish(request, command)
+    spared = (
+        ("Nothing is pushed to a fork: the patch is kept.",) if isinstance(command, Fix) and is_fork(request) else ()
+    )
+    return Grant(
+        policy=policy_for(
+            level,
+            limits=made.limits,
+            commands=(*request.bounds.commands, *request.config.allow),
+            because=f"`{command.verb}` only looks" if looks else found.because,
+        ),
+        publish=publish,
+        bound_to_sha=request.facts.head_sha,
+        level=level,
+        tools=() if isinstance(command, Undo) else tools_for(level, writes=isinstance(command, Fix)),
+        model=made.model,
+        dry_run=options.dry_run,
+        replay=publish == "pull_branch" and not found.bound,
+        protected=request.config.protected,
+        notes=(*found.notes, *made.notes, *spared),
+        voided=found.voided,
+    )
+
+
+def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
+    """Where what comes of it may go."""
+    match command:
+        case Fix() if not is_fork(request):
+            return "new_branch" if request.job.thread.kind == "issue" else "pull_branch"
+        case Undo():
+            return "pull_branch"
+        case Review():
+            return "review"
+        case _:
+            return "nothing"
+
+
+def _reading_refusal(command: Work | Undo, found: Found) -> Refusal:
+    """Why nothing is run or changed here, and who can change that."""
+    does = {"test": "run nothing"}.get(command.verb, "change nothing")
+    return Refusal(
+        cause="read-only",
+        reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
+        voided=found.voided,
+    )

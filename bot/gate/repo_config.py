@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import permutations
-from typing import Annotated
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-)
-
-from agent_runtime import Network, SettingsError, read_settings
+from agent_runtime import SettingsError, read_settings
 from bot.errors import BotError
+from bot.gate.repo_keys import VERBS, Automatic, BareVerb, FileKeys, VerbKeys
+from bot.gate.standing import Level
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
+ORGANISATION_PATH = "codepilot.yml"
+"""Where the defaults of an organisation stand, in its repository `.github`."""
 MAX_BYTES = 64 * 1024
-_MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS = 20, 20, 50
 
 
 class RepoConfigError(BotError):
@@ -35,28 +26,107 @@ class RepoConfigError(BotError):
         remedy: what to do about it.
     """
 
-    def __init__(self, problems: str) -> None:
+    def __init__(self, problems: str, *, source: str = PATH) -> None:
         listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
-        self.reason = f"I did not begin, because this repository's configuration does not fit:\n\n{listed}"
-        self.remedy = f"Mend `{PATH}` on the base branch, then give the command again."
+        branch = "base" if source == PATH else "default"
+        self.reason = f"This repository's configuration does not fit:\n\n{listed}"
+        self.remedy = f"Mend `{source}` on the {branch} branch, then give the command again."
         super().__init__(f"{self.reason}\n\n{self.remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a run is to use where its command says nothing else; None where the file says nothing, either.
+
+    Attributes:
+        model: one of the models that the operator offers.
+        budget_usd: US dollars it may spend.
+        max_steps: steps it may take.
+    """
+
+    model: str | None = None
+    budget_usd: float | None = None
+    max_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelNames:
+    """What the labels are called.
+
+    Attributes:
+        start: starts work; None for the operator's.
+        read_only: stands for the level `read-only`.
+        ask: stands for the level `ask`.
+        auto: stands for the level `auto`.
+    """
+
+    start: str | None = None
+    read_only: str = "codepilot:read-only"
+    ask: str = "codepilot:ask"
+    auto: str = "codepilot:auto"
+
+    def level_of(self, name: str) -> Level | None:
+        """What a label stands for, or None; GitHub does not tell upper from lower case in labels."""
+        levels: dict[str, Level] = {self.read_only: "read-only", self.ask: "ask", self.auto: "auto"}
+        return {label.casefold(): level for label, level in levels.items()}.get(name.casefold())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepoConfig:
-    """What the file says; all of it empty where there is none.
+    """What the file says; the defaults where it says nothing, or there is none.
 
     Attributes:
         setup: commands for bash that make the workspace ready before the agent starts, in order.
         cache: what they make that may be kept for later jobs: paths from the repository's root, `/` between the parts.
         network: what commands are to reach at most, as `bot.gate.network` takes it; None for all that they may.
         instructions: text for the agent.
+        triggers: the words that begin a command here; None for all that the operator has.
+        bare_issue: the verb that text without one means in an issue.
+        bare_pull: the same in a pull request.
+        level: what a run may do unasked; None for what the operator says.
+        highest: the most that a label may raise it to; no key of the file.
+        allow: patterns of commands that need no approval, beside the built-in and the operator's.
+        protected: globs of files that need an approval of their own, beside the built-in ones.
+        model: one of the models that the operator offers.
+        budget_usd: US dollars that a run may spend.
+        max_steps: steps that a run may take.
+        verbs: these three by verb, which count first; see `wishes`.
+        labels: what the labels are called.
+        language: what the agent answers in; None for the language of the command.
+        automatic: what starts without a command.
+        wip_branches: whether unfinished work is kept on a branch of its own.
+        base: where new pull requests are to be merged; None for the default branch.
+        given: the keys that the file holds, and `labels.start` for one of `labels`.
     """
 
     setup: tuple[str, ...] = ()
     cache: tuple[str, ...] = ()
     network: tuple[str, ...] | None = None
     instructions: str = ""
+    triggers: tuple[str, ...] | None = None
+    bare_issue: BareVerb = "fix"
+    bare_pull: BareVerb = "ask"
+    level: Level | None = None
+    highest: Literal["ask", "auto"] = "auto"
+    allow: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    model: str | None = None
+    budget_usd: float | None = None
+    max_steps: int | None = None
+    verbs: Mapping[str, Wishes] = field(default_factory=dict)
+    labels: LabelNames = field(default_factory=LabelNames)
+    language: str | None = None
+    automatic: frozenset[Automatic] = frozenset()
+    wip_branches: bool = True
+    base: str | None = None
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def wishes(self, verb: str) -> Wishes:
+        """What a run of a verb is to use."""
+        return _over(
+            self.verbs.get(verb, Wishes()),
+            Wishes(model=self.model, budget_usd=self.budget_usd, max_steps=self.max_steps),
+        )
 
 
 def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
@@ -70,18 +140,51 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
         RepoConfigError: it is too large, no UTF-8, no YAML, or has keys or values that do not fit.
     """
     if len(data) > MAX_BYTES:
-        raise RepoConfigError(f"{source}: has {len(data):,} bytes, and {MAX_BYTES:,} is the most.")
+        raise RepoConfigError(f"{source}: has {len(data):,} bytes, and {MAX_BYTES:,} is the most.", source=source)
     try:
-        file = read_settings(data.decode("utf-8-sig"), _File, source=source)
+        file = read_settings(data.decode("utf-8-sig"), FileKeys, source=source)
     except UnicodeDecodeError as error:
-        raise RepoConfigError(f"{source}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
+        raise RepoConfigError(
+            f"{source}: is not UTF-8 (byte {error.start}); save it as UTF-8.", source=source
+        ) from error
     except SettingsError as error:
-        raise RepoConfigError(str(error)) from error
-    return RepoConfig(
-        setup=tuple(file.setup),
-        cache=tuple(file.cache),
-        network=None if file.network is None else tuple(file.network),
-        instructions=file.instructions.strip(),
+        raise RepoConfigError(str(error), source=source) from error
+    return _config(file)
+
+
+def defaults_when_broken() -> RepoConfig:
+    """What holds in place of a file that does not fit: nothing is set up, nothing reached, little done unasked.
+
+    Whoever wrote it may have meant to forbid something. Merge it over the organisation's as the file would be.
+    """
+    strict = frozenset({"setup", "cache", "network", "allow", "automatic"})
+    return RepoConfig(network=("off",), highest="ask", given=strict)
+
+
+def merged(organisation: RepoConfig, repository: RepoConfig) -> RepoConfig:
+    """The organisation's defaults with the repository's own words over them, key by key; `protected` adds up."""
+    own = repository.given | ({"cache"} if "setup" in repository.given else frozenset())
+    inherited = {
+        each.name: getattr(organisation, each.name)
+        for each in fields(RepoConfig)
+        if each.name in organisation.given and each.name not in own
+    }
+    names = {each.name: getattr(repository.labels, each.name) for each in fields(LabelNames)}
+    return replace(
+        repository,
+        **inherited
+        | {
+            "protected": tuple(dict.fromkeys((*organisation.protected, *repository.protected))),
+            "verbs": {
+                verb: _over(repository.verbs.get(verb, Wishes()), organisation.verbs.get(verb, Wishes()))
+                for verb in organisation.verbs.keys() | repository.verbs.keys()
+            },
+            "labels": replace(
+                organisation.labels, **{name: label for name, label in names.items() if f"labels.{name}" in own}
+            ),
+            "highest": "auto" if organisation.highest == repository.highest == "auto" else "ask",
+            "given": organisation.given | own,
+        },
     )
 
 
@@ -110,61 +213,40 @@ def _above(path: str) -> frozenset[str]:
     return frozenset("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _one_or_more(value: object) -> object:
-    """A lone text as a list of one; YAML 1.1 reads an unquoted `off` as false."""
-    values = value if isinstance(value, list) else [value]
-    texts = ["off" if each is False else each for each in values]
-    return value if value is None or not all(isinstance(each, str) for each in texts) else texts
+def _over(first: Wishes, second: Wishes) -> Wishes:
+    """The first, and the second where that says nothing."""
+    return Wishes(
+        model=second.model if first.model is None else first.model,
+        budget_usd=second.budget_usd if first.budget_usd is None else first.budget_usd,
+        max_steps=second.max_steps if first.max_steps is None else first.max_steps,
+    )
 
 
-def _command(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("holds a NUL character, which no shell can take")
-    return text
+def _config(file: FileKeys) -> RepoConfig:
+    labels = file.labels
+    return RepoConfig(
+        setup=tuple(file.setup),
+        cache=tuple(file.cache),
+        network=None if file.network is None else tuple(file.network),
+        instructions=file.instructions.strip(),
+        triggers=None if file.triggers is None else tuple(file.triggers),
+        bare_issue=file.bare_issue,
+        bare_pull=file.bare_pull,
+        level=file.level,
+        allow=tuple(file.allow),
+        protected=tuple(file.protected),
+        model=file.model,
+        budget_usd=file.budget_usd,
+        max_steps=file.max_steps,
+        verbs={verb: _wishes(getattr(file.verbs, verb)) for verb in VERBS if verb in file.verbs.model_fields_set},
+        labels=LabelNames(start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto),
+        language=file.language,
+        automatic=frozenset(file.automatic),
+        wip_branches=file.wip_branches,
+        base=file.base,
+        given=frozenset(file.model_fields_set) | {f"labels.{name}" for name in labels.model_fields_set},
+    )
 
 
-def _kept(text: str) -> str:
-    path = text.removesuffix("/")
-    parts = path.split("/")
-    if not path.isprintable() or "\\" in path or any(mark in path for mark in "*?[~$"):
-        raise ValueError("must be a plain path, without wildcards, variables or `~`")
-    if any(part in {"", ".", ".."} for part in parts):
-        raise ValueError("must be a path below the repository's root, without `.` and `..`, e.g. `node_modules`")
-    if any(part.casefold() == ".git" for part in parts):
-        raise ValueError("must not be git's own")
-    return path
-
-
-_Command = Annotated[
-    str, StringConstraints(min_length=1, max_length=4_000, strip_whitespace=True), AfterValidator(_command)
-]
-_Path = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_kept)]
-_Hosts = Annotated[list[str], Field(max_length=_MOST_HOSTS)]
-
-
-class _File(BaseModel):
-    """The keys that there are."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    setup: Annotated[list[_Command], Field(max_length=_MOST_COMMANDS)] = []
-    cache: Annotated[list[_Path], Field(max_length=_MOST_PATHS)] = []
-    network: Annotated[_Hosts | None, BeforeValidator(_one_or_more)] = None
-    instructions: Annotated[str, StringConstraints(max_length=16_000)] = ""
-
-    @field_validator("cache")
-    @classmethod
-    def _apart(cls, paths: list[str], info: ValidationInfo) -> list[str]:
-        if paths and info.data.get("setup") == []:
-            raise ValueError("keeps what `setup` makes, and there is no `setup`")
-        for one, other in permutations(paths, 2):
-            if f"{one}/".startswith(f"{other}/"):
-                raise ValueError(f"`{one}` lies in `{other}`, which is kept whole; leave it out")
-        return paths
-
-    @field_validator("network")
-    @classmethod
-    def _known(cls, words: list[str] | None) -> list[str] | None:
-        if words is not None:
-            Network.of(*words)
-        return words
+def _wishes(keys: VerbKeys) -> Wishes:
+    return Wishes(model=keys.model, budget_usd=keys.budget_usd, max_steps=keys.max_steps)

@@ -1,20 +1,50 @@
 """The one REST and GraphQL client."""
 
-from bot.github.client import GitHub, Reaction
+from bot.github.client import GitHub
+from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, ReviewDraft, ReviewNote
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
-from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
+from bot.github.facts import (
+    Account,
+    BotIdentity,
+    CheckFacts,
+    CommitFacts,
+    PullFacts,
+    PullLink,
+    RedCheck,
+    RepoFacts,
+    RunFacts,
+    ThreadFacts,
+)
+from bot.github.pace import Pace, Paces
+from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
+from bot.github.words import Reaction
 
 __all__ = [
+    "Account",
+    "Annotation",
     "BotIdentity",
+    "Button",
     "CannotExpressError",
+    "CheckDraft",
+    "CheckFacts",
     "CommentFacts",
     "CommitFacts",
+    "Conclusion",
     "GitHub",
     "GitHubError",
     "HeadMovedError",
+    "Pace",
+    "Paces",
     "PullFacts",
     "PullLink",
     "Reaction",
+    "RedCheck",
     "RepoFacts",
+    "ReviewCommentFacts",
+    "ReviewDraft",
+    "ReviewFacts",
+    "ReviewNote",
+    "RunFacts",
+    "Spot",
     "ThreadFacts",
 ]

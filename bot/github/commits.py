@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.github.errors import CannotExpressError
+from bot.github.facts import CommitFacts
 from bot.workspace.change import Change, FileChange
 
 MUTATION = """
@@ -42,6 +43,15 @@ def commit_input(
         "fileChanges": {"additions": additions, "deletions": deletions},
         "expectedHeadOid": expected_head,
     }
+
+
+def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
+    """Whether a commit is the one that an earlier try made: these files, on that parent, and in our own words.
+
+    A person may well commit the same files; the message names the job.
+    """
+    same = facts.parents == (parent,) and facts.tree_sha == tree_sha
+    return same and " ".join(facts.message.split()).startswith(" ".join(message.split()))
 
 
 def check_expressible(change: Change) -> None:

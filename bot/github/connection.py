@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from typing_extensions import override
 from urllib3.util import Retry
 
 from bot.github.errors import GitHubError, remedy_for
+from bot.github.pace import Pace
 
 T = TypeVar("T")
 
@@ -23,6 +25,7 @@ _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
+SECONDS_BETWEEN_WRITES = 0.25
 
 
 class InstallationAuth(Auth.AppInstallationAuth):
@@ -47,11 +50,11 @@ class Connection:
         auth: who we are.
         base_url: of the REST API, e.g. `https://api.github.com`.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
-        seconds_between_writes: GitHub asks for pauses between writes; 0 for a hub of ours.
+        pace: keeps writes apart, also from those of other connections that share it.
     """
 
     def __init__(
-        self, auth: Auth.Auth, base_url: str, *, max_wait_seconds: float = 120.0, seconds_between_writes: float = 0.25
+        self, auth: Auth.Auth, base_url: str, *, max_wait_seconds: float = 120.0, pace: Pace | None = None
     ) -> None:
         # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
         logging.getLogger("github.Requester").setLevel(logging.INFO)
@@ -61,7 +64,7 @@ class Connection:
             "per_page": 100,
             "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
             "seconds_between_requests": 0,
-            "seconds_between_writes": seconds_between_writes,
+            "seconds_between_writes": 0,
             "user_agent": "codepilot-bot",
         }
         self.github = Github(auth=auth, lazy=True, **settings)
@@ -69,6 +72,7 @@ class Connection:
         app_auth = auth._app_auth if isinstance(auth, Auth.AppInstallationAuth) else None  # noqa: SLF001 - no getter
         self.app = GithubIntegration(auth=app_auth, **settings) if app_auth else None
         self._max_wait = max_wait_seconds
+        self._pace = pace or Pace(SECONDS_BETWEEN_WRITES)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -77,7 +81,7 @@ class Connection:
         if self.app is not None:
             self.app.close()
 
-    async def call(self, what: str, ask: Callable[[], T], *, repeat: bool = True) -> T:
+    async def call(self, what: str, ask: Callable[[], T], *, repeat: bool = True, writes: bool = False) -> T:
         """Run `ask` in a thread and give back its answer.
 
         A rate limit is waited for, since GitHub has not acted then. A server error or a broken connection leaves
@@ -87,6 +91,7 @@ class Connection:
             what: for the error's text, e.g. `read o/r#1`.
             ask: makes the requests.
             repeat: whether doing it twice is the same as once.
+            writes: whether it changes anything on GitHub, and has to wait its turn.
 
         Raises:
             GitHubError: it was refused, or the tries or the time are used up.
@@ -94,7 +99,7 @@ class Connection:
         waited = 0.0
         for attempt in range(1, _TRIES + 1):
             try:
-                return await asyncio.to_thread(self._locked, ask)
+                return await asyncio.to_thread(self._locked, ask, writes=writes)
             except GithubException as error:
                 failure = _failure(what, error)
                 pause = _limit_pause(error)
@@ -124,11 +129,14 @@ class Connection:
         """Make one REST request and give back the parsed answer; only POST is not repeated unless told so."""
         ask = self.github.requester.requestJsonAndCheck
         again = verb != "POST" if repeat is None else repeat
-        answer = await self.call(what, lambda: ask(verb, path, dict(query or {}), input=body), repeat=again)
+        answer = await self.call(
+            what, lambda: ask(verb, path, dict(query or {}), input=body), repeat=again, writes=verb != "GET"
+        )
         return answer[1]
 
-    def _locked(self, ask: Callable[[], T]) -> T:
-        with self._lock:
+    def _locked(self, ask: Callable[[], T], *, writes: bool) -> T:
+        # The turn first: who waits for one must not keep this connection from its readers.
+        with self._pace.turn() if writes else nullcontext(), self._lock:
             return ask()
 
 
@@ -140,7 +148,12 @@ def _failure(what: str, error: GithubException) -> GitHubError:
     ]
     said = "; ".join([said, *details]) if details else said
     limited = _limit_pause(error) is not None
-    return GitHubError(what, error.status, said, remedy_for(error.status, said), limited=limited)
+    needs = _headers(error).get("x-accepted-github-permissions", "")
+    return GitHubError(what, error.status, said, remedy_for(error.status, said, needs=needs), limited=limited)
+
+
+def _headers(error: GithubException) -> dict[str, str]:
+    return {name.lower(): value for name, value in (error.headers or {}).items()}
 
 
 def _limit_pause(error: GithubException) -> float | None:
@@ -150,7 +163,7 @@ def _limit_pause(error: GithubException) -> float | None:
     """
     if error.status not in _RATE_LIMITED:
         return None
-    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    headers = _headers(error)
     if (after := headers.get("retry-after", "")).isdecimal():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():

@@ -34,6 +34,11 @@ class GitHubError(BotError):
         """Whether asking again later may help."""
         return self.limited or self.status in _PASSING or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
+    @property
+    def may_be_done(self) -> bool:
+        """Whether GitHub may have done it all the same, and only its answer was lost; a rate limit stops it before."""
+        return self.passing and not self.limited
+
 
 class HeadMovedError(GitHubError):
     """The branch is not where it was expected; nothing was written."""
@@ -43,9 +48,19 @@ class CannotExpressError(BotError):
     """GitHub's commit API has no words for this change (modes, links, sizes); a git push has."""
 
 
-def remedy_for(status: int, said: str) -> str:
-    """What helps against an answer."""
+def remedy_for(status: int, said: str, *, needs: str = "") -> str:
+    """What helps against an answer.
+
+    Args:
+        status: the HTTP status; 0 when no answer came.
+        said: GitHub's message.
+        needs: the permission that GitHub would have taken, from `X-Accepted-GitHub-Permissions`, e.g. `checks=write`:
+            https://docs.github.com/rest/using-the-rest-api/troubleshooting-the-rest-api#resource-not-accessible
+    """
     text = said.lower()
+    if needs and _NO_PERMISSION in text:
+        wanted = " or ".join(f"`{each.strip().replace(',', ' and ').replace('=', ': ')}`" for each in needs.split(";"))
+        return f"Give the App the permission {wanted} in its settings, then accept it in the installation."
     for words, remedy in _REMEDIES:
         if words in text:
             return remedy
@@ -53,9 +68,10 @@ def remedy_for(status: int, said: str) -> str:
     return _BY_STATUS.get(status, "Give the command again later." if server else _ASK)
 
 
+_NO_PERMISSION = "resource not accessible"
 _ASK = "Show this to the bot's operator."
 _REMEDIES = (
-    ("resource not accessible", "Give the App this permission in its settings, then accept it in the installation."),
+    (_NO_PERMISSION, "Give the App this permission in its settings, then accept it in the installation."),
     ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
     ("archived", "Unarchive the repository first."),
     ("locked", "Unlock the conversation first."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bot.github.drafts import Annotation
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepoFacts:
@@ -31,6 +33,8 @@ class ThreadFacts:
     """An issue or pull request now.
 
     Attributes:
+        author: login of who opened it; `ghost` for a deleted account.
+        author_id: the author's numeric id; 0 for a deleted account.
         labels: names of its labels.
     """
 
@@ -41,6 +45,7 @@ class ThreadFacts:
     title: str
     body: str
     author: str
+    author_id: int
     labels: tuple[str, ...]
     html_url: str
 
@@ -50,6 +55,8 @@ class PullFacts:
     """A pull request's two ends now.
 
     Attributes:
+        author: login of who opened it; `ghost` for a deleted account.
+        author_id: the author's numeric id; 0 for a deleted account.
         head_repo: `owner/name` of where the branch lives; None when that fork was deleted.
         head_repo_id: its id, or None.
         from_fork: whether the branch lives in another repository.
@@ -60,6 +67,8 @@ class PullFacts:
     merged: bool
     draft: bool
     locked: bool
+    author: str
+    author_id: int
     head_ref: str
     head_sha: str
     head_repo: str | None
@@ -71,22 +80,17 @@ class PullFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommentFacts:
-    """A comment on an issue or pull request."""
-
-    id: int
-    author_id: int
-    body: str
-    html_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitFacts:
-    """A commit, as far as is needed to know it again."""
+    """A commit, as far as is needed to know it again.
+
+    Attributes:
+        message: the whole of it; GitHub may have trimmed it, or signed it off.
+    """
 
     sha: str
     tree_sha: str
     parents: tuple[str, ...]
+    message: str
     html_url: str
 
 
@@ -100,7 +104,77 @@ class PullLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotIdentity:
-    """Whom GitHub takes us for; comments by this id are ours."""
+    """Whom GitHub takes us for; comments by this id are ours.
+
+    Attributes:
+        app_id: of the App that we are, whose check runs are ours; None when we act with a plain token.
+    """
 
     id: int
     login: str
+    app_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An account.
+
+    Attributes:
+        kind: `User`, `Bot`, `Organization`, or whatever else GitHub comes to know.
+    """
+
+    id: int
+    login: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFacts:
+    """A check run of ours.
+
+    Attributes:
+        annotations: how many it has.
+    """
+
+    id: int
+    html_url: str
+    annotations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedCheck:
+    """A check run or a commit status that went wrong.
+
+    Attributes:
+        conclusion: in GitHub's words, e.g. `failure` or `timed_out`.
+        summary: what it says about it, Markdown; may be empty.
+        annotations: its first words about lines.
+        html_url: its page; may be empty.
+    """
+
+    name: str
+    conclusion: str
+    summary: str
+    annotations: tuple[Annotation, ...]
+    html_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """A workflow run.
+
+    Attributes:
+        workflow_id: of the workflow that it is a run of.
+        conclusion: in GitHub's words; empty while it is under way.
+        head_repo_id: the repository that its commit lives in; None when that is gone. A fork may have a branch of the
+            same name, so a run is known by this and by `head_sha`, never by `head_branch`.
+    """
+
+    id: int
+    workflow_id: int
+    name: str
+    conclusion: str
+    head_sha: str
+    head_branch: str
+    head_repo_id: int | None
+    html_url: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from bot.gate.permissions import Role
-from bot.github.facts import BotIdentity, CommentFacts, CommitFacts, PullFacts, PullLink, RepoFacts, ThreadFacts
+from bot.gate.standing import Role
+from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, PullLink, RepoFacts, RunFacts, ThreadFacts
 
 Json = Mapping[str, Any]
 
@@ -45,8 +45,9 @@ def thread(data: Json) -> ThreadFacts:
         locked=bool(data.get("locked", False)),
         title=str(data["title"]),
         body=str(data.get("body") or ""),
-        author=_login(data),
-        labels=tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data.get("labels", [])),
+        author=login(data),
+        author_id=account_id(data),
+        labels=label_names(data.get("labels", [])),
         html_url=str(data["html_url"]),
     )
 
@@ -61,6 +62,8 @@ def pull(data: Json) -> PullFacts:
         merged=bool(data.get("merged", False)),
         draft=bool(data.get("draft", False)),
         locked=bool(data.get("locked", False)),
+        author=login(data),
+        author_id=account_id(data),
         head_ref=str(head["ref"]),
         head_sha=str(head["sha"]),
         head_repo=str(head_repo["full_name"]) if head_repo else None,
@@ -72,23 +75,13 @@ def pull(data: Json) -> PullFacts:
     )
 
 
-def comment(data: Json) -> CommentFacts:
-    """A comment of an issue; a deleted account has no id."""
-    user = data.get("user") or {}
-    return CommentFacts(
-        id=int(data["id"]),
-        author_id=int(user.get("id", 0)),
-        body=str(data.get("body") or ""),
-        html_url=str(data["html_url"]),
-    )
-
-
 def commit(data: Json) -> CommitFacts:
     """A commit of the git database API."""
     return CommitFacts(
         sha=str(data["sha"]),
         tree_sha=str(data["tree"]["sha"]),
         parents=tuple(str(each["sha"]) for each in data["parents"]),
+        message=str(data["message"]),
         html_url=str(data["html_url"]),
     )
 
@@ -98,15 +91,46 @@ def pull_link(data: Json) -> PullLink:
     return PullLink(number=int(data["number"]), html_url=str(data["html_url"]))
 
 
-def identity(data: Json) -> BotIdentity:
+def account(data: Json) -> Account:
     """An account."""
-    return BotIdentity(id=int(data["id"]), login=str(data["login"]))
+    return Account(id=int(data["id"]), login=str(data["login"]), kind=str(data.get("type") or "User"))
+
+
+def identity(data: Json, *, app_id: int | None = None) -> BotIdentity:
+    """Our own account."""
+    return BotIdentity(id=int(data["id"]), login=str(data["login"]), app_id=app_id)
+
+
+def run(data: Json) -> RunFacts:
+    """A workflow run."""
+    head = data.get("head_repository")
+    return RunFacts(
+        id=int(data["id"]),
+        workflow_id=int(data["workflow_id"]),
+        name=str(data.get("name") or ""),
+        conclusion=str(data.get("conclusion") or ""),
+        head_sha=str(data["head_sha"]),
+        head_branch=str(data.get("head_branch") or ""),
+        head_repo_id=int(head["id"]) if head else None,
+        html_url=str(data["html_url"]),
+    )
+
+
+def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:
+    """Names of labels, which GitHub writes as objects and once in a while as bare names."""
+    return tuple(each if isinstance(each, str) else str(each.get("name", "")) for each in data)
+
+
+def login(data: Json, field: str = "user") -> str:
+    """Who it is by; a deleted account is called `ghost`, as on GitHub's pages."""
+    return str((data.get(field) or {}).get("login", "ghost"))
+
+
+def account_id(data: Json, field: str = "user") -> int:
+    """The numeric id of who it is by; 0 for a deleted account."""
+    return int((data.get(field) or {}).get("id", 0))
 
 
 def is_stale(said: str) -> bool:
     """Whether `createCommitOnBranch` says that the branch moved."""
     return "STALE_DATA" in said or "expected branch to point to" in said.lower()
-
-
-def _login(data: Json) -> str:
-    return str((data.get("user") or {}).get("login", "ghost"))

@@ -13,7 +13,7 @@ from gidgethub.sansio import Event, validate_event
 from bot.errors import MalformedError, UnauthenticatedError
 
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
-_EVENT_NAME = re.compile(r"[a-z][a-z_]{0,63}")
+_EVENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_ID = 2**63
 _DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -1,85 +1,27 @@
-"""What a person may ask for, and the one grammar in which they ask. Pure.
+"""The one grammar in which people ask for commands. Pure.
 
-A comment is a command when the first line that a reader sees as the author's own words begins with the trigger:
+A comment is a command when the first line that a reader sees as the author's own words begins with a trigger:
 `/codepilot <verb> …`. Quotes, fenced and indented code and HTML comments are not the author's words and are passed
 over; any other line before the command means that there is none. A line right below a quote still belongs to the quote,
 as Markdown draws it, until a blank line ends it. Where Markdown is in doubt, there is no command.
+
+After the trigger come the verb, its options and free text: `verbs.py` lists the verbs, `options.py` reads options.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-DEFAULT_TRIGGER = "/codepilot"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
-    """Change the code and publish the change. `goal` is the free text after the verb; may be empty."""
-
-    goal: str
-    verb: Literal["fix"] = "fix"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Help:
-    """Say what the bot can do."""
-
-    verb: Literal["help"] = "help"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
-    """A verb that does not exist; answered with the nearest one that does and the help.
-
-    Attributes:
-        word: what was written, at most 40 characters of it.
-        nearest: the closest known verb, or None when nothing is close.
-    """
-
-    word: str
-    nearest: str | None
-    verb: Literal["unknown"] = "unknown"
-
-
-Command = Fix | Help | Unknown
-"""Everything a person can ask for; unhandled kinds fail type checking."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
-    """One word of the grammar.
-
-    Attributes:
-        name: the word, in lower case.
-        arguments: what may follow it, as the help shows it; empty for nothing.
-        meaning: one sentence for the help.
-        make: the free text after the verb to the command.
-    """
-
-    name: str
-    arguments: str
-    meaning: str
-    make: Callable[[str], Command]
-
-
-VERBS: tuple[Verb, ...] = (
-    Verb(
-        name="fix",
-        arguments="[what to do]",
-        meaning="Change the code and publish the change; without words, fix what the thread describes.",
-        make=lambda goal: Fix(goal=goal),
-    ),
-    Verb(name="help", arguments="", meaning="Show this list.", make=lambda _: Help()),
-)
-"""Every verb, in the order of the help; to add one, add it here and to `Command`."""
+from bot.intake.commands import Bare, Command, Help, Malformed, Options, Unknown
+from bot.intake.options import read_options
+from bot.intake.slips import one_slip, swapped
+from bot.intake.verbs import OPTIONS_OF_WORK, VERBS, Verb
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
 _MAX_WORD = 40
+_SHORT = 4
 
 _QUOTE = re.compile(r" {0,3}>")
 _FENCE = re.compile(r" {0,3}(?P<mark>`{3,}(?=[^`]*$)|~{3,})")
@@ -88,40 +30,112 @@ _INDENTED = re.compile(r" {0,3}\t| {4}")
 _STARTS_A_BLOCK = re.compile(r" {0,3}(?:[-+*#<=_|]|\d{1,9}[.)])")
 """Lines that end a quote above them without a blank line."""
 
+_CALL = re.compile(r" {0,3}(?P<trigger>\S+)(?P<rest>(?:\s.*)?)")
+_FIRST_WORD = re.compile(r"\s*(?P<word>\S+)(?P<rest>.*)")
 
-def parse_command(comment_body: str, *, trigger: str = DEFAULT_TRIGGER) -> Command | None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What a comment asks for.
+
+    Attributes:
+        command: what was asked.
+        trigger: the trigger it was asked with, as it is configured.
+    """
+
+    command: Command
+    trigger: str
+
+
+def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | None:
     """Find the command in a comment, or None when it holds none.
 
-    Trigger and verb are whole words in any case. The free text after the verb, on its line and below, is the goal, with
-    white space around it removed and nothing else changed. A trigger alone is `Help`; a first word that is no verb is
-    `Unknown`, whatever follows it.
+    Trigger and verb are whole words in any case, of ASCII letters where they are configured so: a letter that only
+    looks alike is another one. A trigger alone is `Help`. A first word that is no verb makes the text `Bare`, save when
+    it is a verb mistyped, which is `Unknown`. The free text is what stands on the command's line and below, without its
+    options and the white space around it, and nothing else changed.
     """
     lines = re.split(r"\r\n|\r|\n", comment_body)
     start = _first_own_line(lines)
-    if start is None:
+    call = None if start is None else _CALL.fullmatch(lines[start])
+    if start is None or call is None:
         return None
-    found = re.match(rf" {{0,3}}{re.escape(trigger)}(?:\s+(?P<verb>\S+)(?P<rest>.*))?\s*$", lines[start], re.IGNORECASE)
-    if found is None:
+    trigger = next((each for each in triggers if _same(call["trigger"], each)), None)
+    if trigger is None:
         return None
-    word = found["verb"]
-    if word is None:
+    return Parsed(command=_command(call["rest"], lines[start + 1 :]), trigger=trigger)
+
+
+def _command(line: str, below: list[str]) -> Command:
+    """What follows the trigger, on its line and below, to the command."""
+    first = _FIRST_WORD.fullmatch(line)
+    if first is None:
         return Help()
-    verb = _BY_NAME.get(word.lower())
-    if verb is None:
-        return _unknown(word)
-    return verb.make("\n".join([found["rest"], *lines[start + 1 :]]).strip())
+    word = first["word"]
+    if word == "--help":
+        return Help()
+    verb = _verb(word)
+    if verb is not None:
+        return _said(verb, first["rest"], below)
+    meant = _mistyped(word)
+    if meant is not None:
+        return Unknown(word=word[:_MAX_WORD], nearest=meant)
+    return _bare(line, below)
 
 
-def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
-    """Every verb with its meaning, as a Markdown list."""
-    usages = ((f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS)
-    return "\n".join(f"- `{usage}`: {meaning}" for usage, meaning in usages)
+def _said(verb: Verb, line: str, below: list[str]) -> Command:
+    if verb.options is None:
+        return verb.make(_text(line, below), Options())
+    read = read_options(line, allowed=verb.options, of=f"`{verb.name}`")
+    if isinstance(read, Malformed):
+        return read
+    return verb.make(_text(read.text, below), read.options)
 
 
-def _unknown(word: str) -> Unknown:
-    word = word[:_MAX_WORD]
-    near = difflib.get_close_matches(word.lower(), _BY_NAME, n=1)
-    return Unknown(word=word, nearest=near[0] if near else None)
+def _bare(line: str, below: list[str]) -> Command:
+    read = read_options(line, allowed=OPTIONS_OF_WORK, of="a command without a verb")
+    if isinstance(read, Malformed):
+        return read
+    text = _text(read.text, below)
+    first = text.split(maxsplit=1)[:1]
+    verb = _verb(first[0]) if first else None
+    if verb is not None and line.lstrip().startswith("-"):
+        return Malformed(reason=f"Options come after the verb: write `{verb.name}` first.")
+    if not text:
+        return Malformed(reason="There are options here, but no verb and no text. Write what to do with them.")
+    return Bare(goal=text, options=read.options)
+
+
+def _text(line: str, below: list[str]) -> str:
+    return "\n".join([line, *below]).strip()
+
+
+def _same(word: str, trigger: str) -> bool:
+    # Some letters outside ASCII become ASCII ones in lower case, such as the Kelvin sign; they are no match.
+    return word == trigger or (word.isascii() and word.lower() == trigger.lower())
+
+
+def _verb(word: str) -> Verb | None:
+    return _BY_NAME.get(word.lower()) if word.isascii() else None
+
+
+def _mistyped(word: str) -> str | None:
+    """The verb that was meant, when it is plain that one was.
+
+    A word of the language may be one letter away from a short verb (`tests`, `task`, `as`), so that only two letters
+    swapped, a letter doubled, or a stop after it make a short one mistyped.
+    """
+    word = word.lower()
+    plain = word.rstrip(",.:;!?")
+    for name in _BY_NAME:
+        close = one_slip(plain, name) if len(name) > _SHORT else swapped(plain, name) or _doubled(plain, name)
+        if close or plain == name:
+            return name
+    return None
+
+
+def _doubled(word: str, name: str) -> bool:
+    return len(word) == len(name) + 1 and any(name[:n] + name[n - 1 :] == word for n in range(1, len(name) + 1))
 
 
 def _first_own_line(lines: list[str]) -> int | None:

@@ -1,35 +1,42 @@
-"""Says 👀 the moment a command is stored, so that nobody wonders whether it was heard while other jobs come first."""
+"""Answers a command the moment it is stored: nobody need wonder whether it was heard while other jobs come first."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
+from agent_runtime import AgentError
 from bot.errors import BotError
-from bot.gate.permissions import may_command
-from bot.github import GitHub
+from bot.jobs.case import Desk
+from bot.jobs.corridor import Corridor
 from bot.jobs.job import Job
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
 WAITING = 200
+GREET_SECONDS = 6.0
+HELD_SECONDS = 15.0
+"""How long a job is kept from the workers for its greeting, so that its comment is made once; it is longer than a
+greeting may take, since a request that is given up may still be on its way."""
 
 
 class Greeter:
-    """Reacts to commands in the background. A courtesy: the worker does it again, which changes nothing on GitHub."""
+    """Reacts to commands and makes their comments, in the background. A courtesy: the worker does what it has not."""
 
-    def __init__(self, github_for: Callable[[Job], GitHub]) -> None:
-        self._github_for = github_for
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def greet(self, job: Job) -> None:
-        """React to the job's command soon; with too many waiting, leave it to the worker."""
-        if len(self._tasks) >= WAITING:
+        """Answer the job's command soon; with too many waiting, leave it to the worker."""
+        if job.lane == "steer":
             return
-        task = asyncio.create_task(self._greet(job))
+        if len(self._tasks) >= WAITING:
+            task = asyncio.create_task(self._desk.queue.unhold(job.id))
+        else:
+            task = asyncio.create_task(self._greet(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -41,8 +48,11 @@ class Greeter:
 
     async def _greet(self, job: Job) -> None:
         try:
-            async with self._slots, self._github_for(job) as github:
-                if may_command(await github.role(job.repo.full_name, job.actor.login)):
-                    await github.react(job.repo.full_name, job.comment_id, "eyes")
-        except BotError as error:
+            async with self._slots, asyncio.timeout(GREET_SECONDS), self._desk.case(job) as case:
+                await Corridor(case).greet()
+        except TimeoutError:
+            log.warning("job %s: no greeting: GitHub did not answer in time", job.id)
+        except (BotError, AgentError) as error:
             log.warning("job %s: no greeting: %s", job.id, error)
+        finally:
+            await self._desk.queue.unhold(job.id)

@@ -1,43 +1,50 @@
-"""What all jobs of a process share."""
+"""What all jobs share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from agent_runtime import AsyncRuntime, Event, Network, Policy, RunLimits
+from agent_runtime import AsyncRuntime, Event, Network, Policy
+from bot.gate.standing import Bounds
+from bot.jobs.job import Job
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
+from bot.publishing.defuse import Allowed
+from bot.publishing.marker import marker
 from bot.publishing.redact import Redactor
 from bot.workspace import Workspaces
 
 Listener = Callable[[Event], None]
 
 
-class AgentMaker(Protocol):
-    """Makes a ready agent for a directory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the agent of one job is to be like.
 
-    def __call__(
-        self,
-        work_dir: Path,
-        policy: Policy,
-        listeners: Sequence[Listener],
-        *,
-        network: Network,
-        instructions: Mapping[str, str],
-    ) -> AsyncRuntime:
-        """Make one.
+    Attributes:
+        work_dir: where it works.
+        policy: what it may call and spend.
+        tools: what it has.
+        model: which model works.
+        network: what its commands may reach.
+        instructions: texts of the repository's maintainers, by the file that they are from.
+        session: the directory that its session is kept in; None keeps nothing.
+    """
 
-        Args:
-            work_dir: where it works.
-            policy: what it may call and spend.
-            listeners: told of every event.
-            network: what its commands may reach.
-            instructions: texts of the repository's maintainers, by the file that they are from.
-        """
-        ...
+    work_dir: Path
+    policy: Policy
+    tools: tuple[str, ...]
+    model: str
+    network: Network
+    instructions: Mapping[str, str]
+    session: Path | None
+
+
+AgentMaker = Callable[[Order, Sequence[Listener]], AsyncRuntime]
+"""Makes a ready agent, whose listeners are told of every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,29 +54,65 @@ class House:
     Attributes:
         workspaces: where jobs get their files.
         setup: makes them ready.
-        agent: makes a ready agent for a directory.
-        limits: the operator's bounds of a run.
+        agent: makes the agent of a job.
+        bounds: what the operator allows.
         redactor: takes secrets out of whatever leaves.
-        trigger: the word that starts a command, for the comment.
+        trigger: the word that starts a command, for the help.
         server_url: GitHub's address for people and git.
-        model: which model works, for the comment.
         sandbox: the level the agent's commands run at, for the comment.
         network: what they may reach at most.
-        work: keeps what runs come to until it is published, and for good when it is not.
+        work: keeps what runs come to until it is published, and a while longer when it is not.
+        sessions: where the sessions of jobs are kept, one directory each, that these can wait for people; None where
+            nobody comes back with an answer, as in a workflow's step.
+        marker_key: signs the marks in comments.
+        checks: whether jobs have check runs: where a press of their buttons comes back.
+        keep_days: how long the patches of work that was not published are kept.
         edit_seconds: between two edits of a status comment.
+        ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
+        run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
     """
 
     workspaces: Workspaces
     setup: Setup
     agent: AgentMaker
-    limits: RunLimits
+    bounds: Bounds
     redactor: Redactor
     trigger: str
     server_url: str
-    model: str
     sandbox: str
     network: Network
     work: WorkStore
+    sessions: Path | None
+    marker_key: bytes
+    checks: bool
+    keep_days: int
     edit_seconds: float
+    ci_note: str = ""
+    run_url: str = ""
     listeners: tuple[Listener, ...] = ()
+
+    def marker(self, job: Job) -> str:
+        """The signed mark of a job's comment."""
+        return marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
+
+    def allowed(self, job: Job) -> Allowed:
+        """Who and what may be named in a job's comment without being hidden."""
+        return Allowed(login=job.actor.login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
+
+    def session_of(self, job: Job) -> Path | None:
+        """Where the session of a job is kept."""
+        return self.sessions / job.id if self.sessions is not None else None
+
+    def sweep_sessions(self, live: Collection[str]) -> None:
+        """Drop the sessions of jobs that are over; `live` names the others."""
+        if self.sessions is None or not self.sessions.exists():
+            return
+        for folder in self.sessions.iterdir():
+            if folder.name not in live:
+                shutil.rmtree(folder)
+
+    def forget_session(self, job: Job) -> None:
+        """Drop the session of a job that needs it no more."""
+        if (folder := self.session_of(job)) is not None and folder.exists():
+            shutil.rmtree(folder)

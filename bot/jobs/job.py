@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from bot.intake.commands import Command
+from bot.intake.commands import DEFAULT_TRIGGER, Command, Happening, Steering, Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,25 +51,76 @@ class Thread:
     author: str
 
 
+OriginKind = Literal["comment", "review_comment", "review", "label", "assignment", "button", "ci", "event"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The lines of a pull request that a review comment is about.
+
+    Attributes:
+        path: the file.
+        line: the last of the lines, as it stands on `side`; None when the comment is about the file, or outdated.
+        start_line: the first of them, or None for one line.
+        side: `RIGHT` for the file after the change, `LEFT` for before.
+        hunk: the part of the diff that ends there, as GitHub shows it above the comment.
+        commit_sha: the commit that the comment was made on.
+    """
+
+    path: str
+    line: int | None
+    start_line: int | None
+    side: Literal["LEFT", "RIGHT"]
+    hunk: str
+    commit_sha: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What on GitHub the job came from.
+
+    Attributes:
+        kind: `comment` on an issue or pull request, `review_comment` on lines of a pull request, the words of a
+            `review`, a `label`, an `assignment`, a `button` of a check run, `ci` that went red, or another `event`.
+        id: GitHub's numeric id of the comment, review, check run or workflow run; 0 where there is none.
+        at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
+        root: for a review comment: the first comment of its thread, which answers go to; else 0.
+        lines: for a review comment: what it is about.
+    """
+
+    kind: OriginKind
+    id: int
+    at: str = ""
+    root: int = 0
+    lines: Lines | None = None
+
+
 class JobState(StrEnum):
     """Where a job stands."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    WAITING = "waiting"
+    """For a person to approve or answer; no worker has it."""
     DONE = "done"
     REFUSED = "refused"
     FAILED = "failed"
+    STOPPED = "stopped"
 
+
+_LAST = frozenset({JobState.DONE, JobState.REFUSED, JobState.FAILED, JobState.STOPPED})
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.RUNNING}),
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.STOPPED}),
     # Back to QUEUED when its worker died: another one takes it up again.
-    JobState.RUNNING: frozenset({JobState.DONE, JobState.REFUSED, JobState.FAILED, JobState.QUEUED}),
-    JobState.DONE: frozenset(),
-    JobState.REFUSED: frozenset(),
-    JobState.FAILED: frozenset(),
+    JobState.RUNNING: _LAST | {JobState.QUEUED, JobState.WAITING},
+    # QUEUED when it was answered, or nobody answered in time: a worker tells it.
+    JobState.WAITING: frozenset({JobState.QUEUED, JobState.STOPPED}),
+    **dict.fromkeys(sorted(_LAST), frozenset()),
 }
 """Which state may follow which; anything else is a bug."""
+
+Lane = Literal["work", "steer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +134,13 @@ class Job:
         repo: where.
         thread: the issue or pull request it belongs to.
         actor: who asked; every permission is decided about this person.
-        comment_id: the comment that held the command.
+        origin: what on GitHub it came from.
         command: what was asked.
         installation: the App installation, or None.
+        others: whose permissions count beside the actor's, e.g. who triggered a workflow that another one re-ran.
+        trigger: the word that the command began with.
+        head_sha: the pull request's head when the command was given; empty where the delivery does not say, and for an
+            issue.
     """
 
     id: str
@@ -93,6 +148,14 @@ class Job:
     repo: Repo
     thread: Thread
     actor: Actor
-    comment_id: int
+    origin: Origin
     command: Command
     installation: int | None
+    others: tuple[Actor, ...] = ()
+    trigger: str = DEFAULT_TRIGGER
+    head_sha: str = ""
+
+    @property
+    def lane(self) -> Lane:
+        """Work waits until the thread's job before it has ended; all else must not."""
+        return "steer" if isinstance(self.command, Steering | Talk | Happening) else "work"

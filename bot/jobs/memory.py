@@ -19,3 +19,7 @@ class JobMemory:
     async def remember(self, key: str, value: str) -> None:
         """Keep `value` under `key`; it is on disk when this returns."""
         await self._queue.remember(self._job_id, key, value)
+
+    async def remember_once(self, key: str, value: str) -> bool:
+        """Keep `value` under `key` when nothing is kept there; False when something is, which stays."""
+        return await self._queue.remember_once(self._job_id, key, value)

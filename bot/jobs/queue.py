@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
-from bot.errors import QueueError
-from bot.jobs import sqlite
-from bot.jobs.job import Job, JobState
+from bot.jobs import records, sqlite
+from bot.jobs.database import Database
+from bot.jobs.job import Job, JobState, Lane
+from bot.jobs.records import Signal, Stored
 
-T = TypeVar("T")
+__all__ = ["Claimed", "Queue", "Signal", "SqliteQueue", "Stored"]
+
+KEEP_DAYS = 30.0
+"""For how long the words of ended jobs, and patches, are kept."""
+
+_DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +28,7 @@ class Claimed:
 
     Attributes:
         job: the job.
-        attempt: 1 for the first time it is handed out.
+        attempt: 1 for the first time it is handed out, or handed out again after it waited for a person.
         exhausted: every attempt died before this one; do not run the job again, only report that and finish it.
     """
 
@@ -33,35 +37,34 @@ class Claimed:
     exhausted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A job as the queue holds it.
+class Queue(Protocol):
+    """Jobs on their way from a door to a worker, kept across restarts; every method may raise `QueueError`.
 
-    Attributes:
-        job: the job.
-        state: where it stands.
-        reason: why it ended as it did; empty for one that has not ended or needs no reason.
-        attempts: how often it was handed out.
+    Jobs walk in two lanes (`Job.lane`). Of a thread's work only one job runs at a time, and one that waits for a person
+    holds up no other. What steers runs at once, whatever else does.
     """
 
-    job: Job
-    state: JobState
-    reason: str
-    attempts: int
+    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """Store a job for good; False, and nothing stored, when its id or delivery is known already.
 
+        Args:
+            job: the job.
+            held_seconds: for how long it is not claimed, unless `unhold` lets it go before.
+        """
 
-class Queue(Protocol):
-    """Jobs on their way from a door to a worker, kept across restarts; every method may raise `QueueError`."""
+    async def unhold(self, job_id: str) -> None:
+        """Let a held job be claimed; nothing to do when it is not held."""
 
-    async def enqueue(self, job: Job) -> bool:
-        """Store a job for good; False, and nothing stored, when its id or delivery is known already."""
+    async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
+        """Take the oldest queued job of a lane, of work only where none of its thread runs.
 
-    async def claim(self, worker: str, lease_seconds: float) -> Claimed | None:
-        """Take the oldest waiting job whose thread has none running, or one whose worker let its lease run out.
+        A job whose worker let its lease run out is queued again first; so is one that waited until its time was over,
+        with the fact `expired` = `yes`.
 
         Args:
             worker: a name that no other live worker has.
             lease_seconds: how long the job stays this worker's unless renewed.
+            lane: which jobs to look at.
         """
 
     async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
@@ -78,6 +81,28 @@ class Queue(Protocol):
             LeaseLostError: the job is no longer this worker's.
         """
 
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None) -> bool:
+        """Let a claimed job wait for a person, in nobody's hands.
+
+        Whoever answers keeps the answer first and calls `wake` then. So whoever parks looks for an answer once more
+        afterwards, and wakes the job itself when there is one: either way nobody waits for what has been said.
+
+        Args:
+            job_id: the job.
+            worker: whose it is.
+            until: seconds since the epoch; it is queued again then, see `claim`.
+            heard: the number of the last signal that the worker has seen.
+
+        Returns:
+            False when there is a later signal than `heard`: the job is still this worker's, which must hear it.
+
+        Raises:
+            LeaseLostError: the job is no longer this worker's.
+        """
+
+    async def wake(self, job_id: str) -> bool:
+        """Queue a waiting job again; False when it does not wait."""
+
     async def finish(self, job_id: str, state: JobState, reason: str = "", *, worker: str) -> None:
         """End a claimed job in one of its last states.
 
@@ -86,17 +111,42 @@ class Queue(Protocol):
             TransitionError: a running job may not go to that state.
         """
 
+    async def end(self, job_id: str, state: JobState, reason: str) -> bool:
+        """End a queued or waiting job; False when a worker has it, or it has ended.
+
+        Raises:
+            TransitionError: such a job may not go to that state.
+        """
+
     async def take_back(self, workers: Collection[str]) -> None:
-        """Let the jobs of workers that are known to be dead wait again, before their leases run out."""
+        """Queue the jobs of workers that are known to be dead again, before their leases run out."""
+
+    async def signal(self, job_id: str, sent: Signal) -> bool:
+        """Keep a word for a job; False when the job has ended. What was sent before is not kept again."""
+
+    async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+        """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
 
     async def remember(self, job_id: str, key: str, value: str) -> None:
         """Keep a fact about a job for good, e.g. the comment it made; an older value of the same key is replaced."""
+
+    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
+        """Keep a fact about a job unless one of that key is kept; False when one is: the first of several counts."""
 
     async def recall(self, job_id: str) -> dict[str, str]:
         """Every fact kept about a job."""
 
     async def get(self, job_id: str) -> Stored | None:
-        """The job as it stands, or None when it was never stored."""
+        """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """The last `limit` pieces of work of a thread, newest first; without those that `sweep` forgot."""
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
+
+    async def live_ids(self) -> frozenset[str]:
+        """The ids of all work that has not ended, for `Workspaces.sweep`."""
 
     async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
         """Return as soon as there may be something to claim, at the latest after `timeout` seconds."""
@@ -104,58 +154,52 @@ class Queue(Protocol):
     async def counts(self) -> dict[JobState, int]:
         """How many jobs stand in each state."""
 
+    async def sweep(self, keep_days: float) -> int:
+        """Forget the words, facts and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
+
+        Their ids stay, so that a delivery that is sent again is known.
+        """
+
 
 class SqliteQueue:
-    """A queue in one SQLite file, for any number of processes of one machine; must not lie on a network file system.
+    """A queue in the database, for any number of processes.
 
-    All statements run in one thread of its own, so the event loop never waits for the disk. Every answer is given after
-    the commit has reached the disk (`synchronous=FULL`): GitHub does not send a delivery again that was acknowledged,
-    so an acknowledged job has to outlive a power cut.
+    Args:
+        database: where; whoever opened it closes it.
+        max_attempts: how often a job is run before it is given up because its workers die.
+        clock: seconds since the epoch; the same for every process on the file.
     """
 
-    def __init__(self, path: Path, *, max_attempts: int = 3, clock: Callable[[], float] = time.time) -> None:
-        """Open the file, or make it.
-
-        Args:
-            path: the file; its directory must exist.
-            max_attempts: how often a job is run before it is given up because its workers die.
-            clock: seconds since the epoch; the same for every process on the file.
-
-        Raises:
-            QueueError: the file cannot be opened, is no queue, or belongs to a newer version.
-        """
-        self._path = path
+    def __init__(self, database: Database, *, max_attempts: int = 3, clock: Callable[[], float] = time.time) -> None:
+        self._run = database.run
         self._max_attempts = max_attempts
         self._clock = clock
         self._work = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue")
-        try:
-            self._connection = self._thread.submit(sqlite.connect, path).result()
-        except (sqlite3.Error, OSError) as error:
-            self._thread.shutdown()
-            raise _explained(path, error) from error
-        except QueueError:
-            self._thread.shutdown()
-            raise
 
-    async def close(self) -> None:
-        """Close the file; further calls fail."""
-        await self._run(sqlite3.Connection.close)
-        self._thread.shutdown(wait=False)
-
-    async def enqueue(self, job: Job) -> bool:
+    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         """See `Queue.enqueue`."""
-        stored = await self._run(lambda rows: sqlite.insert(rows, job, self._clock()))
+        now = self._clock()
+        stored = await self._run(lambda rows: sqlite.insert(rows, job, now, now + held_seconds))
         if stored:
             self._work.set()
         return stored
 
-    async def claim(self, worker: str, lease_seconds: float) -> Claimed | None:
+    async def unhold(self, job_id: str) -> None:
+        """See `Queue.unhold`."""
+        await self._run(lambda rows: sqlite.unhold(rows, job_id))
+        self._work.set()
+
+    async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
         """See `Queue.claim`."""
         now = self._clock()
         row = await self._run(
-            lambda rows: sqlite.claim(
-                rows, worker=worker, now=now, until=now + lease_seconds, max_attempts=self._max_attempts
+            partial(
+                sqlite.claim,
+                worker=worker,
+                lane=lane,
+                now=now,
+                until=now + lease_seconds,
+                max_attempts=self._max_attempts,
             )
         )
         if row is None:
@@ -173,10 +217,26 @@ class SqliteQueue:
         await self._run(lambda rows: sqlite.release(rows, job_id, worker))
         self._work.set()
 
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None) -> bool:
+        """See `Queue.park`."""
+        parked = await self._run(lambda rows: sqlite.park(rows, job_id, worker, until, heard))
+        self._work.set()
+        return parked
+
+    async def wake(self, job_id: str) -> bool:
+        """See `Queue.wake`."""
+        woken = await self._run(lambda rows: sqlite.wake(rows, job_id))
+        self._work.set()
+        return woken
+
     async def finish(self, job_id: str, state: JobState, reason: str = "", *, worker: str) -> None:
         """See `Queue.finish`."""
         await self._run(lambda rows: sqlite.finish(rows, job_id, worker, state, reason, self._clock()))
         self._work.set()
+
+    async def end(self, job_id: str, state: JobState, reason: str) -> bool:
+        """See `Queue.end`."""
+        return await self._run(lambda rows: sqlite.end(rows, job_id, state, reason, self._clock()))
 
     async def take_back(self, workers: Collection[str]) -> None:
         """See `Queue.take_back`."""
@@ -184,21 +244,41 @@ class SqliteQueue:
         await self._run(lambda rows: sqlite.take_back(rows, workers, now, self._max_attempts))
         self._work.set()
 
+    async def signal(self, job_id: str, sent: Signal) -> bool:
+        """See `Queue.signal`."""
+        return await self._run(lambda rows: sqlite.signal(rows, job_id, sent))
+
+    async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+        """See `Queue.signals`."""
+        return await self._run(lambda rows: records.signals(rows, job_id, after))
+
     async def remember(self, job_id: str, key: str, value: str) -> None:
         """See `Queue.remember`."""
         await self._run(lambda rows: sqlite.remember(rows, job_id, key, value))
 
+    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
+        """See `Queue.remember_once`."""
+        return await self._run(lambda rows: sqlite.remember_once(rows, job_id, key, value))
+
     async def recall(self, job_id: str) -> dict[str, str]:
         """See `Queue.recall`."""
-        return await self._run(lambda rows: sqlite.recall(rows, job_id))
+        return await self._run(lambda rows: records.recall(rows, job_id))
 
     async def get(self, job_id: str) -> Stored | None:
         """See `Queue.get`."""
-        row = await self._run(lambda rows: sqlite.get(rows, job_id))
-        if row is None:
-            return None
-        job, state, reason, attempts = row
-        return Stored(job=job, state=state, reason=reason, attempts=attempts)
+        return await self._run(lambda rows: records.get(rows, job_id))
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """See `Queue.of_thread`."""
+        return await self._run(lambda rows: records.of_thread(rows, repo_id, number, limit))
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """See `Queue.live_of`."""
+        return await self._run(lambda rows: records.live_of(rows, installation, repo_ids))
+
+    async def live_ids(self) -> frozenset[str]:
+        """See `Queue.live_ids`."""
+        return await self._run(records.live_ids)
 
     async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
         """See `Queue.wait_for_work`; work that another process stored is seen only when `timeout` ends."""
@@ -211,14 +291,9 @@ class SqliteQueue:
 
     async def counts(self) -> dict[JobState, int]:
         """See `Queue.counts`."""
-        return await self._run(sqlite.counts)
+        return await self._run(records.counts)
 
-    async def _run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, operation, self._connection)
-        except sqlite3.Error as error:
-            raise _explained(self._path, error) from error
-
-
-def _explained(path: Path, error: Exception) -> QueueError:
-    return QueueError(f"the job queue {path} failed: {error}; check that the disk has room and the file may be written")
+    async def sweep(self, keep_days: float) -> int:
+        """See `Queue.sweep`."""
+        before = self._clock() - keep_days * _DAY_SECONDS
+        return await self._run(lambda rows: records.sweep(rows, before))

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from agent_runtime import CommandEnd, CommandRunner, Network, Quote, Sandbox
 from bot.gate.network import Narrowed, narrowed, reach
-from bot.gate.repo_config import MAX_BYTES, OTHER_SPELLING, PATH, RepoConfig, RepoConfigError, in_the_way, parse_config
-from bot.gate.sanitise import clean
+from bot.gate.repo_config import PATH, RepoConfig, RepoConfigError, in_the_way
+from bot.gate.sanitise import clean_code
 from bot.gate.setup_key import setup_key
 from bot.publishing.render import Activity
 from bot.publishing.text import fenced, one_line
-from bot.workspace import SetupCache, Source, Tree, WorkspaceError, Workspaces
+from bot.workspace import SetupCache, Tree, WorkspaceError
 
 log = logging.getLogger(__name__)
 
@@ -210,32 +210,14 @@ class Setup:
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
         wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
         shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
-        quote = Quote(source=f"the last output of `{command}`", text=clean(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS))
+        quote = Quote(
+            source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)
+        )
         return Readied(
             facts=(f"Setup FAILED before you started: `{command}` {how}. What it installs may be missing.",),
             quotes=(quote,) if wrote else (),
             warning=f"**The setup failed**, and I went on without it: `{command}` {how}. {' '.join(notes)}{shown}",
         )
-
-
-async def asked_by(workspaces: Workspaces, repo_id: int, base: Source) -> Asked:
-    """What the base branch says, through the trusted git directory.
-
-    Args:
-        workspaces: where git's objects are.
-        repo_id: GitHub's numeric id.
-        base: the base branch's commit.
-
-    Raises:
-        RepoConfigError: the file does not fit, or has a name under which it would be overlooked.
-        WorkspaceError: the commit could not be fetched, or what stands there is no file.
-    """
-    file = await workspaces.read(repo_id, base, PATH, limit=MAX_BYTES)
-    if file is not None:
-        return Asked(config=parse_config(file.content), base_sha=base.sha, blob=file.id)
-    if await workspaces.read(repo_id, base, OTHER_SPELLING, limit=MAX_BYTES) is not None:
-        raise RepoConfigError(f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`.")
-    return Asked(config=RepoConfig(), base_sha=base.sha)
 
 
 def _done(config: RepoConfig) -> str:

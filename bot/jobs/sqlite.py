@@ -1,132 +1,92 @@
-"""The statements behind `SqliteQueue`: one function an operation, each one transaction; synchronous."""
+"""The statements that move jobs through their states: one function an operation, each one transaction."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from bot.errors import LeaseLostError, QueueError, TransitionError
-from bot.jobs.job import TRANSITIONS, Job, JobState
+from bot.jobs import records
+from bot.jobs.database import exclusive
+from bot.jobs.job import TRANSITIONS, Job, JobState, Lane
 
-SCHEMA_VERSION = 1
-"""Kept in the file as `PRAGMA user_version`; a file with a higher one is refused."""
-
-_BUSY_SECONDS = 15.0
-
-_SCHEMA = """
-CREATE TABLE jobs (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    delivery_id TEXT NOT NULL UNIQUE,
-    repo_id INTEGER NOT NULL,
-    thread INTEGER NOT NULL,
-    state TEXT NOT NULL,
-    reason TEXT NOT NULL DEFAULT '',
-    attempts INTEGER NOT NULL DEFAULT 0,
-    worker TEXT,
-    lease_until REAL,
-    enqueued_at REAL NOT NULL,
-    finished_at REAL,
-    body TEXT NOT NULL
-) STRICT;
-CREATE INDEX states ON jobs (state);
-CREATE INDEX waiting ON jobs (seq) WHERE state = 'queued';
-CREATE UNIQUE INDEX one_running_job_a_thread ON jobs (repo_id, thread) WHERE state = 'running';
-CREATE TABLE facts (
-    job_id TEXT NOT NULL REFERENCES jobs (id),
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (job_id, key)
-) STRICT, WITHOUT ROWID;
-"""
-
-_CLAIMABLE = """
-SELECT id, attempts, body FROM jobs AS waiting WHERE state = 'queued' AND NOT EXISTS (
-    SELECT 1 FROM jobs AS busy
-    WHERE busy.state = 'running' AND busy.repo_id = waiting.repo_id AND busy.thread = waiting.thread
+_CLAIMABLE = {
+    "work": """
+SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'work' AND held_until <= ?
+AND NOT EXISTS (
+    SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = 'work'
+    AND busy.repo_id = next.repo_id AND busy.thread = next.thread
+) AND NOT EXISTS (
+    SELECT 1 FROM jobs AS held WHERE held.state = 'queued' AND held.lane = 'work' AND held.seq < next.seq
+    AND held.repo_id = next.repo_id AND held.thread = next.thread
 ) ORDER BY seq LIMIT 1
-"""
+""",
+    "steer": """
+SELECT id, attempts, body FROM jobs WHERE state = 'queued' AND lane = 'steer' AND held_until <= ? ORDER BY seq LIMIT 1
+""",
+}
 
-# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
-_JOB = TypeAdapter(Job)
+_LEASE_OVER = "SELECT id, attempts FROM jobs WHERE state = 'running' AND lease_until < ?"
+_WAIT_OVER = "SELECT id FROM jobs WHERE state = 'waiting' AND waits_until <= ?"
 
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open the file, make its tables when it is new, and check its version.
-
-    Raises:
-        QueueError: a newer version wrote the file.
-        OSError: the file cannot be made.
-        sqlite3.Error: the file cannot be opened or is no database.
-    """
-    # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
-    path.touch(mode=0o600, exist_ok=True)
-    rows = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-    try:
-        with _exclusive(rows):
-            _make_tables(rows, path)
-        rows.execute("PRAGMA journal_mode = WAL")
-        rows.execute("PRAGMA synchronous = FULL")
-        rows.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
-        rows.close()
-        raise
-    return rows
+EXPIRED = "expired"
+"""The fact, `yes`, of a job that nobody answered in time; gone when it waits again."""
 
 
-def _make_tables(rows: sqlite3.Connection, path: Path) -> None:
-    version = int(rows.execute("PRAGMA user_version").fetchone()[0])
-    if version > SCHEMA_VERSION:
-        raise QueueError(
-            f"the job queue {path} was written by a newer Codepilot (its format is {version}, this one knows "
-            f"{SCHEMA_VERSION}); update this one, or give it a CODEPILOT_DATA_DIR of its own"
-        )
-    if version == 0:
-        for statement in _SCHEMA.split(";"):
-            rows.execute(statement)
-        rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-def insert(rows: sqlite3.Connection, job: Job, now: float) -> bool:
+def insert(rows: sqlite3.Connection, job: Job, now: float, held_until: float) -> bool:
     """Store a job; False when its id or its delivery's is known."""
-    with _exclusive(rows):
+    values = (
+        job.id,
+        job.delivery_id,
+        job.repo.id,
+        job.thread.number,
+        job.installation,
+        job.actor.id,
+        job.lane,
+        JobState.QUEUED,
+        held_until,
+        now,
+        records.dumped(job),
+    )
+    with exclusive(rows):
         done = rows.execute(
-            "INSERT INTO jobs (id, delivery_id, repo_id, thread, state, enqueued_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO NOTHING",
-            (
-                job.id,
-                job.delivery_id,
-                job.repo.id,
-                job.thread.number,
-                JobState.QUEUED,
-                now,
-                _JOB.dump_json(job).decode(),
-            ),
+            "INSERT INTO jobs (id, delivery_id, repo_id, thread, installation, actor_id, lane, state,"
+            " held_until, enqueued_at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            values,
         )
     return done.rowcount == 1
 
 
+def unhold(rows: sqlite3.Connection, job_id: str) -> None:
+    """Let a held job be claimed."""
+    with exclusive(rows):
+        _state(rows, job_id)
+        rows.execute("UPDATE jobs SET held_until = 0 WHERE id = ?", (job_id,))
+
+
 def claim(
-    rows: sqlite3.Connection, *, worker: str, now: float, until: float, max_attempts: int
+    rows: sqlite3.Connection, *, worker: str, lane: Lane, now: float, until: float, max_attempts: int
 ) -> tuple[Job, int] | None:
     """Hand the next job to a worker, with the number of the attempt; None when there is none."""
-    if not _anything_to_claim(rows, now):
+    if not _anything_to_claim(rows, lane, now):
         return None
-    with _exclusive(rows):
-        _take_back_expired(rows, now, max_attempts)
-        while (row := rows.execute(_CLAIMABLE).fetchone()) is not None:
+    with exclusive(rows):
+        _requeue_or_give_up(rows, rows.execute(_LEASE_OVER, (now,)).fetchall(), now, max_attempts)
+        for (job_id,) in rows.execute(_WAIT_OVER, (now,)).fetchall():
+            _requeue(rows, job_id)
+            records.put_fact(rows, job_id, EXPIRED, "yes")
+        while (row := rows.execute(_CLAIMABLE[lane], (now,)).fetchone()) is not None:
             job_id, attempts, body = row
             _move(rows, job_id, JobState.RUNNING)
             rows.execute(
-                "UPDATE jobs SET worker = ?, lease_until = ?, attempts = ? WHERE id = ?",
-                (worker, until, attempts + 1, job_id),
+                "UPDATE jobs SET worker = ?, lease_until = ?, attempts = ?, begun_at = coalesce(begun_at, ?)"
+                " WHERE id = ?",
+                (worker, until, attempts + 1, now, job_id),
             )
             try:
-                return _JOB.validate_json(body), attempts + 1
+                return records.loaded(body), attempts + 1
             except ValidationError as error:
                 _end(rows, job_id, JobState.FAILED, f"the stored job cannot be read by this version: {error}", now)
     return None
@@ -134,31 +94,65 @@ def claim(
 
 def renew(rows: sqlite3.Connection, job_id: str, worker: str, until: float) -> None:
     """Move the end of a worker's lease."""
-    with _exclusive(rows):
+    with exclusive(rows):
         _check_lease(rows, job_id, worker)
         rows.execute("UPDATE jobs SET lease_until = ? WHERE id = ?", (until, job_id))
 
 
 def release(rows: sqlite3.Connection, job_id: str, worker: str) -> None:
-    """Let a job wait again, as if this attempt had not been."""
-    with _exclusive(rows):
+    """Queue a job again, as if this attempt had not been."""
+    with exclusive(rows):
         _check_lease(rows, job_id, worker)
         _requeue(rows, job_id)
         rows.execute("UPDATE jobs SET attempts = attempts - 1 WHERE id = ?", (job_id,))
 
 
+def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None) -> bool:
+    """Let a job wait for a person; False, and it runs on, when a signal came after the one numbered `heard`."""
+    with exclusive(rows):
+        _check_lease(rows, job_id, worker)
+        if heard is not None and records.last_signal(rows, job_id) > heard:
+            return False
+        _move(rows, job_id, JobState.WAITING)
+        # This attempt did not die; those after the answer count anew.
+        rows.execute(
+            "UPDATE jobs SET waits_until = ?, attempts = 0, worker = NULL, lease_until = NULL WHERE id = ?",
+            (until, job_id),
+        )
+        records.drop_fact(rows, job_id, EXPIRED)
+    return True
+
+
+def wake(rows: sqlite3.Connection, job_id: str) -> bool:
+    """Queue a waiting job; False when it does not wait."""
+    with exclusive(rows):
+        if _state(rows, job_id) is not JobState.WAITING:
+            return False
+        _requeue(rows, job_id)
+    return True
+
+
 def finish(rows: sqlite3.Connection, job_id: str, worker: str, state: JobState, reason: str, now: float) -> None:  # noqa: PLR0917 - one column each
-    """End a job."""
-    if TRANSITIONS[state]:
-        raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
-    with _exclusive(rows):
+    """End a job that a worker has."""
+    _check_last(job_id, state)
+    with exclusive(rows):
         _check_lease(rows, job_id, worker)
         _end(rows, job_id, state, reason, now)
 
 
+def end(rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float) -> bool:
+    """End a job that no worker has; False when one has it, or it has ended."""
+    _check_last(job_id, state)
+    with exclusive(rows):
+        if _state(rows, job_id) not in {JobState.QUEUED, JobState.WAITING}:
+            return False
+        _end(rows, job_id, state, reason, now)
+    return True
+
+
 def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float, max_attempts: int) -> None:
-    """Let the jobs of dead workers wait again, or give them up."""
-    with _exclusive(rows):
+    """Queue the jobs of dead workers again, or give them up."""
+    with exclusive(rows):
         running = rows.execute("SELECT id, attempts, worker FROM jobs WHERE state = 'running'").fetchall()
         held = [(job_id, attempts) for job_id, attempts, worker in running if worker in workers]
         _requeue_or_give_up(rows, held, now, max_attempts)
@@ -166,64 +160,39 @@ def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float, ma
 
 def remember(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
     """Keep a fact about a job, whoever runs it now: what was done stays done."""
-    with _exclusive(rows):
+    with exclusive(rows):
         _state(rows, job_id)
-        rows.execute("INSERT OR REPLACE INTO facts (job_id, key, value) VALUES (?, ?, ?)", (job_id, key, value))
+        records.put_fact(rows, job_id, key, value)
 
 
-def recall(rows: sqlite3.Connection, job_id: str) -> dict[str, str]:
-    """Every fact kept about a job."""
-    return dict(rows.execute("SELECT key, value FROM facts WHERE job_id = ? ORDER BY key", (job_id,)).fetchall())
+def remember_once(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> bool:
+    """Keep a fact that nobody has kept before; False when somebody has."""
+    with exclusive(rows):
+        _state(rows, job_id)
+        if key in records.recall(rows, job_id):
+            return False
+        records.put_fact(rows, job_id, key, value)
+        return True
 
 
-def get(rows: sqlite3.Connection, job_id: str) -> tuple[Job, JobState, str, int] | None:
-    """A job, its state, the reason for it, and how often it was handed out."""
-    row = rows.execute("SELECT body, state, reason, attempts FROM jobs WHERE id = ?", (job_id,)).fetchone()
-    if row is None:
-        return None
-    body, state, reason, attempts = row
-    try:
-        return _JOB.validate_json(body), JobState(state), reason, attempts
-    except ValidationError as error:
-        raise QueueError(f"the stored job {job_id} cannot be read by this version: {error}") from error
+def signal(rows: sqlite3.Connection, job_id: str, sent: records.Signal) -> bool:
+    """Keep a signal for a job, once; False when it has ended, and hears nothing any more."""
+    with exclusive(rows):
+        if not TRANSITIONS[_state(rows, job_id)]:
+            return False
+        records.put_signal(rows, job_id, sent)
+    return True
 
 
-def counts(rows: sqlite3.Connection) -> dict[JobState, int]:
-    """How many jobs stand in each state, the empty ones too."""
-    found = dict(rows.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall())
-    return {state: found.get(state, 0) for state in JobState}
-
-
-@contextmanager
-def _exclusive(rows: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that holds the write lock from its start, so that what it reads stays true."""
-    rows.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        rows.execute("COMMIT")
-    except BaseException:
-        # A full disk makes SQLite roll back by itself.
-        if rows.in_transaction:
-            rows.execute("ROLLBACK")
-        raise
-
-
-def _anything_to_claim(rows: sqlite3.Connection, now: float) -> bool:
+def _anything_to_claim(rows: sqlite3.Connection, lane: Lane, now: float) -> bool:
     """Look without the write lock: idle workers ask often, and must not hold up the door."""
-    expired = rows.execute("SELECT 1 FROM jobs WHERE state = 'running' AND lease_until < ? LIMIT 1", (now,)).fetchone()
-    return expired is not None or rows.execute(_CLAIMABLE).fetchone() is not None
+    questions = (f"{_LEASE_OVER} LIMIT 1", f"{_WAIT_OVER} LIMIT 1", _CLAIMABLE[lane])
+    return any(rows.execute(question, (now,)).fetchone() is not None for question in questions)
 
 
-def _take_back_expired(rows: sqlite3.Connection, now: float, max_attempts: int) -> None:
-    expired = rows.execute(
-        "SELECT id, attempts FROM jobs WHERE state = 'running' AND lease_until < ?", (now,)
-    ).fetchall()
-    _requeue_or_give_up(rows, expired, now, max_attempts)
-
-
-def _requeue_or_give_up(rows: sqlite3.Connection, held: list[tuple[str, int]], now: float, max_attempts: int) -> None:
+def _requeue_or_give_up(rows: sqlite3.Connection, held: Sequence[tuple[str, int]], now: float, most: int) -> None:
     for job_id, attempts in held:
-        if attempts > max_attempts:
+        if attempts > most:
             reason = f"its worker died {attempts} times; the last time while only reporting that"
             _end(rows, job_id, JobState.FAILED, reason, now)
         else:
@@ -232,13 +201,14 @@ def _requeue_or_give_up(rows: sqlite3.Connection, held: list[tuple[str, int]], n
 
 def _requeue(rows: sqlite3.Connection, job_id: str) -> None:
     _move(rows, job_id, JobState.QUEUED)
-    rows.execute("UPDATE jobs SET worker = NULL, lease_until = NULL WHERE id = ?", (job_id,))
+    rows.execute("UPDATE jobs SET worker = NULL, lease_until = NULL, waits_until = NULL WHERE id = ?", (job_id,))
 
 
 def _end(rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float) -> None:
     _move(rows, job_id, state)
     rows.execute(
-        "UPDATE jobs SET reason = ?, finished_at = ?, worker = NULL, lease_until = NULL WHERE id = ?",
+        "UPDATE jobs SET reason = ?, finished_at = ?, worker = NULL, lease_until = NULL, waits_until = NULL"
+        " WHERE id = ?",
         (reason, now, job_id),
     )
 
@@ -248,6 +218,11 @@ def _move(rows: sqlite3.Connection, job_id: str, to: JobState) -> None:
     if to not in TRANSITIONS[state]:
         raise TransitionError(f"job {job_id} cannot go from {state} to {to}")
     rows.execute("UPDATE jobs SET state = ? WHERE id = ?", (to, job_id))
+
+
+def _check_last(job_id: str, state: JobState) -> None:
+    if TRANSITIONS[state]:
+        raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
 
 
 def _state(rows: sqlite3.Connection, job_id: str) -> JobState:

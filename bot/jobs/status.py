@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Protocol
 
-from bot.github import CommentFacts, GitHub, GitHubError
+from bot.github import CommentFacts, GitHub, GitHubError, Spot
 from bot.jobs.job import Job
-from bot.jobs.memory import JobMemory
 from bot.publishing.render import StatusView, render_status
+from bot.publishing.sending import Memory
 
 log = logging.getLogger(__name__)
 
 EDIT_SECONDS = 10.0
 """Between two edits while the agent works; GitHub counts every one against the installation's budget."""
 
+_CLOCK_SECONDS = 60.0
+
+_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+class Board(Protocol):
+    """A place where people see how a job is doing."""
+
+    async def show(self, view: StatusView) -> None:
+        """Make it say `view`; nothing is sent when it does already."""
+        ...
+
+
+def spot_of(job: Job) -> Spot:
+    """Where the job is answered: in the thread about the lines that it came from, else below the issue."""
+    if job.origin.kind == "review_comment":
+        return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
+    return Spot(kind="thread", number=job.thread.number)
+
 
 class StatusComment:
     """The comment of one job, found again after a restart by its stored id, else by its signed marker."""
 
-    def __init__(self, github: GitHub, memory: JobMemory, job: Job, *, marker: str) -> None:
+    def __init__(self, github: GitHub, memory: Memory, job: Job, *, marker: str) -> None:
         self._github = github
         self._memory = memory
         self._job = job
         self._marker = marker
+        self._spot = spot_of(job)
         self._id: int | None = None
         self._body = ""
 
@@ -47,20 +70,35 @@ class StatusComment:
         if self._id is None:
             await self._create(body)
         else:
-            await self._github.edit_comment(self._job.repo.full_name, self._id, body)
+            await self._github.edit_comment(self._job.repo.full_name, self._spot, self._id, body)
         self._body = body
 
     @asynccontextmanager
-    async def kept_fresh(self, view: Callable[[], StatusView], *, seconds: float) -> AsyncIterator[None]:
-        """Show `view()` every `seconds` while the body of the `with` runs; trouble with it never stops the work."""
+    async def kept_fresh(
+        self, view: Callable[[], StatusView], *, seconds: float, beside: Collection[Board] = ()
+    ) -> AsyncIterator[None]:
+        """Show `view()` every `seconds` while the body of the `with` runs; trouble with it never stops the work.
+
+        Args:
+            view: how the job is doing now.
+            seconds: between two looks at it.
+            beside: where else it is shown.
+        """
 
         async def refresh() -> None:
+            shown = view()
             while True:
                 await asyncio.sleep(seconds)
-                try:
-                    await self.show(view())
-                except GitHubError:
-                    log.warning("job %s: the status comment was not updated", self._job.id, exc_info=True)
+                now = view()
+                # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
+                if now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds):
+                    continue
+                shown = now
+                for board in (self, *beside):
+                    try:
+                        await board.show(now)
+                    except GitHubError:
+                        log.warning("job %s: its status was not updated", self._job.id, exc_info=True)
 
         task = asyncio.create_task(refresh())
         try:
@@ -72,6 +110,8 @@ class StatusComment:
 
     async def _known_id(self) -> int | None:
         """The comment that an earlier attempt made, which may have died before it could note its id."""
+        if await self._memory.recall("below") is not None:
+            self._spot = Spot(kind="thread", number=self._job.thread.number)
         noted = await self._memory.recall("comment")
         if noted is not None:
             return int(noted.partition(" ")[0])
@@ -81,19 +121,30 @@ class StatusComment:
         return found.id if found else None
 
     async def _create(self, body: str) -> None:
-        number, repo = self._job.thread.number, self._job.repo.full_name
         # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
         await self._memory.remember("commenting", "begun")
         try:
-            made = await self._github.create_comment(repo, number, body)
+            made = await self._once(body)
         except GitHubError as error:
-            # The answer was lost, but the comment may be there: look before asking a second time.
-            if not error.passing:
+            if self._spot.kind == "thread" or error.status not in _GONE:
                 raise
-            made = await self._find() or await self._github.create_comment(repo, number, body)
+            # The comment that asked is gone, and its thread with it; its asker still wants an answer.
+            await self._memory.remember("below", "the pull request")
+            self._spot = Spot(kind="thread", number=self._job.thread.number)
+            made = await self._once(body)
         self._id = made.id
         await self._memory.remember("comment", f"{made.id} {made.html_url}")
 
+    async def _once(self, body: str) -> CommentFacts:
+        repo = self._job.repo.full_name
+        try:
+            return await self._github.create_comment(repo, self._spot, body)
+        except GitHubError as error:
+            # The answer was lost, but the comment may be there: look before asking a second time.
+            if not error.may_be_done:
+                raise
+            return await self._find() or await self._github.create_comment(repo, self._spot, body)
+
     async def _find(self) -> CommentFacts | None:
         me = await self._github.me()
-        return await self._github.find_comment(self._job.repo.full_name, self._job.thread.number, self._marker, me.id)
+        return await self._github.find_comment(self._job.repo.full_name, self._spot, self._marker, me.id)

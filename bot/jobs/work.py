@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bot.jobs.progress import Progress
 from bot.workspace.change import Change
 
 _FACT = "work"
+_DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +67,23 @@ class WorkStore:
         except ValidationError:
             return None
 
+    def patch(self, job_id: str) -> str:
+        """The patch that is kept, or an empty text."""
+        path = self._path(job_id)
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
         self._path(job_id).unlink(missing_ok=True)
+
+    def sweep(self, days: float) -> int:
+        """Remove the patches that were kept `days` ago; give back how many they were."""
+        before = time.time() - days * _DAY_SECONDS
+        # What was only begun to be written when the process died is of no use at any age, but another may write it now.
+        old = [path for path in self._folder.glob("*.p*") if path.stat().st_mtime < before]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
 
     def _write(self, job_id: str, patch: str) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Never, TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Never
 
 from agent_runtime import AgentError
 from bot.errors import BotError, LeaseLostError, QueueError
 from bot.gate.repo_config import RepoConfigError
-from bot.github import GitHub, GitHubError
-from bot.jobs.corridor import Corridor, Ending
-from bot.jobs.house import House
-from bot.jobs.job import Job, JobState
+from bot.github import GitHubError
+from bot.jobs import waiting
+from bot.jobs.case import Case, Desk, Ending
+from bot.jobs.corridor import Corridor
+from bot.jobs.job import Job, JobState, Lane
 from bot.jobs.memory import JobMemory
-from bot.jobs.queue import Claimed, Queue
+from bot.jobs.queue import Claimed, Queue, Signal
 from bot.jobs.status import StatusComment
-from bot.publishing.marker import marker
-from bot.publishing.render import render_status
+from bot.publishing.render import render_reply, render_status
+from bot.publishing.view import StatusView
 from bot.workspace import WorkspaceError
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 60.0
 POLL_SECONDS = 2.0
+HEAR_SECONDS = 0.5
 
 
 class Worker:
@@ -36,10 +37,7 @@ class Worker:
         self,
         name: str,
         *,
-        queue: Queue,
-        house: House,
-        github_for: Callable[[Job], GitHub],
-        marker_key: bytes,
+        desk: Desk,
         jobs_at_once: int = 1,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
@@ -47,19 +45,15 @@ class Worker:
 
         Args:
             name: no other live worker has it.
-            queue: where jobs come from.
-            house: what all jobs share.
-            github_for: the client that may act for a job.
-            marker_key: signs the mark in status comments.
-            jobs_at_once: how many jobs, of different threads, it walks side by side.
+            desk: where jobs come from, and all that they share.
+            jobs_at_once: how many pieces of work, of different threads, it walks side by side.
             lease_seconds: how long a claimed job stays this worker's without a sign of life.
         """
         self._name = name
-        self._queue = queue
-        self._house = house
-        self._github_for = github_for
-        self._marker_key = marker_key
-        self._jobs_at_once = jobs_at_once
+        self._desk = desk
+        self._queue = desk.queue
+        work: Lane = "work"
+        self._lanes: tuple[Lane, ...] = (*(work for _ in range(jobs_at_once)), "steer")
         self._lease_seconds = lease_seconds
 
     async def run(self) -> None:
@@ -68,34 +62,35 @@ class Worker:
         Raises:
             QueueError: the queue cannot be used any more.
         """
-        hands = [asyncio.create_task(self._keep_working()) for _ in range(self._jobs_at_once)]
+        hands = [asyncio.create_task(self._keep_working(lane)) for lane in self._lanes]
         try:
-            await asyncio.gather(*hands)
+            # `gather` would cancel the others by itself: once more below, and a job's cleaning up would be cut short.
+            ended, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_COMPLETED)
+            for hand in ended:
+                hand.result()
         finally:
             for hand in hands:
                 hand.cancel()
             await asyncio.gather(*hands, return_exceptions=True)
 
-    async def _keep_working(self) -> Never:
+    async def _keep_working(self, lane: Lane) -> Never:
         while True:
-            if not await self.step():
+            if not await self.step(lane):
                 await self._queue.wait_for_work(POLL_SECONDS)
 
-    async def step(self) -> bool:
-        """Take one job and see it through; False when there was none."""
-        claimed = await self._queue.claim(self._name, self._lease_seconds)
+    async def step(self, lane: Lane) -> bool:
+        """Take one job of a lane and see it through; False when there was none."""
+        claimed = await self._queue.claim(self._name, self._lease_seconds, lane=lane)
         if claimed is None:
             return False
         job = claimed.job
         log.info("job %s: attempt %d, delivery %s", job.id, claimed.attempt, job.delivery_id)
         try:
-            state, reason = await self._while_ours(job.id, self._see_through(claimed))
-            await self._queue.finish(job.id, state, reason, worker=self._name)
-            log.info("job %s: %s %s", job.id, state, reason)
+            await self._while_ours(claimed)
         except LeaseLostError:
             log.warning("job %s: taken over by another worker; nothing more is done here", job.id)
         except asyncio.CancelledError:
-            await asyncio.shield(self._queue.release(job.id, self._name))
+            await asyncio.shield(self._give_back(job.id))
             raise
         except GitHubError:
             # Its ending could not be told. When the lease has run out it is taken up again, and told then.
@@ -108,36 +103,68 @@ class Worker:
             await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
         return True
 
-    async def _see_through(self, claimed: Claimed) -> tuple[JobState, str]:
-        """Walk the job, and tell its ending."""
+    async def _give_back(self, job_id: str) -> None:
+        with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
+            await self._queue.release(job_id, self._name)
+
+    async def _see_through(self, claimed: Claimed) -> None:
+        """Walk a job, tell its ending, and give it out of our hands."""
         job = claimed.job
-        memory = JobMemory(self._queue, job.id)
-        async with self._github_for(job) as github:
-            mark = marker(job.id, job.repo.id, job.thread.number, key=self._marker_key)
-            comment = StatusComment(github, memory, job, marker=mark)
+        async with self._desk.case(job) as case:
+            memory = case.memory
+            corridor = Corridor(case)
             told_before = await memory.recall("ending")
             if told_before is not None:
                 state, _, body = told_before.partition("\n")
-                await _tell(comment, body, job)
-                return JobState(state), "told by a later attempt"
-            corridor = Corridor(self._house, job, github=github, memory=memory, comment=comment, marker=mark)
-            ending = await self._ending(corridor, claimed, told=await memory.recall("commenting") is not None)
-            if ending.view is not None:
-                body = await asyncio.to_thread(render_status, ending.view)
-                # Kept before it is sent: should this worker die now, the next one tells it without working again.
-                await memory.remember("ending", f"{ending.state}\n{body}")
-                await _tell(comment, body, job)
-            return ending.state, ending.reason
+                await _tell(corridor.comment, body, job)
+                await self._queue.finish(job.id, JobState(state), "told by a later attempt", worker=self._name)
+                return
+            ears = Ears(self._queue, job.id, corridor.hear)
+            async with ears.open():
+                told = await memory.recall("commenting") is not None
+                ending = await self._ending(corridor, claimed, told=told)
+            await self._tell(corridor, memory, ending, job)
+            if ending.state is JobState.WAITING:
+                await self._park(case, ending, heard=ears.heard)
+            else:
+                await self._queue.finish(job.id, ending.state, ending.reason, worker=self._name)
+            log.info("job %s: %s %s", job.id, ending.state, ending.reason)
+
+    async def _tell(self, corridor: Corridor, memory: JobMemory, ending: Ending, job: Job) -> None:
+        view = ending.view
+        await corridor.show_check(ending)
+        if isinstance(view, StatusView):
+            body = await asyncio.to_thread(render_status, view)
+        elif view is not None:
+            allowed = self._desk.house.allowed(job)
+            marker = self._desk.house.marker(job)
+            body = await asyncio.to_thread(
+                render_reply, view.text, allowed, job_id=job.id, marker=marker, refused=view.refused
+            )
+        else:
+            return
+        if ending.state is not JobState.WAITING:
+            # Kept before it is sent: should this worker die now, the next one tells it without working again.
+            await memory.remember("ending", f"{ending.state}\n{body}")
+        await _tell(corridor.comment, body, job)
+
+    async def _park(self, case: Case, ending: Ending, *, heard: int) -> None:
+        """Let a job wait for a person; whoever was faster than this has answered already."""
+        job = case.job
+        if not await self._queue.park(job.id, self._name, until=ending.until, heard=heard):
+            await self._queue.release(job.id, self._name)
+        elif await waiting.is_answered(case.memory):
+            await self._queue.wake(job.id)
 
     async def _ending(self, corridor: Corridor, claimed: Claimed, *, told: bool) -> Ending:
         """Walk the corridor; whatever goes wrong there becomes an ending."""
-        if claimed.exhausted:
-            return corridor.failed(
-                f"This job was begun {claimed.attempt - 1} times and never came to its end, so it was given up.",
-                f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again.",
-                told=told,
-            )
         try:
+            if claimed.exhausted:
+                reason = (
+                    f"This job was begun {claimed.attempt - 1} times and never came to its end, so it was given up."
+                )
+                remedy = f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again."
+                return await corridor.give_up(f"{reason} {remedy}") or corridor.failed(reason, remedy, told=told)
             return await corridor.walk()
         except GitHubError as error:
             if error.passing:
@@ -155,18 +182,19 @@ class Worker:
                 "The bot has a fault of its own.", f"The operator finds it in the log under job `{claimed.job.id}`."
             )
 
-    async def _while_ours(self, job_id: str, work: Coroutine[object, object, T]) -> T:
-        """Do `work` while the job's lease is renewed; when the lease is lost the work is cancelled.
+    async def _while_ours(self, claimed: Claimed) -> None:
+        """See a job through while its lease is renewed; when the lease is lost the work is cancelled.
 
         Raises:
             LeaseLostError: another worker has the job now.
         """
-        working, renewing = asyncio.create_task(work), asyncio.create_task(self._renew(job_id))
+        working = asyncio.create_task(self._see_through(claimed))
+        renewing = asyncio.create_task(self._renew(claimed.job.id))
         try:
             await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 renewing.result()
-            return await working
+            await working
         finally:
             for task in (working, renewing):
                 task.cancel()
@@ -176,6 +204,42 @@ class Worker:
         while True:
             await asyncio.sleep(self._lease_seconds / 3)
             await self._queue.renew(job_id, self._name, self._lease_seconds)
+
+
+class Ears:
+    """Hears what people say to a job while it is walked.
+
+    Attributes:
+        heard: the number of the last signal that was passed on.
+    """
+
+    def __init__(self, queue: Queue, job_id: str, hear: Callable[[Signal], None]) -> None:
+        self._queue = queue
+        self._job_id = job_id
+        self._hear = hear
+        self.heard = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Pass on what was said already, and then what is said while the body runs."""
+        await self._listen()
+        task = asyncio.create_task(self._keep_listening())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _keep_listening(self) -> Never:
+        while True:
+            await asyncio.sleep(HEAR_SECONDS)
+            await self._listen()
+
+    async def _listen(self) -> None:
+        for number, signal in await self._queue.signals(self._job_id, self.heard):
+            self._hear(signal)
+            self.heard = number
 
 
 async def _tell(comment: StatusComment, body: str, job: Job) -> None:

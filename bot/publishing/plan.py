@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from agent_runtime import Outcome, Status
 from bot.gate.permissions import Grant
 from bot.jobs.job import Job
-from bot.publishing.screening import cautions, is_large, objections
-from bot.publishing.wording import branch_name, commit_body, commit_title, pull_body
+from bot.publishing.screening import Objection, cautions, is_large, objections
+from bot.publishing.text import code
+from bot.publishing.wording import branch_name, commit_body, commit_title, pull_body, undo_body, undo_title
 from bot.workspace.change import Change
 
 
@@ -51,11 +52,15 @@ class Publication:
         commit: the commit, or None when nothing changed or nothing may be published.
         pull_request: the pull request, or None.
         withheld: what was not published and why, for the comment; empty when nothing was.
+        blocked: what a person may approve, so that it is published after all.
+        notes: what a reader should look at twice, sentences for the comment.
     """
 
     commit: Commit | None
     pull_request: PullRequest | None
     withheld: str = ""
+    blocked: tuple[Objection, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 _UNFINISHED = {
@@ -68,8 +73,11 @@ _UNFINISHED = {
     Status.REPEATED_CALLS: "the run went in circles",
     Status.FORMAT_ERRORS: "the model's replies could not be understood",
     Status.FAILED: "the run failed",
+    Status.SANDBOX_FAILED: "the sandbox failed",
     Status.ANSWERED: "the run ended in an answer, not in a finished task",
 }
+_SILENT = frozenset({"nothing", "review"})
+_READS = "This command may read, not write."
 
 
 def plan(
@@ -81,6 +89,9 @@ def plan(
     base_branch: str,
     head_branch: str | None = None,
     server: str,
+    approved: frozenset[str] = frozenset(),
+    keep_unfinished: bool = False,
+    run_url: str = "",
 ) -> Publication:
     """Decide what leaves the house.
 
@@ -92,44 +103,108 @@ def plan(
         base_branch: what a new pull request is to be merged into.
         head_branch: the branch of the pull request that the job belongs to; None for an issue.
         server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
+        approved: the trees (`Change.tree_sha`) that a person looked at and approved, whatever they touch.
+        keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
+        run_url: the page of the run, for the commit's message.
 
     Raises:
         ValueError: the grant is for the pull request's branch and there is none (a bug of ours).
     """
     if not change:
         return Publication(commit=None, pull_request=None)
-    reason = _reason_to_withhold(grant, outcome, change)
+    reason = _reason_to_withhold(grant, change)
     if reason:
         return Publication(commit=None, pull_request=None, withheld=reason)
+    found = objections(change, grant.protected)
+    if found and change.tree_sha not in approved:
+        words = " ".join(each.words for each in found)
+        withheld = f"{words} That needs an approval of its own; the patch is kept."
+        return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
+    notes = (*(f"Approved by a person. {each.words}" for each in found), *cautions(change))
+    if outcome.status is not Status.FINISHED:
+        return _unfinished(job, outcome.status, change, keep=keep_unfinished, run_url=run_url, notes=notes)
+    commit = _commit(job, grant, outcome, change, head_branch=head_branch, run_url=run_url)
+    if not commit.create_branch:
+        return Publication(commit=commit, pull_request=None, notes=notes)
+    body = pull_body(job, outcome.summary or "", server=server, notes=notes)
+    draft = is_large(change) or bool(found)
+    request = PullRequest(base=base_branch, title=commit.title, body=body, draft=draft)
+    return Publication(commit=commit, pull_request=request, notes=notes)
+
+
+def plan_undo(
+    job: Job, grant: Grant, change: Change, *, branch: str, undone: str, title: str, run_url: str = ""
+) -> Publication:
+    """The publication that takes a commit of the bot's back, by a new one on the same branch.
+
+    What protects files does not hold here: what was there before stands again.
+
+    Args:
+        job: who asked for it, and where.
+        grant: whether a change may go anywhere.
+        change: the commit's reversal.
+        branch: where the commit is.
+        undone: the commit's id.
+        title: its title.
+        run_url: the page of the run.
+    """
+    if grant.publish in _SILENT:
+        return Publication(commit=None, pull_request=None, withheld=_READS)
+    if not change:
+        nothing = f"Nothing is left to take back of commit {undone[:10]}: later ones have changed all of it."
+        return Publication(commit=None, pull_request=None, withheld=nothing)
+    commit = Commit(
+        branch=branch,
+        expected_head=change.base_sha,
+        create_branch=False,
+        title=undo_title(title),
+        body=undo_body(job, undone, run_url=run_url),
+        change=change,
+    )
+    return Publication(commit=commit, pull_request=None)
+
+
+def _commit(
+    job: Job, grant: Grant, outcome: Outcome, change: Change, *, head_branch: str | None, run_url: str
+) -> Commit:
     new = grant.publish == "new_branch"
     branch = branch_name(job) if new else head_branch
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
-    summary = outcome.summary or ""
-    title = commit_title(summary, fallback=f"Address {job.thread.kind} {job.thread.number}")
-    commit = Commit(
+    return Commit(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=new,
-        title=title,
-        body=commit_body(job),
+        title=commit_title(outcome.summary or "", fallback=f"Address {job.thread.kind} {job.thread.number}"),
+        body=commit_body(job, run_url=run_url),
         change=change,
     )
-    if not new:
-        return Publication(commit=commit, pull_request=None)
-    body = pull_body(job, summary, server=server, notes=cautions(change))
-    return Publication(
-        commit=commit, pull_request=PullRequest(base=base_branch, title=title, body=body, draft=is_large(change))
+
+
+def _unfinished(
+    job: Job, status: Status, change: Change, *, keep: bool, run_url: str, notes: tuple[str, ...]
+) -> Publication:
+    because = f"because {_UNFINISHED[status]}"
+    # A run that waits goes on from its own files.
+    if not keep or status is Status.PAUSED:
+        withheld = f"Nothing was published, {because}. The patch so far is kept."
+        return Publication(commit=None, pull_request=None, withheld=withheld)
+    commit = Commit(
+        branch=branch_name(job, unfinished=True),
+        expected_head=change.base_sha,
+        create_branch=True,
+        title=f"Keep unfinished work on {job.thread.kind} {job.thread.number}",
+        body=commit_body(job, run_url=run_url),
+        change=change,
     )
+    withheld = f"There is no pull request, {because}. What it did so far is on the branch {code(commit.branch)}."
+    return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
-def _reason_to_withhold(grant: Grant, outcome: Outcome, change: Change) -> str:
-    if grant.publish == "nothing":
-        return "This command may read, not write."
-    if outcome.status is not Status.FINISHED:
-        return f"Nothing was published, because {_UNFINISHED[outcome.status]}. The patch so far is kept."
+def _reason_to_withhold(grant: Grant, change: Change) -> str:
+    if grant.publish in _SILENT:
+        return _READS
     if change.base_sha != grant.bound_to_sha:
         meant, done = grant.bound_to_sha[:10], change.base_sha[:10]
         return f"The permission was given for commit {meant}, but the work was done on {done}."
-    found = objections(change)
-    return " ".join([*found, "The patch is kept; a person has to apply it."]) if found else ""
+    return ""

@@ -5,56 +5,23 @@ It only ever adds. There is no force, no deletion, no tag, and the default branc
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from bot.errors import BotError
-from bot.github import CannotExpressError, CommitFacts, GitHub, GitHubError, HeadMovedError, PullLink
+from bot.github import GitHub, GitHubError, HeadMovedError, PullLink
+from bot.jobs.job import Job
 from bot.publishing.plan import Commit, Publication, PullRequest
 from bot.publishing.redact import Redactor
+from bot.publishing.sending import ForbiddenTargetError, LeakError, Memory, Pusher, Sender, Sent, Target
 from bot.publishing.text import code
-from bot.workspace import PushRejectedError
+from bot.publishing.wording import branch_name, pull_body
+from bot.workspace import ConflictError, PushRejectedError, Source
 from bot.workspace.change import Change
 
+__all__ = ["Delivered", "ForbiddenTargetError", "Memory", "Pusher", "Target", "publish"]
 
-class Memory(Protocol):
-    """What a job has done so far, kept over restarts."""
-
-    async def recall(self, key: str) -> str | None:
-        """The value kept under `key`, or None."""
-        ...
-
-    async def remember(self, key: str, value: str) -> None:
-        """Keep `value` under `key` before the next step is taken."""
-        ...
-
-
-class Pusher(Protocol):
-    """The trusted git directory, for changes that GitHub's commit API cannot express; `bot.workspace.Tree` is one."""
-
-    async def commit(self, change: Change, *, message: str) -> str:
-        """Make the commit; the same id every time."""
-        ...
-
-    async def push(self, sha: str, *, branch: str, url: str, token: str) -> None:
-        """Send it to the branch, without force."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where a publication may go.
-
-    Attributes:
-        repo: `owner/name`, from the job.
-        default_branch: never written to.
-        clone_url: for a push from the trusted git directory.
-    """
-
-    repo: str
-    default_branch: str
-    clone_url: str
+REPLAYS = 2
+"""How often a change follows a branch that people push to, before it gets a branch of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +29,12 @@ class Delivered:
     """What has been sent; every part may be missing.
 
     Attributes:
+        branch: where the commit is.
+        wip_url: the page that compares unfinished work with what it began from; for a branch without a pull request.
+        review_url: the page of the review that was sent.
         withheld: what was not sent, and why.
+        note: what went otherwise than planned, though all is there.
+        would: for a dry run, in which nothing was sent: what would have been, as Markdown.
     """
 
     branch: str | None = None
@@ -70,11 +42,15 @@ class Delivered:
     commit_url: str | None = None
     pull_number: int | None = None
     pull_url: str | None = None
+    wip_url: str | None = None
+    review_url: str | None = None
     withheld: str = ""
+    note: str = ""
+    would: str = ""
 
 
-class ForbiddenTargetError(BotError):
-    """Someone asked the publisher for what it has no verb for: a bug of ours, stopped before anything was sent."""
+class _NothingLeftError(BotError):
+    """Somebody pushed the same change."""
 
 
 async def publish(
@@ -82,14 +58,28 @@ async def publish(
     memory: Memory,
     publication: Publication,
     *,
+    job: Job,
     target: Target,
     pusher: Pusher,
     redactor: Redactor,
+    replay: bool = False,
+    dry_run: bool = False,
 ) -> Delivered:
     """Send what was planned and give back where it is.
 
-    A branch that moved meanwhile is left alone, and a pull request that GitHub refuses leaves the commit standing:
-    both are told in `withheld`.
+    A branch that moved meanwhile is followed at most twice, then left alone and answered with a pull request into it. A
+    pull request that GitHub refuses leaves the commit standing. Both are told.
+
+    Args:
+        github: acts for the job.
+        memory: what earlier attempts did.
+        publication: what to send.
+        job: whose it is.
+        target: where it may go.
+        pusher: the trusted git directory.
+        redactor: knows the secrets.
+        replay: whether a branch that moved may be followed; else nothing is sent then.
+        dry_run: send nothing, and tell what would be sent.
 
     Raises:
         ForbiddenTargetError: the plan aims at the default branch, or at no branch of ours.
@@ -99,103 +89,117 @@ async def publish(
     commit = publication.commit
     if commit is None:
         return Delivered(withheld=publication.withheld)
-    if not commit.create_branch and _is_default(commit.branch, target):
+    sender = Sender(github=github, memory=memory, target=target, pusher=pusher, redactor=redactor)
+    if not commit.create_branch and sender.is_default(commit.branch):
         return Delivered(withheld="The pull request comes from the default branch, which the bot never writes to.")
-    _check_target(commit, target)
-    # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
-    leaks = await asyncio.to_thread(_leaks, commit.change, redactor)
-    if leaks:
-        return Delivered(withheld=f"A secret of the bot's stands in {leaks}. Nothing was published.")
     try:
-        made = await _commit_once(github, memory, commit, target, pusher)
+        if dry_run:
+            await sender.check(commit)
+            return Delivered(withheld=publication.withheld, would=_would(commit, publication.pull_request))
+        sent = await sender.sent_before() or await _sent(sender, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         return Delivered(withheld=f"The branch moved while the bot was working, and was left alone. {error}")
-    delivered = Delivered(branch=commit.branch, commit_sha=made.sha, commit_url=made.html_url)
-    if publication.pull_request is None:
-        return delivered
-    return await _with_pull(github, memory, commit, publication.pull_request, target, delivered)
+    except (LeakError, _NothingLeftError) as error:
+        return Delivered(withheld=str(error))
+    return await _told(sender, publication, commit, job, sent)
 
 
-async def _commit_once(github: GitHub, memory: Memory, commit: Commit, target: Target, pusher: Pusher) -> CommitFacts:
-    done = await memory.recall("commit")
-    if done is not None:
-        return await github.commit_facts(target.repo, done)
+async def _sent(sender: Sender, commit: Commit, job: Job, *, replay: bool) -> Sent:
+    """Send the commit; where people pushed to its branch meanwhile, follow them."""
     try:
-        made = await _commit(github, commit, target)
-    except CannotExpressError:
-        made = await _push(github, commit, target, pusher)
-    await memory.remember("commit", made.sha)
-    return made
+        return await sender.send(commit)
+    except (HeadMovedError, PushRejectedError) as moved:
+        if commit.create_branch or not replay:
+            raise
+        return await _catch_up(sender, commit, job, moved)
 
 
-async def _commit(github: GitHub, commit: Commit, target: Target) -> CommitFacts:
-    earlier = await _made_earlier(github, commit, target)
-    if earlier is not None:
-        return earlier
-    # Checked before the branch is made: a branch without its commit would be half a publication.
-    github.check_expressible(commit.change)
-    if commit.create_branch:
-        await github.create_branch(target.repo, commit.branch, commit.expected_head)
-    return await github.commit_on_branch(
-        target.repo,
-        branch=commit.branch,
-        expected_head=commit.expected_head,
-        title=commit.title,
-        body=commit.body,
-        change=commit.change,
+async def _catch_up(sender: Sender, commit: Commit, job: Job, moved: BotError) -> Sent:
+    for _ in range(REPLAYS):
+        head = await sender.github.branch_head(sender.target.repo, commit.branch)
+        if head is None or head == commit.expected_head:
+            raise moved
+        try:
+            return await _follow(sender, commit, head)
+        except ConflictError:
+            break
+        except (HeadMovedError, PushRejectedError):
+            continue
+    return await sender.send(replace(commit, branch=branch_name(job), create_branch=True))
+
+
+async def _follow(sender: Sender, commit: Commit, head: str) -> Sent:
+    """Make the same change on the commit that the branch stands at now.
+
+    Raises:
+        ConflictError: it does not fit there.
+        HeadMovedError: the branch moved once more.
+        PushRejectedError: likewise.
+        _NothingLeftError: what it changes is there already, and not by us.
+    """
+    earlier = await sender.memory.recall("onto")
+    change = await _replayed(sender, commit, head)
+    if change:
+        await sender.memory.remember("onto", head)
+        return await sender.send(replace(commit, expected_head=head, change=change))
+    # It may have been sent by an attempt that was killed before it could note it.
+    sent = await sender.sent_on(commit, head, parent=earlier)
+    if sent is None:
+        raise _NothingLeftError("Somebody pushed the same change meanwhile, so there was nothing left to publish.")
+    return await sender.note(sent)
+
+
+async def _replayed(sender: Sender, commit: Commit, head: str) -> Change:
+    token = await sender.github.clone_token(sender.target.repo)
+    onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
+    return await sender.pusher.replay(commit.change, onto)
+
+
+async def _told(sender: Sender, publication: Publication, commit: Commit, job: Job, sent: Sent) -> Delivered:
+    """Open the pull request that belongs to what was sent, and say where all of it is."""
+    delivered = Delivered(
+        branch=sent.branch,
+        commit_sha=sent.facts.sha,
+        commit_url=sent.facts.html_url,
+        withheld=publication.withheld,
     )
+    request = publication.pull_request
+    if sent.branch != commit.branch:
+        note = f"People pushed to {code(commit.branch)} meanwhile, and the change could not be put on top of that."
+        body = pull_body(job, "", server=sender.target.server, notes=(note,))
+        request = PullRequest(base=commit.branch, title=commit.title, body=body, draft=False)
+        delivered = replace(delivered, note=f"{note} It is on a branch of its own, with a pull request into that one.")
+    elif sent.facts.parents != (commit.expected_head,):
+        note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
+        delivered = replace(delivered, note=note)
+    if request is not None:
+        return await _with_pull(sender, request, delivered)
+    if commit.create_branch:
+        compared = f"{commit.expected_head}...{sent.branch}"
+        return replace(delivered, wip_url=f"{sender.target.html_url}/compare/{compared}")
+    return delivered
 
 
-async def _made_earlier(github: GitHub, commit: Commit, target: Target) -> CommitFacts | None:
-    """The commit of a try that was killed before it could remember it."""
-    head = await github.branch_head(target.repo, commit.branch)
-    if head is None or head == commit.expected_head:
-        return None
-    facts = await github.commit_facts(target.repo, head)
-    ours = facts.parents == (commit.expected_head,) and facts.tree_sha == commit.change.tree_sha
-    return facts if ours else None
-
-
-async def _push(github: GitHub, commit: Commit, target: Target, pusher: Pusher) -> CommitFacts:
-    sha = await pusher.commit(commit.change, message=github.redacted(f"{commit.title}\n\n{commit.body}\n"))
-    token = await github.push_token(target.repo)
-    await pusher.push(sha, branch=commit.branch, url=target.clone_url, token=token)
-    return await github.commit_facts(target.repo, sha)
-
-
-async def _with_pull(  # noqa: PLR0917 - one step of `publish`, cut out for its length
-    github: GitHub, memory: Memory, commit: Commit, request: PullRequest, target: Target, so_far: Delivered
-) -> Delivered:
-    done = await memory.recall("pull")
+async def _with_pull(sender: Sender, request: PullRequest, so_far: Delivered) -> Delivered:
+    done = await sender.memory.recall("pull")
     try:
-        link = _remembered(done) if done is not None else await _open(github, commit, request, target)
+        link = _remembered(done) if done is not None else await _open(sender, request, so_far.branch or "")
     except GitHubError as error:
         if error.passing:
             raise
-        return _extend(so_far, withheld=f"The commit is there, but the pull request is not. {error}")
-    await memory.remember("pull", f"{link.number} {link.html_url}")
-    return _extend(so_far, pull=link)
+        return replace(so_far, withheld=f"The commit is there, but the pull request is not. {error}")
+    await sender.memory.remember("pull", f"{link.number} {link.html_url}")
+    return replace(so_far, pull_number=link.number, pull_url=link.html_url)
 
 
-async def _open(github: GitHub, commit: Commit, request: PullRequest, target: Target) -> PullLink:
-    return await github.create_pull(
-        target.repo,
-        head=commit.branch,
+async def _open(sender: Sender, request: PullRequest, head: str) -> PullLink:
+    return await sender.github.create_pull(
+        sender.target.repo,
+        head=head,
         base=request.base,
         title=request.title,
         body=request.body,
         draft=request.draft,
-    )
-
-
-def _extend(so_far: Delivered, *, pull: PullLink | None = None, withheld: str = "") -> Delivered:
-    return Delivered(
-        branch=so_far.branch,
-        commit_sha=so_far.commit_sha,
-        commit_url=so_far.commit_url,
-        pull_number=pull.number if pull else None,
-        pull_url=pull.html_url if pull else None,
-        withheld=withheld,
     )
 
 
@@ -204,23 +208,9 @@ def _remembered(value: str) -> PullLink:
     return PullLink(number=int(number), html_url=url)
 
 
-def _check_target(commit: Commit, target: Target) -> None:
-    if _is_default(commit.branch, target):
-        raise ForbiddenTargetError(f"{commit.branch} is the default branch of {target.repo}; nothing was sent.")
-    if commit.branch.startswith(("refs/", "-")) or (
-        commit.create_branch and not commit.branch.startswith("codepilot/")
-    ):
-        raise ForbiddenTargetError(f"{commit.branch!r} is no branch that the bot may write to; nothing was sent.")
-
-
-def _is_default(branch: str, target: Target) -> bool:
-    return branch.removeprefix("refs/heads/").casefold() == target.default_branch.casefold()
-
-
-def _leaks(change: Change, redactor: Redactor) -> str:
-    names = [
-        file.path
-        for file in change.files
-        if redactor.holds(file.path) or (file.content and redactor.holds(file.content.decode("latin-1")))
-    ]
-    return ", ".join(code(redactor.redact(name)) for name in names)
+def _would(commit: Commit, request: PullRequest | None) -> str:
+    new = "new branch" if commit.create_branch else "branch"
+    said = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
+    if request is None:
+        return f"{said}."
+    return f"{said}, and a {'draft ' if request.draft else ''}pull request from it into {code(request.base)}."

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from bot.gate.protected import is_protected
 from bot.publishing.text import code
 from bot.workspace.change import Change, FileChange
 
@@ -17,33 +20,47 @@ GITLINK = "160000"
 SYMLINK = "120000"
 EXECUTABLE = "100755"
 
-_LOCK_FILES = (
-    r"package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|bun\.lockb?|poetry\.lock|uv\.lock|pdm\.lock"
-    r"|Pipfile\.lock|Cargo\.lock|go\.sum|Gemfile\.lock|composer\.lock|mix\.lock|flake\.lock"
-)
-# What runs with more rights than the change itself, or decides who must approve it. Case-blind: GitHub reads some so.
-_PROTECTED = re.compile(
-    r"\.github/(?:workflows|actions)/.+"
-    r"|(?:.+/)?action\.ya?ml"
-    r"|(?:\.github/|docs/|\.gitlab/)?CODEOWNERS"
-    r"|\.github/codepilot\.ya?ml"
-    rf"|(?:.+/)?(?:{_LOCK_FILES})",
-    re.IGNORECASE,
-)
 _SHOWN = 10
 
 
-def objections(change: Change) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """Why a change may not be published unless a person approves it.
+
+    Attributes:
+        cause: `protected` files, a `submodule`, or a symbolic link that `escapes` the repository.
+        files: the paths that it is about.
+    """
+
+    cause: Literal["protected", "submodule", "escapes"]
+    files: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """A sentence that names the files, as Markdown."""
+        return f"{_CAUSES[self.cause]}: {_names(self.files)}."
+
+
+_CAUSES = {
+    "protected": "It changes files that only a person may change",
+    "submodule": "It changes submodules",
+    "escapes": "It adds symbolic links that lead out of the repository",
+}
+
+
+def objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Objection, ...]:
     """Why this change may not be published without its own approval; empty when it may.
 
-    Each is a sentence that names the files.
+    Args:
+        change: all of it.
+        protected: globs of files beside the built-in ones; see `is_protected`.
     """
-    found = (
-        ("It changes files that only a person may change", [f for f in change.files if _PROTECTED.fullmatch(f.path)]),
-        ("It changes submodules", [f for f in change.files if _is_submodule(f)]),
-        ("It adds symbolic links that lead out of the repository", [f for f in change.files if _escapes(f)]),
+    found: tuple[tuple[Literal["protected", "submodule", "escapes"], list[str]], ...] = (
+        ("protected", [f.path for f in change.files if is_protected(f.path, protected)]),
+        ("submodule", [f.path for f in change.files if _is_submodule(f)]),
+        ("escapes", [f.path for f in change.files if _escapes(f)]),
     )
-    return tuple(f"{words}: {_names(files)}." for words, files in found if files)
+    return tuple(Objection(cause=cause, files=tuple(files)) for cause, files in found if files)
 
 
 def cautions(change: Change) -> tuple[str, ...]:
@@ -52,9 +69,9 @@ def cautions(change: Change) -> tuple[str, ...]:
     executable = [f for f in change.files if f.new_mode == EXECUTABLE and f.old_mode != EXECUTABLE]
     notes = []
     if binary:
-        notes.append(f"Binary: {_names(binary)}.")
+        notes.append(f"Binary: {_names([f.path for f in binary])}.")
     if executable:
-        notes.append(f"Made executable: {_names(executable)}.")
+        notes.append(f"Made executable: {_names([f.path for f in executable])}.")
     if is_large(change):
         notes.append("The change is large: please review it in parts.")
     return tuple(notes)
@@ -80,6 +97,6 @@ def _escapes(file: FileChange) -> bool:
     return target.startswith("/") or place == ".." or place.startswith("../") or inside_git
 
 
-def _names(files: list[FileChange]) -> str:
-    names = ", ".join(code(file.path) for file in files[:_SHOWN])
-    return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN} more"
+def _names(paths: Sequence[str]) -> str:
+    names = ", ".join(map(code, paths[:_SHOWN]))
+    return names if len(paths) <= _SHOWN else f"{names} and {len(paths) - _SHOWN} more"

@@ -54,6 +54,11 @@ def code(text: str) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """A code block that nothing in `text` can end."""
+    return fenced_exactly(text.rstrip(), language)
+
+
+def fenced_exactly(text: str, language: str = "") -> str:
+    """The same, blank lines at the end and all; an empty text is a block without lines."""
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+    return f"{fence}{language}\n{text.removesuffix(chr(10))}\n{fence}" if text else f"{fence}{language}\n{fence}"

@@ -12,10 +12,12 @@ from bot.publishing.text import clean, one_line
 TITLE_LIMIT = 72
 # The patterns below take time that grows with the square of a line's length.
 _SENTENCE_LIMIT = 500
+_REVERT = 'Revert "'
 
 _NARROWER = "Ask again with a narrower goal, or have the operator raise the limit."
 REMEDIES = {
-    Status.PAUSED: "Have the operator allow what the run waits for, or ask for something that needs no permission.",
+    Status.PAUSED: "Allow such commands by `allow` in `.github/codepilot.yml` on the base branch, or by the input "
+    "`allow-commands` of the action; answer a question in the words of a new command.",
     Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
     Status.MAX_TOKENS: _NARROWER,
     Status.MAX_COST: _NARROWER,
@@ -23,6 +25,7 @@ REMEDIES = {
     Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.FAILED: "When the cause is mended, ask again with the same command.",
+    Status.SANDBOX_FAILED: "When the cause is mended, or the operator has raised the limit, ask again.",
 }
 """What to do about a run that did not finish, for the comment."""
 
@@ -61,13 +64,13 @@ _IMPERATIVE = {
 }
 
 
-def branch_name(job: Job) -> str:
+def branch_name(job: Job, *, unfinished: bool = False) -> str:
     """The branch that a job makes; it holds nothing that a stranger wrote.
 
     Raises:
         ValueError: the job's id cannot stand in a branch name (a bug of ours).
     """
-    name = f"codepilot/{job.thread.kind}-{job.thread.number}-{job.id}"
+    name = f"codepilot/{job.thread.kind}-{job.thread.number}-{job.id}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
     return name
@@ -83,9 +86,21 @@ def commit_title(summary: str, *, fallback: str) -> str:
     return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
 
 
-def commit_body(job: Job) -> str:
-    """What follows the title: which job, and the person who asked as co-author."""
-    return f"Codepilot job {job.id}, {job.thread.kind} {job.thread.number}.{_trailer(job.actor)}"
+def commit_body(job: Job, *, run_url: str = "") -> str:
+    """What follows the title: which job, its page, and the person who asked as co-author."""
+    run = f"\n{run_url}" if run_url else ""
+    return f"Codepilot job {job.id}, {job.thread.kind} {job.thread.number}.{run}{_trailer(job.actor)}"
+
+
+def undo_title(title: str) -> str:
+    """The title of the commit that takes another one back, as git words it."""
+    flat = _REFERENCE.sub("", clean(title)[:_SENTENCE_LIMIT]).replace("@", "").replace('"', "'")
+    return f'Revert "{one_line(flat, TITLE_LIMIT - len(_REVERT) - 1)}"'
+
+
+def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
+    """What follows the title of a commit that takes the commit `sha` back."""
+    return f"This takes back commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
 def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:

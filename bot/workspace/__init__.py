@@ -6,10 +6,12 @@ from bot.workspace.errors import (
     ChangeError,
     CloneError,
     CommitGoneError,
+    ConflictError,
     GitError,
     PushRejectedError,
     RepositoryEmptyError,
     WorkspaceError,
+    WorkspaceGoneError,
 )
 from bot.workspace.mirror import Source
 from bot.workspace.tree import Identity, Tree
@@ -20,6 +22,7 @@ __all__ = [
     "ChangeError",
     "CloneError",
     "CommitGoneError",
+    "ConflictError",
     "GitError",
     "Identity",
     "PushRejectedError",
@@ -28,5 +31,6 @@ __all__ = [
     "Source",
     "Tree",
     "WorkspaceError",
+    "WorkspaceGoneError",
     "Workspaces",
 ]

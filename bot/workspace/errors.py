@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bot.errors import BotError
 
+_MOST_NAMED = 10
+
 
 class WorkspaceError(BotError):
     """A workspace could not be made, read or published.
@@ -39,8 +41,26 @@ class ChangeError(WorkspaceError):
     """What the agent left behind cannot be read as a change."""
 
 
+class WorkspaceGoneError(WorkspaceError):
+    """A workspace that was kept is not there any more, or not as it was left."""
+
+
 class PushRejectedError(WorkspaceError):
     """The branch moved meanwhile, or the server refused the push; nothing was overwritten."""
+
+
+class ConflictError(WorkspaceError):
+    """A change does not fit onto another commit.
+
+    Attributes:
+        paths: the files where it does not, in order.
+    """
+
+    def __init__(self, paths: tuple[str, ...], remedy: str) -> None:
+        named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
+        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+        super().__init__(f"The change does not fit any more in {named}{more}.", remedy)
+        self.paths = paths
 
 
 class GitError(WorkspaceError):

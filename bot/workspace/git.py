@@ -20,6 +20,7 @@ from typing import ClassVar
 from bot.workspace.errors import GitError
 
 NOWHERE = "/dev/null"
+_MOST_SAID = 64 * 1024
 
 # Faults of old commits that fsck reports and that harm nobody; many well-known repositories have some of them.
 _FORGIVEN = ("zeroPaddedFilemode", "badTimezone", "missingSpaceBeforeDate", "missingEmail", "badDateOverflow")
@@ -135,27 +136,56 @@ class Git:
         Raises:
             GitError: any other exit code, or the time limit.
         """
-        process = await asyncio.create_subprocess_exec(
-            _program(),
-            *map(os.fsencode, args),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment(credential, variables or {}),
-            cwd="/",
-            start_new_session=True,
-        )
+        process = await self._start(args, credential, variables or {})
         try:
             async with asyncio.timeout(self.seconds):
                 stdout, stderr = await process.communicate(stdin)
         except TimeoutError:
-            raise GitError(os.fsdecode(args[0]), None, f"stopped after {self.seconds:.0f} s") from None
+            raise self._late(args) from None
         finally:
             await _reap(process)
         if process.returncode not in expect:
             said = stderr.decode(errors="replace")
             raise GitError(os.fsdecode(args[0]), process.returncode, credential.hide(said) if credential else said)
         return stdout
+
+    async def first(self, limit: int, *args: str | bytes | Path) -> bytes:
+        """Run one git command for the first `limit` bytes of its standard output; what comes after is not waited for.
+
+        Raises:
+            GitError: a failure before there were as many, or the time limit.
+        """
+        process = await self._start(args, None, {})
+        try:
+            async with asyncio.timeout(self.seconds):
+                stdout = await _read(process.stdout, limit)
+                # An answer that is cut is ended below, and its exit code says nothing.
+                failed = len(stdout) < limit and await process.wait() != 0
+                stderr = await _read(process.stderr, _MOST_SAID) if failed else b""
+        except TimeoutError:
+            raise self._late(args) from None
+        finally:
+            await _reap(process)
+        if failed:
+            raise GitError(os.fsdecode(args[0]), process.returncode, stderr.decode(errors="replace"))
+        return stdout
+
+    async def _start(
+        self, args: Sequence[str | bytes | Path], credential: Credential | None, variables: Mapping[str, str]
+    ) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            _program(),
+            *map(os.fsencode, args),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment(credential, variables),
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def _late(self, args: Sequence[str | bytes | Path]) -> GitError:
+        return GitError(os.fsdecode(args[0]), None, f"stopped after {self.seconds:.0f} s")
 
     def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
         settings = (*_SETTINGS, *(credential.settings() if credential else ()))
@@ -183,6 +213,16 @@ class Git:
 
 def _program() -> str:
     return shutil.which("git") or "git"
+
+
+async def _read(stream: asyncio.StreamReader | None, limit: int) -> bytes:
+    """At most `limit` bytes, fewer when there are no more."""
+    if stream is None:
+        return b""
+    try:
+        return await stream.readexactly(limit)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:

@@ -127,11 +127,27 @@ class Mirror:
             )
         return Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
 
-    async def release(self, keep: str) -> None:
-        """Drop a keep ref; no error when it is gone already."""
+    async def hold(self, sha: str, *, keep: str) -> bool:
+        """Have a keep ref hold a commit; False when that is not here, and nothing may be fetched."""
+        async with locked(self.lock, seconds=self.seconds):
+            if not self.path.exists() or not await self._has(sha):
+                return False
+            await self.git.run("update-ref", _keep_ref(keep), sha)
+            return True
+
+    async def release(self, *keeps: str) -> None:
+        """Drop keep refs; no error when they are gone already."""
         async with locked(self.lock, seconds=self.seconds):
             if self.path.exists():
-                await self.git.run("update-ref", "-d", _keep_ref(keep))
+                for keep in keeps:
+                    await self.git.run("update-ref", "-d", _keep_ref(keep))
+
+    async def diff(self, base: str, head: str, *, limit: int) -> bytes:
+        """The first `limit` bytes of what leads to `head` from where it left `base`; both are here already."""
+        found = await self.git.run("merge-base", base, head, expect=(0, 1))
+        fork = found.decode().split()[0] if found else base
+        command = ("diff-tree", "-r", "--patch", "--no-ext-diff", "--no-textconv", "--no-renames", fork, head)
+        return await self.git.first(limit, *command)
 
     async def tidy(self) -> None:
         """Pack what many fetches have left; what a keep ref or a fetched branch holds stays."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.workspace.change import Change, FileChange
@@ -14,7 +14,13 @@ from bot.workspace.changed import GITLINK, Baseline, Ignores, differences
 from bot.workspace.difference import RawChange, parse_numstat, parse_raw
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError
 from bot.workspace.git import Credential, Git
+from bot.workspace.keeping import Given, save
+from bot.workspace.mirror import Source
+from bot.workspace.replay import conflict, merged
 from bot.workspace.scan import Entry, read_file
+
+Hold = Callable[[Source], Awaitable[None]]
+"""Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
@@ -43,18 +49,17 @@ class Tree:
         blobs: path to blob id of every file in the commit.
     """
 
-    def __init__(
-        self, *, path: Path, base_sha: str, git: Git, trusted: Path, baseline: Baseline, blobs: Mapping[str, str]
-    ) -> None:
+    def __init__(self, *, path: Path, git: Git, trusted: Path, given: Given, hold: Hold) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
         self.path = path
-        self.base_sha = base_sha
+        self.base_sha = given.base_sha
         self.git_dir = git.git_dir
-        self.blobs = blobs
+        self.blobs: Mapping[str, str] = given.blobs
         self._git = git
         self._trusted = trusted
-        self._baseline = baseline
+        self._given = given
+        self._hold = hold
         self._one_at_a_time = asyncio.Lock()
 
     async def take_as_given(self, left_out: Iterable[str]) -> None:
@@ -64,7 +69,9 @@ class Tree:
             left_out: paths of which nothing is ever part of a change; nothing of the commit may be in them.
         """
         async with self._one_at_a_time:
-            self._baseline = await asyncio.to_thread(self._baseline.given, self.path, left_out)
+            baseline = await asyncio.to_thread(self._given.baseline.given, self.path, left_out)
+            self._given = replace(self._given, baseline=baseline)
+            await asyncio.to_thread(save, self._trusted, self._given)
 
     async def change(self) -> Change:
         """What was changed in the files of `base_sha`. Safe while hostile programs still write: git sees copies only.
@@ -77,15 +84,15 @@ class Tree:
             for folder in (staging, shadow):
                 await asyncio.to_thread(_fresh, folder)
             git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
-            found = await differences(self.path, self._baseline, Ignores(git, shadow))
+            found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
             _check_size(found.present)
             staged, vanished = await asyncio.to_thread(_stage, self.path, found.present, staging)
             blobs = await _store(git, staging, staged)
             await git.run("read-tree", self.base_sha)
-            records = _index_records(blobs, (*found.gone, *vanished), self._baseline)
+            records = _index_records(blobs, (*found.gone, *vanished), self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
-            return await self._describe(tree)
+            return await self._describe(self.base_sha, tree)
 
     async def restore(self, patch: bytes, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.
@@ -105,7 +112,51 @@ class Tree:
             tree = (await git.run("write-tree")).decode().strip()
             if tree != expect:
                 raise ChangeError("The patch that was kept of this job's work is damaged.", "Give the command again.")
-            return await self._describe(tree)
+            return await self._describe(self.base_sha, tree)
+
+    async def replay(self, change: Change, onto: Source) -> Change:
+        """The same change made on another commit, which is fetched when it is not here; no file is touched.
+
+        Raises:
+            ConflictError: it does not fit there.
+            CloneError: the commit could not be fetched.
+        """
+        await self._hold(onto)
+        tree = await merged(self._git, base=change.base_sha, tree=change.tree_sha, onto=onto.sha)
+        again = await self._describe(onto.sha, tree)
+        # Git follows renames by how much files look alike; a change must not move to a file that nobody named.
+        moved = {file.path for file in again.files} - {file.path for file in change.files}
+        if moved:
+            raise conflict(onto.sha, sorted(moved))
+        return again
+
+    async def reversal(self, commit_sha: str) -> Change:
+        """The change that takes one commit back, on that commit; `replay` makes it on a later one.
+
+        Args:
+            commit_sha: the full id of a commit in the history of `base_sha`.
+
+        Raises:
+            ChangeError: it is not in that history, or has no one commit before it.
+        """
+        try:
+            await self._git.run("merge-base", "--is-ancestor", "--end-of-options", commit_sha, self.base_sha)
+        except GitError as error:
+            raise ChangeError(
+                f"Commit {commit_sha[:10]} is not in the history of {self.base_sha[:10]}.", "See where it went."
+            ) from error
+        parents = (await self._git.run("show", "--no-patch", "--format=%P", commit_sha)).decode().split()
+        if len(parents) != 1:
+            raise ChangeError(
+                f"Commit {commit_sha[:10]} follows on {len(parents)} commits and not on one.", "Revert it by hand."
+            )
+        tree = (await self._git.run("rev-parse", f"{parents[0]}^{{tree}}")).decode().strip()
+        return await self._describe(commit_sha, tree)
+
+    async def title(self, commit_sha: str) -> str:
+        """The first line of a commit's message."""
+        said = await self._git.run("show", "--no-patch", "--format=%s", "--end-of-options", commit_sha)
+        return said.decode(errors="replace").strip()
 
     async def commit(
         self, change: Change, *, message: str, author: Identity | None = None, at: int | None = None
@@ -130,33 +181,44 @@ class Tree:
         arguments = ("commit-tree", "--no-gpg-sign", "-p", change.base_sha, "-F", "-", change.tree_sha)
         return (await self._git.run(*arguments, stdin=message.encode(), variables=variables)).decode().strip()
 
-    async def push(self, sha: str, *, branch: str, url: str, token: str) -> None:
-        """Send a commit to a branch, which is made if it is missing and never overwritten.
+    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
+        """Send a commit to a branch that stands where it is expected; nothing is ever overwritten.
+
+        Args:
+            sha: the commit, which comes after `expected`.
+            branch: its short name.
+            expected: the commit that the branch must stand at on the server; empty when there must be no such branch.
+            url: the clone address.
+            token: may write to it.
 
         Raises:
-            PushRejectedError: the branch holds commits that `sha` does not, or the server said no.
+            PushRejectedError: the branch stands elsewhere, `sha` does not come after it, or the server said no.
         """
         credential = Credential(url=url, token=token)
+        target = f"refs/heads/{branch}"
+        # The lease makes the server compare the old commit as it writes. It would also let a branch be wound back, so
+        # that is ruled out here.
+        lease = f"--force-with-lease={target}:{expected}"
         try:
+            if expected:
+                await self._git.run("merge-base", "--is-ancestor", expected, sha)
             await self._git.run(
-                "push", "--quiet", "--no-verify", "--", url, f"{sha}:refs/heads/{branch}", credential=credential
+                "push", "--quiet", "--no-verify", lease, "--", url, f"{sha}:{target}", credential=credential
             )
         except GitError as error:
             raise PushRejectedError(
-                f"The push to `{branch}` was refused: {error.stderr.strip()}",
+                f"The push to `{branch}` was refused: {error.stderr.strip() or 'it does not follow on what is there'}",
                 "See whether someone pushed to it meanwhile, and whether the App may write contents.",
             ) from error
 
-    async def _describe(self, tree: str) -> Change:
+    async def _describe(self, base: str, tree: str) -> Change:
         command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
-        raw = parse_raw(await self._git.run(*command, "-z", "--raw", "--abbrev=40", self.base_sha, tree))
-        counts = parse_numstat(await self._git.run(*command, "-z", "--numstat", self.base_sha, tree))
-        patch = await self._git.run(*command, "--patch", "--binary", "--full-index", self.base_sha, tree)
+        raw = parse_raw(await self._git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
+        counts = parse_numstat(await self._git.run(*command, "-z", "--numstat", base, tree))
+        patch = await self._git.run(*command, "--patch", "--binary", "--full-index", base, tree)
         contents = await self._contents([c.blob for c in raw if c.blob != _NO_BLOB and c.new_mode != GITLINK])
         files = tuple(_file_change(each, counts, contents) for each in raw)
-        return Change(
-            base_sha=self.base_sha, tree_sha=tree, files=files, patch=patch.decode("utf-8", errors="surrogateescape")
-        )
+        return Change(base_sha=base, tree_sha=tree, files=files, patch=patch.decode("utf-8", errors="surrogateescape"))
 
     async def _contents(self, blobs: list[str]) -> dict[str, bytes]:
         if not blobs:

@@ -6,20 +6,28 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from bot.workspace.changed import Baseline, entries_of
 from bot.workspace.copying import remove_tree
-from bot.workspace.errors import WorkspaceError
+from bot.workspace.errors import WorkspaceError, WorkspaceGoneError
 from bot.workspace.git import Git
+from bot.workspace.keeping import Given, load, save
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, Source
 from bot.workspace.pristine import Pristine
 from bot.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
+
+
+def never() -> bool:
+    """Nothing is kept."""
+    return False
+
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -48,21 +56,22 @@ class Workspaces:
             folder.chmod(0o700)
 
     @asynccontextmanager
-    async def open(self, job_id: str, repo_id: int, source: Source) -> AsyncIterator[Tree]:
+    async def open(
+        self, job_id: str, repo_id: int, source: Source, *, keep: Callable[[], bool] = never
+    ) -> AsyncIterator[Tree]:
         """Check a commit out for one job, and clean up whatever happens.
 
         Args:
             job_id: names the directory; letters, digits, `-` and `_`.
             repo_id: GitHub's numeric id, which survives renames.
             source: the commit, where it is, and what may fetch it; used for the fetch alone.
+            keep: asked as the body ends, however it does: whether the files stay, for `reopen`.
 
         Raises:
             CloneError: it could not be fetched; `RepositoryEmptyError`, `BranchGoneError`, `CommitGoneError` say why.
             WorkspaceError: another process works on this job.
         """
-        if not _JOB_ID.fullmatch(job_id):
-            raise WorkspaceError(f"{job_id!r} cannot name a job's directory.", "Use letters, digits, - and _.")
-        folder = self._jobs / job_id
+        folder, tree = self._folder(job_id), None
         async with locked(self._lock_of(folder), seconds=0, once=True):
             await self._remove(folder)
             try:
@@ -70,10 +79,45 @@ class Workspaces:
                 (folder / "repo").write_text(str(repo_id))
                 mirror = self._mirror(repo_id)
                 await mirror.provide(source, keep=job_id)
-                yield await self._check_out(folder, mirror, source.sha)
+                tree = await self._check_out(folder, mirror, source.sha)
+                yield tree
             finally:
                 # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
-                await asyncio.shield(self._remove(folder))
+                await asyncio.shield(self._leave(folder, kept=tree is not None and keep()))
+
+    @asynccontextmanager
+    async def reopen(self, job_id: str, *, keep: Callable[[], bool] = never) -> AsyncIterator[Tree]:
+        """Go on with the files of a job that were kept, as they were left; else as `open`, but nothing is fetched.
+
+        Nothing of what the agent can write is believed: the commit, and what was given of it, are read from beside the
+        trusted git directory.
+
+        Args:
+            job_id: the one that they were opened for.
+            keep: see `open`.
+
+        Raises:
+            WorkspaceGoneError: they are not there any more; what was left of them is removed.
+            WorkspaceError: another process works on this job.
+        """
+        folder = self._folder(job_id)
+        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
+            tree = None
+            try:
+                tree = await self._kept(folder)
+                yield tree
+            finally:
+                await asyncio.shield(self._leave(folder, kept=tree is not None and keep()))
+
+    async def discard(self, job_id: str) -> None:
+        """Remove the files that were kept of a job; nothing to do when there are none.
+
+        Raises:
+            WorkspaceError: another process works on this job.
+        """
+        folder = self._folder(job_id)
+        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
+            await self._remove(folder)
 
     async def read(self, repo_id: int, source: Source, path: str, *, limit: int) -> Blob | None:
         """A file as a commit has it, without a checkout; None when it has none there.
@@ -92,11 +136,38 @@ class Workspaces:
         await mirror.provide(source, keep=None)
         return await mirror.read(source.sha, path, limit=limit)
 
-    async def sweep(self) -> tuple[str, ...]:
-        """Remove what killed workers left, and pack the mirrors; give back the ids of the jobs that were removed."""
+    async def diff(self, repo_id: int, base: Source, head: Source, limit: int) -> str:
+        """What a branch changed since it left another one, as `git diff` writes it, without binary parts.
+
+        Args:
+            repo_id: GitHub's numeric id of the repository that the pull request is in.
+            base: the branch it is for.
+            head: the branch it is from.
+            limit: characters that are shown at most; a note says when there are more.
+
+        Raises:
+            CloneError: one of the commits could not be fetched.
+        """
+        mirror = self._mirror(repo_id)
+        for source in (base, head):
+            await mirror.provide(source, keep=None)
+        # A character has at most four bytes.
+        shown = (await mirror.diff(base.sha, head.sha, limit=4 * (limit + 1))).decode(errors="replace")
+        if len(shown) <= limit:
+            return shown
+        whole_lines = shown[:limit].rpartition("\n")[0]
+        return f"{whole_lines}\n[The rest of the diff is left out: {limit:,} characters are shown at most.]\n"
+
+    async def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
+        """Remove what killed workers left, and pack the mirrors; give back the ids of the jobs that were removed.
+
+        Args:
+            keep: ids of jobs that have not ended, whose files stay. Those that run elsewhere belong to them: one may
+                begin to wait at any moment.
+        """
         removed: list[str] = []
         for folder in sorted(self._jobs.iterdir()):
-            if not folder.is_dir():
+            if not folder.is_dir() or folder.name in keep:
                 continue
             descriptor = try_lock(self._lock_of(folder))
             if descriptor is None:
@@ -129,14 +200,22 @@ class Workspaces:
             seconds=self._seconds,
         )
 
+    def _folder(self, job_id: str) -> Path:
+        if not _JOB_ID.fullmatch(job_id):
+            raise WorkspaceError(f"{job_id!r} cannot name a job's directory.", "Use letters, digits, - and _.")
+        return self._jobs / job_id
+
     def _lock_of(self, folder: Path) -> Path:
         return folder.with_suffix(".lock")
+
+    def _git(self, folder: Path) -> Git:
+        return Git(git_dir=folder / "trusted" / "repo.git", environment=self._environment, seconds=self._seconds)
 
     async def _check_out(self, folder: Path, mirror: Mirror, sha: str) -> Tree:
         trusted, files = folder / "trusted", folder / "files"
         for each in (trusted, files):
             each.mkdir(mode=0o700)
-        git = Git(git_dir=trusted / "repo.git", environment=self._environment, seconds=self._seconds)
+        git = self._git(folder)
         await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
         info = trusted / "repo.git" / "info"
         info.mkdir(exist_ok=True)
@@ -147,14 +226,54 @@ class Workspaces:
         await self._pristine(mirror).copy(git, sha, files)
         modes, blobs = _listed(listing)
         baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
-        return Tree(path=files, base_sha=sha, git=git, trusted=trusted, baseline=baseline, blobs=blobs)
+        given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
+        await asyncio.to_thread(save, trusted, given)
+        return self._tree(folder, mirror, given)
+
+    async def _kept(self, folder: Path) -> Tree:
+        """The workspace as it was left.
+
+        Raises:
+            WorkspaceGoneError: a part of it is missing.
+        """
+        repo_id = await asyncio.to_thread(_noted_repo, folder)
+        try:
+            given = await asyncio.to_thread(load, folder / "trusted")
+        except (OSError, ValueError) as error:
+            raise _gone(folder) from error
+        # A mirror that was deleted and fetched anew has neither the ref nor, after a force-push, the commit.
+        if repo_id is None or not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
+            raise _gone(folder)
+        return self._tree(folder, self._mirror(repo_id), given)
+
+    def _tree(self, folder: Path, mirror: Mirror, given: Given) -> Tree:
+        hold = partial(mirror.provide, keep=_onto(folder))
+        return Tree(path=folder / "files", git=self._git(folder), trusted=folder / "trusted", given=given, hold=hold)
+
+    async def _leave(self, folder: Path, *, kept: bool) -> None:
+        if kept:
+            # Files that a power cut shortened would otherwise be published as the agent's work.
+            await asyncio.to_thread(os.sync)
+        else:
+            await self._remove(folder)
 
     async def _remove(self, folder: Path) -> None:
-        """Delete a job's directory and its keep ref; a job that never came so far leaves nothing to do."""
+        """Delete a job's directory and its keep refs; a job that never came so far leaves nothing to do."""
         repo_id = await asyncio.to_thread(_noted_repo, folder)
         if repo_id is not None:
-            await self._mirror(repo_id).release(folder.name)
+            await self._mirror(repo_id).release(folder.name, _onto(folder))
         await asyncio.to_thread(remove_tree, folder)
+
+
+def _onto(folder: Path) -> str:
+    """Names the keep ref of the commit that a change is replayed on; no job is called so."""
+    return f"{folder.name}.onto"
+
+
+def _gone(folder: Path) -> WorkspaceGoneError:
+    return WorkspaceGoneError(
+        f"The files of job {folder.name}, which waited, are not there any more.", "Give the command again."
+    )
 
 
 def _noted_repo(folder: Path) -> int | None:

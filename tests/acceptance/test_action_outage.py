@@ -1,26 +1,35 @@
-"""The second door when GitHub is silent for a while: nobody comes after the process, so it has to try again itself."""
+"""The second door where nobody comes after the process: it tries again itself, and cannot wait for a person."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.config import load_action
+from bot.config import ActionSettings, load_action
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
+from bot.localhub.model import Repo
 from bot.wiring import act
 from tests.stage import FIX, build
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("times", "ends"), [(4, JobState.DONE), (99, JobState.FAILED)])
-async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
-    hub: LocalHub, tmp_path: Path, times: int, ends: JobState
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """A workflow run on a comment that asks for a fix."""
+
+    repo: Repo
+    number: int
+    settings: ActionSettings
+    summary: Path
+
+
+def a_runner(hub: LocalHub, directory: Path, **variables: str) -> Runner:
+    """The run of a fresh repository with the bug; `variables` are set beside what every run has."""
     payloads: dict[str, Mapping[str, Any]] = {}
     _, repo = build(hub)
     runner = hub.add_user("github-actions[bot]", kind="Bot")
@@ -28,22 +37,47 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
     hub.observe(sent=payloads.__setitem__)
     issue = hub.open_issue(repo, author="mona", title="Adding is off by one")
     hub.comment(repo, issue.number, author="mona", body="/codepilot fix")
-    (tmp_path / "event.json").write_text(json.dumps(payloads["issue_comment"]))
-    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": FIX}]))
-    settings = load_action(
-        {
-            "GITHUB_TOKEN": runner.token,
-            "GITHUB_EVENT_PATH": str(tmp_path / "event.json"),
-            "GITHUB_EVENT_NAME": "issue_comment",
-            "GITHUB_REPOSITORY": repo.full_name,
-            "GITHUB_RUN_ID": "41",
-            "GITHUB_API_URL": hub.api_url,
-            "GITHUB_SERVER_URL": hub.url,
-            "CODEPILOT_PROVIDER": "scripted",
-            "CODEPILOT_MODEL": str(tmp_path / "script.yaml"),
-            "CODEPILOT_DATA_DIR": str(tmp_path / "data"),
-        }
-    )
-    hub.faults.add("GET", f"*/repos/{repo.full_name}", "503", times=times)
-    assert await act(settings, lease_seconds=0.5) is ends
-    assert len(hub.comments(repo, issue.number)) == (2 if ends is JobState.DONE else 1)
+    (directory / "event.json").write_text(json.dumps(payloads["issue_comment"]))
+    (directory / "script.yaml").write_text(json.dumps([{"reply": FIX}]))
+    usual = {
+        "GITHUB_TOKEN": runner.token,
+        "GITHUB_EVENT_PATH": str(directory / "event.json"),
+        "GITHUB_EVENT_NAME": "issue_comment",
+        "GITHUB_REPOSITORY": repo.full_name,
+        "GITHUB_RUN_ID": "41",
+        "GITHUB_API_URL": hub.api_url,
+        "GITHUB_SERVER_URL": hub.url,
+        "GITHUB_STEP_SUMMARY": str(directory / "summary"),
+        "CODEPILOT_PROVIDER": "scripted",
+        "CODEPILOT_MODEL": str(directory / "script.yaml"),
+        "CODEPILOT_DATA_DIR": str(directory / "data"),
+    }
+    settings = load_action({**usual, **variables})
+    return Runner(repo=repo, number=issue.number, settings=settings, summary=directory / "summary")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "ends"), [(4, JobState.DONE), (99, JobState.FAILED)])
+async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
+    hub: LocalHub, tmp_path: Path, times: int, ends: JobState
+) -> None:
+    run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
+    hub.faults.add("GET", f"*/repos/{run.repo.full_name}", "503", times=times)
+    assert await act(run.settings, lease_seconds=0.5) is ends
+    assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
+
+
+async def test_a_run_that_needs_an_approval_ends_with_the_command_a_remedy_and_the_patch(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    run = a_runner(hub, tmp_path)
+    assert await act(run.settings) is JobState.FAILED
+    [_, status] = hub.comments(run.repo, run.number)
+    summary = run.summary.read_text(encoding="utf-8")
+    for told in (status.body, summary):
+        assert "a workflow's run cannot wait for one: `In terminal main, /workspace: $ sh check.sh`" in told
+        assert "`allow` in `.github/codepilot.yml`" in told
+        assert "The patch is in the summary of this workflow run." in told
+    assert "```diff" in summary
+    assert "+    return a + b\n" in summary
+    assert set(hub.branches(run.repo)) == {"main"}

@@ -44,7 +44,7 @@ async def test_a_fix_on_an_issue_becomes_one_comment_one_commit_and_one_pull_req
             "Done",
             "@mona",
             COMPLETION,
-            "`calc.py` +1 −1",  # noqa: RUF001 - the comment's own minus sign
+            "`calc.py` +1\u00a0\u22121",
             "`sh check.sh` · passed",
             f"pull request #{pull.number}",
             sha[:7],

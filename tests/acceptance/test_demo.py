@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.origin import Origin
-from tests.stage import FILES, FIX
+from tests.stage import FILES, FIX, acting
 
 CODEPILOT = Path(sys.executable).parent / "codepilot"
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
@@ -74,6 +74,20 @@ def test_a_demo_whose_model_fails_does_not_pass_for_a_success(tmp_path: Path) ->
     done = demo(tmp_path, "--repo", str(origin.path), "--issue", "Adding is off by one", "--script", str(script))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Failed" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_demo_that_comes_to_wait_for_a_person_ends_there_and_says_so(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "calc")
+    origin.commit(FILES)
+    script = tmp_path / "script.yaml"
+    protected = acting('write_file(".github/workflows/ci.yml")', "on: push\n", completion="CI added.")
+    script.write_text(yaml.safe_dump([{"reply": protected}]), encoding="utf-8")
+    done = demo(tmp_path, "--repo", str(origin.path), "--issue", "Add CI", "--script", str(script))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "/codepilot approve" in done.stdout
+    assert "pull request  " not in done.stdout
     assert "Traceback" not in done.stderr
 
 

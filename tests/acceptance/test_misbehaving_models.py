@@ -16,7 +16,7 @@ from agent_runtime.providers.protocol import StopReason
 from agent_runtime.providers.script import ScriptedReply
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
-from tests.stage import BUG, COMPLETION, FIX, MENDED, WEBHOOK_SECRET, acting, staged
+from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 
 TOKEN = "ghs_" + "Zx9" * 12
@@ -150,13 +150,36 @@ async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
         assert stage.nothing_left()
 
 
-async def test_a_run_out_of_steps_keeps_its_patch_and_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_request(
+    hub: LocalHub, tmp_path: Path
+) -> None:
     script = [acting(WRITE, MENDED), acting('read_file("calc.py")')]
     async with staged(hub, tmp_path, script, limits=RunLimits(max_steps=2)) as stage:
-        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        issue = stage.issue()
+        before = stage.git("rev-parse", "main")
+        end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED
         assert "not finished within 2 steps" in end.status
         assert "narrower goal" in end.status
+        [(branch, sha)] = stage.bot_branches().items()
+        assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
+        assert (stage.file(sha, "calc.py"), stage.git("rev-parse", f"{sha}^")) == (MENDED.strip(), before)
+        assert "There is no pull request, because the run reached its step limit." in end.status
+        assert f"What it did so far is on the branch `{branch}`" in end.status
+        assert f"/compare/{before}...{branch}" in end.status
+        assert stage.pulls() == []
+        assert stage.git("rev-parse", "main") == before
+        assert stage.nothing_left()
+
+
+async def test_a_run_out_of_steps_keeps_its_patch_where_the_repository_wants_no_such_branch(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    script = [acting(WRITE, MENDED), acting('read_file("calc.py")')]
+    files = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
+    async with staged(hub, tmp_path, script, files=files, limits=RunLimits(max_steps=2)) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
         assert "Not published" in end.status
         assert stage.nothing_published()
         assert stage.pulls() == []

@@ -50,7 +50,7 @@ async def test_a_bug_is_fixed_over_the_wire_whatever_it_stumbles_over(
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "chat"])
-async def test_a_service_that_stays_down_is_named_and_nothing_is_published(
+async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a_branch(
     hub: LocalHub, tmp_path: Path, wire: Wire
 ) -> None:
     down = [Fails(529, "overloaded_error", "Overloaded")] * 3
@@ -65,7 +65,11 @@ async def test_a_service_that_stays_down_is_named_and_nothing_is_published(
             assert "**What to do:**" in end.status
             assert "120 tokens" in end.status
             assert len(stage.bot_comments(issue.number)) == 1
-            assert stage.nothing_published()
+            [(branch, sha)] = stage.bot_branches().items()
+            assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
+            assert stage.file(sha, "calc.py") == MENDED.strip()
+            assert f"`{branch}`" in end.status
+            assert stage.pulls() == []
             assert stage.nothing_left()
 
 

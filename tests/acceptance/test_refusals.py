@@ -8,12 +8,38 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from bot.jobs import waiting
 from bot.jobs.job import JobState
+from bot.jobs.memory import JobMemory
+from bot.jobs.queue import Claimed
+from bot.jobs.waiting import Waiting
 from bot.localhub import LocalHub
 from bot.localhub.faults import Trouble
 from tests.builders import a_comment_event, signature
-from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
+from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
 from tests.waiting import eventually
+
+
+async def waits(stage: Stage, job_id: str) -> Waiting:
+    """Wait until a job waits for a person; gives what for."""
+
+    async def parked() -> Waiting | None:
+        stored = await stage.queue.get(job_id)
+        if stored is None or stored.state is not JobState.WAITING:
+            return None
+        return await waiting.asked(JobMemory(stage.queue, job_id))
+
+    return await eventually(parked)
+
+
+async def moved_meanwhile(stage: Stage, number: int, files: dict[str, str]) -> tuple[End, str]:
+    """Have somebody push to `topic` while the agent works; gives how that ended, and the commit that was pushed."""
+    command = stage.say(number, "/codepilot fix")
+    job_id = await stage.job_of(command)
+    await eventually(lambda: stage.events)
+    pushed = stage.hub.commit(stage.repo, dict(files), message="Mine", author="mona", branch="topic")
+    await stage.let_go(job_id)
+    return await stage.end_of(command), pushed
 
 
 async def test_who_may_not_write_gets_one_reaction_and_nothing_else(hub: LocalHub, tmp_path: Path) -> None:
@@ -54,7 +80,7 @@ async def test_an_unknown_verb_is_answered_with_the_nearest_one_and_the_help(hub
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fxi the sum")
         assert end.state is JobState.DONE
-        assert "`/codepilot fxi` for @mona" in end.status
+        assert f"for @mona · job `{end.job_id}`" in end.status
         assert "`fxi`" in end.status
         assert "Did you mean `fix`?" in end.status
         assert "`/codepilot fix [what to do]`" in end.status
@@ -76,22 +102,28 @@ async def test_the_operators_own_trigger_stands_in_every_answer(hub: LocalHub, t
         issue = stage.issue()
         end = await stage.ask(issue.number, "/robot help")
         assert "`/robot fix [what to do]`" in end.status
-        assert "`/robot help` for @mona" in end.status
+        assert f"for @mona · job `{end.job_id}`" in end.status
         assert "/codepilot" not in end.status
 
 
-@pytest.mark.parametrize("why", ["closed", "locked"])
-async def test_a_closed_or_locked_issue_is_left_alone_with_the_reason(hub: LocalHub, tmp_path: Path, why: str) -> None:
+async def test_a_closed_issue_is_left_alone_with_the_reason(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         issue = stage.issue()
-        if why == "closed":
-            hub.close(stage.repo, issue.number, by="mona")
-        else:
-            hub.lock(stage.repo, issue.number)
+        hub.close(stage.repo, issue.number, by="mona")
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.REFUSED
-        assert f"This issue is {why}." in end.status
+        assert "This issue is closed." in end.status
         assert len(stage.bot_comments(issue.number)) == 1
+        assert stage.providers == []
+
+
+async def test_a_locked_issue_is_left_alone_for_github_lets_no_app_comment_there(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        hub.lock(stage.repo, issue.number)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert (end.state, end.reason.partition(".")[0]) == (JobState.REFUSED, "This issue is locked")
+        assert stage.bot_comments(issue.number) == []
         assert stage.providers == []
 
 
@@ -122,20 +154,37 @@ async def test_a_repository_archived_meanwhile_ends_the_job_although_nothing_can
         assert stage.providers == []
 
 
-async def test_a_change_to_a_workflow_is_withheld_and_kept(hub: LocalHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_change_to_a_workflow_waits_for_an_approval_of_its_own(
+    hub: LocalHub, tmp_path: Path, *, approved: bool
+) -> None:
     control = 'write_file("calc.py")\nwrite_file(".github/workflows/ci.yml")'
     script = [acting(control, MENDED, "on: push\n", completion="Mended, and CI added.")]
     async with staged(hub, tmp_path, script) as stage:
         issue = stage.issue()
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.DONE
-        assert "Not published" in end.status
-        assert "`.github/workflows/ci.yml`" in end.status
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        asked = await waits(stage, job_id)
+        [status] = stage.bot_comments(issue.number)
+        assert "`.github/workflows/ci.yml`" in status
+        assert "+on: push" in status
         assert stage.nothing_published()
         assert stage.pulls() == []
-        patch = (stage.data / "patches" / f"{end.job_id}.patch").read_text(encoding="utf-8")
-        assert "+on: push" in patch
-        assert "+    return a + b" in patch
+        stage.say(issue.number, f"/codepilot {'approve' if approved else 'deny'} {asked.request_id}")
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE
+        if approved:
+            [sha] = stage.bot_branches().values()
+            assert stage.file(sha, ".github/workflows/ci.yml") == "on: push"
+            assert [each.pull.draft for each in stage.pulls() if each.pull] == [True]
+        else:
+            assert "Not published" in end.status
+            assert "`.github/workflows/ci.yml`" in end.status
+            assert stage.nothing_published()
+            assert stage.pulls() == []
+            patch = (stage.data / "patches" / f"{end.job_id}.patch").read_text(encoding="utf-8")
+            assert "+on: push" in patch
+            assert "+    return a + b" in patch
 
 
 async def test_an_empty_repository_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
@@ -178,20 +227,32 @@ async def test_a_clone_that_fails_is_told_with_a_remedy(hub: LocalHub, tmp_path:
         assert stage.providers == []
 
 
-async def test_a_branch_that_moved_while_the_agent_worked_is_left_alone(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_change_follows_a_branch_that_moved_while_the_agent_worked(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
         pull = stage.pull()
-        command = stage.say(pull.number, "/codepilot fix")
-        job_id = await stage.job_of(command)
-        await eventually(lambda: stage.events)
-        pushed = hub.commit(stage.repo, {"README.md": "# Mine\n"}, message="Mine", author="mona", branch="topic")
-        await stage.let_go(job_id)
-        end = await stage.end_of(command)
-        assert stage.git("rev-parse", "topic") == pushed
-        assert "moved while the bot was working" in end.status
-        assert "Done" in end.status
+        end, pushed = await moved_meanwhile(stage, pull.number, {"README.md": "# Mine\n"})
+        assert end.state is JobState.DONE
+        assert "People pushed to `topic` meanwhile" in end.status
+        assert stage.git("rev-parse", "topic^") == pushed
+        assert (stage.file("topic", "README.md"), stage.file("topic", "calc.py")) == ("# Mine", MENDED.strip())
         assert stage.bot_branches() == {}
-        assert "+    return a + b" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")
+        assert len(stage.pulls()) == 1
+
+
+async def test_a_change_that_does_not_fit_on_a_branch_that_moved_gets_one_of_its_own(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        pull = stage.pull()
+        end, pushed = await moved_meanwhile(stage, pull.number, {"calc.py": "add = sum\n"})
+        assert end.state is JobState.DONE
+        assert "People pushed to `topic` meanwhile" in end.status
+        assert stage.git("rev-parse", "topic") == pushed
+        [(branch, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, "calc.py") == MENDED.strip()
+        _, own = (each.pull for each in sorted(stage.pulls(), key=lambda each: each.number))
+        assert own is not None
+        assert (own.base_ref, own.head_ref) == ("topic", branch)
 
 
 async def test_the_default_branch_may_move_while_the_agent_works_on_an_issue(hub: LocalHub, tmp_path: Path) -> None:
@@ -245,13 +306,16 @@ async def test_a_job_that_is_given_up_is_told_of_only_where_an_answer_had_begun(
         stranger = hub.add_user("stranger").login
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix", author="mona" if told else stranger)
-        job_id = await stage.job_of(command)
+        await stage.job_of(command)
+
+        async def claimed() -> Claimed | None:
+            return await stage.queue.claim("killed", lease_seconds=-1.0)
+
         for attempt in (1, 2, 3):
-            claimed = await stage.queue.claim(f"killed-{attempt}", lease_seconds=-1.0)
-            assert claimed is not None
-            assert claimed.attempt == attempt
-        if told:
-            await stage.queue.remember(job_id, "commenting", "begun")
+            # For the first one the job has to be greeted before.
+            claim: Claimed = await eventually(claimed)
+            assert claim.attempt == attempt
+        assert len(stage.bot_comments(issue.number)) == told
         stage.open_for_work.set()
         end = await stage.end_of(command)
         assert end.state is JobState.FAILED

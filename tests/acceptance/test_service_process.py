@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
 from bot.localhub import LocalHub
@@ -104,14 +105,16 @@ async def site(
         "CODEPILOT_SERVER_URL": hub.url,
         "CODEPILOT_PORT": "0",
         "CODEPILOT_ALLOW_ROOT": "yes",
+        "CODEPILOT_LEVEL": "auto",
     }
-    queue = SqliteQueue(directory / "bot" / "queue.sqlite")
+    database = Database(directory / "bot" / "queue.sqlite")
+    queue = SqliteQueue(database)
     try:
         stage = Stage(hub=hub, directory=directory, app=app, repo=repo, queue=queue, address="")
         watch(stage)
         yield Site(stage=stage, variables=variables, marker=marker)
     finally:
-        await queue.close()
+        await database.close()
 
 
 def end_at(moment: str, service: Served, how: signal.Signals, call: str) -> None:
@@ -230,11 +233,31 @@ async def test_a_service_told_to_stop_gives_its_job_back(hub: LocalHub, tmp_path
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
-        assert stage.nothing_left()
+        assert (stage.files_of(job_id) / "calc.py").is_file()
         assert processes_with(here.marker) == []
         async with here.serving() as second:
             (await here.waiting(job_id)).touch()
             assert (await stage.end_of(command)).state is JobState.DONE, second.log.read_text()
+            done_once(stage, issue.number)
+
+
+@pytest.mark.slow
+async def test_a_run_of_a_killed_service_goes_on_in_its_files(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        stage = here.stage
+        issue = stage.issue()
+        wait = f"sh -c 'until [ -e go ]; do sleep 0.02; done; rm go' {here.marker}"
+        here.rewrite(acting(f'write_file("calc.py")\nexecute("main", "{wait}")', MENDED))
+        async with here.serving() as first:
+            command = stage.say(issue.number, "/codepilot fix")
+            await here.waiting(await stage.job_of(command))
+            await first.kill()
+        # Right in the files as they were left, wrong in those of the commit.
+        here.rewrite(acting('execute("main", "sh check.sh", check=True)', completion=COMPLETION))
+        async with here.serving() as second:
+            end = await stage.end_of(command)
+            assert end.state is JobState.DONE, second.log.read_text()
+            assert "begun anew" not in second.log.read_text()
             done_once(stage, issue.number)
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from agent_runtime import Network, Started, ToolReturned
 from bot.jobs.job import JobState
+from bot.jobs.queue import Stored
 from bot.localhub import LocalHub
 from tests.stage import COMPLETION, FILES, MENDED, Stage, acting, staged
+from tests.waiting import eventually
 
 CONFIG = """\
 setup:
@@ -59,15 +61,44 @@ async def test_setup_runs_once_is_copied_later_and_is_no_part_of_the_change(hub:
     assert "Setup was run before you started, and succeeded: `mkdir -p kept`; `sh make.sh`" in asked
 
 
-async def test_a_file_that_does_not_fit_fails_the_job_before_the_agent(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, files=with_config("setup:\n  - make\ncahce: [kept]\n")) as stage:
+async def test_a_file_that_does_not_fit_is_told_with_line_and_remedy_and_little_is_done_unasked(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    fix = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
+    broken, operator = with_config("setup:\n  - touch set-up\ncahce: [kept]\n"), Network.of("a.example")
+    async with staged(hub, tmp_path, [fix], files=broken, network=operator) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert stage.providers == []
-    assert end.state is JobState.FAILED
+        [sha] = stage.bot_branches().values()
+        assert stage.git("diff", "--name-only", "main", sha).split() == ["calc.py"]
+        [opening] = openings(stage)
+    assert end.state is JobState.DONE
     assert ".github/codepilot.yml:3" in end.status
     assert "`cahce`" in end.status
     assert "Did you mean 'cache'?" in end.status
     assert "Mend `.github/codepilot.yml` on the base branch" in end.status
+    assert "permission: `ask` · sandbox: `bubblewrap, no network`" in end.status
+    assert "setup:" not in end.status
+    assert "set-up" not in opening
+
+
+async def test_a_file_that_does_not_fit_lets_no_label_raise_the_level(hub: LocalHub, tmp_path: Path) -> None:
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    async with staged(hub, tmp_path, [fix], files=with_config("cahce: [kept]\n")) as stage:
+        issue = stage.issue()
+        hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+
+        async def parked() -> Stored | None:
+            stored = await stage.queue.get(job_id)
+            return stored if stored is not None and stored.state is JobState.WAITING else None
+
+        waits: Stored = await eventually(parked)
+        assert waits.until is not None
+        [status] = stage.bot_comments(issue.number)
+        assert "sh check.sh" in status
+        assert "permission: `ask`" in status
+        assert stage.nothing_published()
 
 
 async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: LocalHub, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bot.action import MAX_SUMMARY_BYTES, delivery_from, write_outputs, write_summary
 from bot.config import ActionSettings, load_action
 from bot.errors import BotError, MalformedError
+from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
 from bot.jobs.job import Job
 from tests.builders import a_comment_event
@@ -52,7 +53,7 @@ def _outputs(path: Path) -> dict[str, str]:
 def test_the_event_file_becomes_the_same_job_as_the_webhook_would(event: Path) -> None:
     delivery = delivery_from(_settings(event))
     assert (delivery.id, delivery.event, delivery.installation) == ("action-41-1", "issue_comment", 30)
-    job = job_from(delivery, trigger="/codepilot", own_ids=frozenset())
+    job = job_from(delivery, Listening())
     assert isinstance(job, Job)
     assert job.repo.full_name == "octo/calc"
 

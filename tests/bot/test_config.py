@@ -3,14 +3,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
-from bot.config import load, load_action
-from bot.config_table import AGENT, SETTINGS, Setting, settings_table
+from bot.config import bounds_of, load, load_action
+from bot.config_table import AGENT, SETTINGS, settings_table
 from bot.errors import ConfigError
+from bot.gate.standing import Caps
+from bot.setting import Setting
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
 
@@ -66,7 +69,8 @@ def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> No
     assert not agent.network
 
 
-def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
+def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "codepilot.yml").write_text("jobs: 3\n")
     environ |= {
         "CODEPILOT_API_URL": "https://ghe.example.com/api/v3/",
         "CODEPILOT_SERVER_URL": "http://127.0.0.1:3000",
@@ -77,7 +81,7 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
         "CODEPILOT_BASE_URL": "https://models.example.com/v1",
         "OPENAI_API_KEY": "sk-2",
         "CODEPILOT_SANDBOX": "bubblewrap",
-        "CODEPILOT_TRIGGER": "@fixer",
+        "CODEPILOT_TRIGGER": "@fixer, /codepilot",
         "CODEPILOT_MAX_STEPS": "7",
         "CODEPILOT_MAX_COST_USD": "none",
         "CODEPILOT_MAX_SECONDS": "60",
@@ -92,6 +96,15 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
         "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
         "CODEPILOT_DOCKER_PROGRAM": "podman",
         "CODEPILOT_ALLOW_ROOT": "Yes",
+        "CODEPILOT_CONFIG": str(tmp_path / "codepilot.yml"),
+        "DASHSCOPE_API_KEY": "sk-3",
+        "CODEPILOT_LEVEL": "Auto",
+        "CODEPILOT_START_LABEL": "bot, go",
+        "CODEPILOT_ALLOW_COMMANDS": "npm run e2e *;./scripts/check\nmake e2e",
+        "CODEPILOT_MODELS": "qwen-max, qwen-turbo",
+        "CODEPILOT_CAPS": "user=5, unattended=0",
+        "CODEPILOT_APPROVAL_HOURS": "2",
+        "CODEPILOT_KEEP_DAYS": "7",
         "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
@@ -104,6 +117,11 @@ def test_every_setting_can_be_set(environ: dict[str, str]) -> None:
     assert agent.api_key.get_secret_value() == "sk-2"
     assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("bubblewrap", "@fixer", frozenset({1, 2}))
     assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60)
+    assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
+    assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
+    assert agent.models == ("qwen-max", "qwen-turbo")
+    assert agent.caps == Caps(user=5, unattended=0)
+    assert (agent.approval_hours, agent.keep_days) == (2, 7)
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
     assert agent.container == ContainerSettings(image="python@sha256:1", program="podman")
     assert agent.allow_root
@@ -142,9 +160,19 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
         ("CODEPILOT_API_URL", "https://[", "an address"),
         ("CODEPILOT_BASE_URL", "ftp://x", "https://"),
-        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, scripted"),
+        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, alibaba, llm, scripted"),
         ("CODEPILOT_TRIGGER", "codepilot", "/ or @"),
         ("CODEPILOT_TRIGGER", "/a b", "/ or @"),
+        ("CODEPILOT_TRIGGER", "/codepilot,,@x", "/ or @"),
+        ("CODEPILOT_START_LABEL", "x" * 51, "at most 50"),
+        ("CODEPILOT_LEVEL", "root", "one of read-only, ask, auto"),
+        ("CODEPILOT_ALLOW_COMMANDS", "*", "must name the program"),
+        ("CODEPILOT_ALLOW_COMMANDS", "say 'hi", "is no pattern"),
+        ("CODEPILOT_CAPS", "users=4", "'users=4' is none"),
+        ("CODEPILOT_CAPS", "user=-1", "'user=-1' is none"),
+        ("CODEPILOT_APPROVAL_HOURS", "0", "1 to 720"),
+        ("CODEPILOT_KEEP_DAYS", "never", "whole number"),
+        ("CODEPILOT_CONFIG", "~/codepilot.yml", "not expanded"),
         ("CODEPILOT_MAX_STEPS", "0", "1 to 1000"),
         ("CODEPILOT_MAX_COST_USD", "0", "above 0"),
         ("CODEPILOT_MAX_COST_USD", "inf", "above 0"),
@@ -270,6 +298,35 @@ def test_every_example_and_default_works(setting: Setting) -> None:
     for text in (setting.example, setting.default):
         if text:
             setting.parse(text)
+
+
+def test_the_caps_that_the_table_names_are_those_that_hold() -> None:
+    named = ",".join(re.findall(r"[a-z]+=\d+", AGENT["caps"].meaning))
+    assert len(named.split(",")) == len(fields(Caps))
+    assert AGENT["caps"].parse(named) == Caps()
+
+
+def test_permissions_are_decided_by_what_the_settings_say(environ: dict[str, str]) -> None:
+    bounds = bounds_of(load({**environ, "CODEPILOT_MODELS": "a,b", "CODEPILOT_TRUSTED_BOT_IDS": "5"}).agent)
+    assert (bounds.model, bounds.models, bounds.level) == ("claude-sonnet-5-5", ("a", "b"), "ask")
+    assert (bounds.limits.max_steps, bounds.approval_seconds) == (30, 72 * 3600)
+    assert bounds.trusted_bot_ids == {5}
+
+
+@pytest.mark.parametrize(
+    ("provider", "key", "model"),
+    [
+        ("alibaba", {"DASHSCOPE_API_KEY": "k"}, "qwen3.7-max"),
+        ("llm", {}, ""),
+        ("openai", {"OPENAI_API_KEY": "k"}, "gpt-6.2-sol"),
+    ],
+)
+def test_every_model_service_of_the_library_can_be_chosen(
+    environ: dict[str, str], provider: str, key: dict[str, str], model: str
+) -> None:
+    agent = load({**environ, "CODEPILOT_PROVIDER": provider, **key}).agent
+    assert (agent.provider, agent.model) == (provider, model)
+    assert (agent.api_key is None) == (not key)
 
 
 def test_the_limits_that_the_table_names_are_those_that_hold() -> None:

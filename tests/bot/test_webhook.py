@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from bot.errors import ConfigError
+from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request
@@ -18,9 +19,10 @@ from tests.doors import OpenDoor, a_door, opened
 
 @pytest.fixture
 async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
-    opened_queue = SqliteQueue(tmp_path / "queue.db")
+    database = Database(tmp_path / "queue.db")
+    opened_queue = SqliteQueue(database)
     yield opened_queue
-    await opened_queue.close()
+    await database.close()
 
 
 @pytest.fixture

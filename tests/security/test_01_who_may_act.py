@@ -1,38 +1,98 @@
-"""Threats 1, 2 and 12, as far as the gate alone can show them: without write access nothing runs, whatever the verb."""
+"""Threats 1, 2, 5 and 12 at the gate: without write access nothing runs, whatever the verb and the trigger."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
-from agent_runtime import RunLimits
 from bot.gate.permissions import Grant, Refusal, Role, grant_for
-from bot.intake.commands import VERBS, Command, parse_command
+from bot.intake.commands import (
+    Approve,
+    Ask,
+    Bare,
+    Closed,
+    Command,
+    Continue,
+    Deny,
+    Departed,
+    Explain,
+    Fix,
+    Help,
+    Labelled,
+    Malformed,
+    Plan,
+    Pushed,
+    Retry,
+    Review,
+    Status,
+    Stop,
+    Test,
+    Undo,
+    Unknown,
+)
 from bot.intake.deliveries import Delivery
+from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.job import Job
-from tests.builders import a_comment_event, a_job, thread_facts
+from bot.jobs.job import Actor, Job, OriginKind
+from tests.builders import a_comment_event, a_job, a_request_for, thread_facts
 
 WRITERS = {"admin", "maintain", "write"}
+COMMANDS: tuple[Command, ...] = (
+    Fix(),
+    Review(),
+    Explain(),
+    Plan(),
+    Ask(),
+    Test(),
+    Bare(goal="x"),
+    Undo(),
+    Continue(message="x"),
+    Approve(request_id="7f3a"),
+    Deny(),
+    Stop(),
+    Retry(),
+    Status(),
+    Help(),
+    Unknown(word="fxi", nearest="fix"),
+    Malformed(reason="x"),
+    Labelled(label="codepilot:auto", bound_to="a" * 40),
+    Pushed(head_sha="b" * 40),
+    Closed(),
+    Departed(),
+)
 
 
-def _command(word: str) -> Command:
-    command = parse_command(f"/codepilot {word} x")
-    assert command is not None
-    return command
+def _job(command: Command, kind: str, origin: OriginKind) -> Job:
+    job = a_job(kind=kind, command=command)
+    return replace(job, origin=replace(job.origin, kind=origin))
 
 
-@pytest.mark.parametrize("kind", ["issue", "pull"])
-@pytest.mark.parametrize("word", [*(verb.name for verb in VERBS), "no-such-verb"])
-@pytest.mark.parametrize("role", get_args(Role))
-def test_every_verb_passes_the_one_choke_point(role: Role, word: str, kind: str) -> None:
-    verdict = grant_for(a_job(kind=kind, command=_command(word)), role=role, facts=thread_facts(), limits=RunLimits())
-    if role in WRITERS:
-        assert isinstance(verdict, Grant)
-    else:
-        assert isinstance(verdict, Refusal)
-        assert verdict.silent
+def test_every_kind_of_command_is_tried() -> None:
+    assert {type(command) for command in COMMANDS} == set(get_args(Command))
+
+
+@pytest.mark.parametrize("origin", get_args(OriginKind))
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.verb)
+def test_every_verb_from_every_trigger_passes_the_one_choke_point(command: Command, origin: OriginKind) -> None:
+    for role in get_args(Role):
+        for kind in ("issue", "pull"):
+            verdict = grant_for(a_request_for(_job(command, kind, origin), roles=(role,)))
+            if role in WRITERS:
+                assert isinstance(verdict, Grant) or not verdict.silent
+            else:
+                assert isinstance(verdict, Refusal), (role, kind)
+                assert verdict.silent
+
+
+@pytest.mark.parametrize("roles", [("write", "read"), ("read", "write"), ("write",), (), ("write", "write", "none")])
+def test_everybody_behind_a_job_must_have_write_access(roles: tuple[Role, ...]) -> None:
+    job = replace(a_job(), others=(Actor(id=21, login="re-runner"),))
+    verdict = grant_for(a_request_for(job, roles=roles))
+    assert isinstance(verdict, Refusal)
+    assert verdict.cause == "no-write-access"
+    assert isinstance(grant_for(a_request_for(job, roles=("write", "admin"))), Grant)
 
 
 @pytest.mark.parametrize("association", ["OWNER", "MEMBER", "COLLABORATOR"])
@@ -40,7 +100,7 @@ def test_author_association_raises_nobody(association: str) -> None:
     payload = a_comment_event()
     payload["comment"]["author_association"] = association
     delivery = Delivery(id="d", event="issue_comment", action="created", payload=payload, installation=None)
-    job = job_from(delivery, trigger="/codepilot", own_ids=frozenset())
+    job = job_from(delivery, Listening())
     assert isinstance(job, Job)
     assert association not in repr(job)
-    assert isinstance(grant_for(job, role="none", facts=thread_facts(), limits=RunLimits()), Refusal)
+    assert isinstance(grant_for(a_request_for(job, roles=("none",), facts=thread_facts())), Refusal)

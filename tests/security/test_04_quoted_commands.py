@@ -1,20 +1,25 @@
-"""Threats 3, 4, 8 and 13 at the intake: a command that is not the sender's own fresh words starts nothing."""
+"""Threats 4 and 13 at the intake: a command that is not the sender's own words starts nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.triggers import job_from
-from tests.builders import a_comment_event
+from bot.intake.deliveries import Ignored
+from tests.payloads import a_payload, read
+
+WORDS = {
+    "issue_comment": "comment",
+    "pull_request_review_comment": "comment",
+    "pull_request_review": "review",
+}
+"""Where people's words stand, by event."""
 
 
-def _is_ignored(payload: dict[str, object]) -> bool:
-    action = str(payload["action"])
-    delivery = Delivery(id="d", event="issue_comment", action=action, payload=payload, installation=None)
-    return isinstance(job_from(delivery, trigger="/codepilot", own_ids=frozenset({77})), Ignored)
+def _is_ignored(event: str, **changes: object) -> bool:
+    return isinstance(read(event, a_payload(event, **changes)), Ignored)
 
 
+@pytest.mark.parametrize("event", WORDS)
 @pytest.mark.parametrize(
     "comment",
     [
@@ -39,21 +44,27 @@ def _is_ignored(payload: dict[str, object]) -> bool:
         "Someone should say\n/codepilot fix",
         "![/codepilot fix](x)",
         "[/codepilot fix]: x",
+        "/codep\u0131lot fix",
+        "/\u0441odepilot fix",
+        "\uff0fcodepilot fix",
+        "/codepilot\u200bfix",
+        "/codepilot\u200b fix",
+        "/code\u00adpilot fix",
+        "\u202e/codepilot fix",
     ],
 )
-def test_a_command_in_other_words_is_no_command(comment: str) -> None:
-    assert _is_ignored(a_comment_event(comment))
+def test_a_command_in_other_words_is_no_command(comment: str, event: str) -> None:
+    assert _is_ignored(event, **{f"{WORDS[event]}__body": comment})
 
 
-@pytest.mark.parametrize("action", ["edited", "deleted"])
-def test_a_comment_edited_into_a_command_is_none(action: str) -> None:
-    assert _is_ignored(a_comment_event("/codepilot fix", action=action))
+@pytest.mark.parametrize("event", WORDS)
+@pytest.mark.parametrize("author", [{"id": 21, "login": "octo-owner"}, {"id": 3, "login": "mona"}])
+def test_only_the_authenticated_sender_commands(event: str, author: dict[str, object]) -> None:
+    assert _is_ignored(event, **{f"{WORDS[event]}__user": author})
 
 
-@pytest.mark.parametrize(
-    ("identity", "login", "kind"),
-    [(77, "codepilot", "User"), (77, "codepilot[bot]", "Bot"), (5, "evil[bot]", "User"), (5, "evil", "Bot")],
-)
-def test_the_bot_itself_and_other_bots_do_not_command(identity: int, login: str, kind: str) -> None:
-    user = {"id": identity, "login": login}
-    assert _is_ignored(a_comment_event(comment__user=user, sender={**user, "type": kind}))
+@pytest.mark.parametrize("event", WORDS)
+@pytest.mark.parametrize(("login", "kind"), [("codepilot", "User"), ("codepilot[bot]", "Bot")])
+def test_the_bots_own_words_command_nothing(event: str, login: str, kind: str) -> None:
+    user = {"id": 77, "login": login}
+    assert _is_ignored(event, **{f"{WORDS[event]}__user": user, "sender": {**user, "type": kind}})

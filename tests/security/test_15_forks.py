@@ -1,12 +1,27 @@
-"""Threats 15, 22 and 43 at the gate: no work on forks, no odd branch names, no push to the default branch."""
+"""Threats 15, 22 and 43 at the gate: forks are read only, no odd branch names, no push to the default branch."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 
 from agent_runtime import RunLimits
-from bot.gate.permissions import Refusal, grant_for
-from tests.builders import a_job, thread_facts
+from bot.gate.permissions import Grant, Refusal, Role, grant_for
+from bot.gate.repo_config import RepoConfig
+from bot.gate.standing import Bounds, Level, SetLabel
+from bot.intake.commands import Ask, Command, Explain, Fix, Plan, Review, Test, Undo
+from bot.jobs.job import Actor
+from tests.builders import a_job, a_request_for, thread_facts
+
+FORK = thread_facts(head_repo_id=11)
+LOOKS: tuple[Command, ...] = (Review(), Explain(), Plan(), Ask())
+WORKS: tuple[Command, ...] = (Fix(), Test(), Undo())
+
+
+def _label(level: Level, *, bound_to: str = FORK.head_sha, by: int = 40, role: Role = "write") -> SetLabel:
+    labeller = Actor(id=by, login="rita")
+    return SetLabel(name=f"codepilot:{level}", level=level, labeller=labeller, role=role, bound_to=bound_to)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +40,59 @@ from tests.builders import a_job, thread_facts
     ids=str,
 )
 def test_even_an_admin_gets_a_refusal_with_its_reason(changes: dict[str, object]) -> None:
-    verdict = grant_for(a_job(kind="pull"), role="admin", facts=thread_facts(**changes), limits=RunLimits())
+    verdict = grant_for(a_request_for(a_job(kind="pull"), roles=("admin",), facts=thread_facts(**changes)))
     assert isinstance(verdict, Refusal)
     assert verdict.reason
     assert not verdict.silent
+
+
+@pytest.mark.parametrize("configured", [*get_args(Level), None])
+@pytest.mark.parametrize("operator", ["ask", "auto"])
+@pytest.mark.parametrize("command", [*LOOKS, *WORKS], ids=lambda command: command.verb)
+def test_no_code_of_a_fork_runs_and_nothing_is_pushed_whatever_is_configured(
+    command: Command, operator: Level, configured: Level | None
+) -> None:
+    verdict = grant_for(
+        a_request_for(
+            a_job(kind="pull", command=command),
+            facts=FORK,
+            config=RepoConfig(level=configured),
+            bounds=Bounds(limits=RunLimits(), level=operator),
+        )
+    )
+    if command in WORKS:
+        assert isinstance(verdict, Refusal)
+    else:
+        assert isinstance(verdict, Grant)
+        assert not verdict.executes
+        assert verdict.publish in {"review", "nothing"}
+
+
+@pytest.mark.parametrize("level", ["ask", "auto"])
+def test_a_maintainers_label_for_this_commit_lets_code_run_and_still_nothing_is_pushed(level: Level) -> None:
+    verdict = grant_for(a_request_for(a_job(kind="pull"), facts=FORK, labels=(_label(level),)))
+    assert isinstance(verdict, Grant)
+    assert (verdict.level, verdict.executes, verdict.publish) == (level, True, "nothing")
+    assert "Nothing is pushed to a fork: the patch is kept." in verdict.notes
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        _label("auto", bound_to="b" * 40),
+        _label("auto", bound_to=""),
+        _label("auto", by=3),
+        _label("auto", role="triage"),
+        _label("read-only"),
+    ],
+    ids=["another commit", "unseen", "its author's", "no write access", "read-only"],
+)
+def test_no_other_label_does(label: SetLabel) -> None:
+    verdict = grant_for(a_request_for(a_job(kind="pull"), facts=FORK, labels=(label,)))
+    assert isinstance(verdict, Refusal)
+    assert verdict.cause == "read-only"
+
+
+def test_when_nobody_can_tell_who_opened_it_no_label_counts() -> None:
+    facts = thread_facts(head_repo_id=11, author_id=None)
+    assert isinstance(grant_for(a_request_for(a_job(kind="pull"), facts=facts, labels=(_label("auto"),))), Refusal)

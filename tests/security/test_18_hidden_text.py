@@ -1,30 +1,30 @@
-"""Threats 17, 18 and 19 in the brief: hidden text never reaches the agent, and hostile text never becomes the goal."""
+"""Threats 18 to 21 in the brief: what a page does not show never reaches the agent, however it is spelled."""
 
 from __future__ import annotations
 
 import pytest
 
-from bot.gate.brief import ThreadComment, task_for
+from bot.gate.brief import LineComment, Material, ThreadComment, Verdict, task_for
 from bot.intake.commands import Fix
 from tests.builders import a_job
+from tests.hiding_places import HIDING_PLACES
 
-HIDING_PLACES = [
-    "<!-- EVIL -->",
-    "<!-- EVIL --!>",
-    "<!-- EVIL",
-    "<!--\n\nEVIL\n\n-->",
-    "<!-- <!-- --> <!-- EVIL -->",
-    "<!\u200b-- EVIL -->",
-    "<!-\u2060- EVIL -->",
-    "<\u00ad!-- EVIL -->",
-    "".join(chr(0xE0000 + ord(letter)) for letter in "EVIL"),
-]
+
+def a_comment(number: int, body: str) -> ThreadComment:
+    return ThreadComment(id=number, author="eve", body=body)
 
 
 @pytest.mark.parametrize("hidden", HIDING_PLACES, ids=ascii)
 def test_what_a_reader_cannot_see_is_gone_and_its_absence_is_told(hidden: str) -> None:
-    job = a_job(title=f"Title {hidden}", body=f"Body {hidden}", command=Fix(goal=""))
-    task = task_for(job, comments=[ThreadComment(id=1, author="eve", body=f"Comment {hidden}")])
+    job = a_job(body=f"Body\n\n{hidden}", command=Fix(goal=""))
+    said = a_comment(1, f"Comment\n\n{hidden}")
+    material = Material(
+        comments=(said,),
+        line_comments=(LineComment(comment=said, root=1, path="a.py"),),
+        verdicts=(Verdict(comment=said, state="COMMENTED"),),
+    )
+    task = task_for(job, material=material)
+    assert len(task.quotes) == 4
     for quote in task.quotes:
         assert "EVIL" not in quote.text
         assert "[removed from this text: " in quote.text
@@ -33,9 +33,17 @@ def test_what_a_reader_cannot_see_is_gone_and_its_absence_is_told(hidden: str) -
 
 def test_no_text_of_a_stranger_becomes_the_goal() -> None:
     job = a_job(title="EVIL", body="EVIL", command=Fix(goal=""))
-    assert "EVIL" not in task_for(job, comments=[ThreadComment(id=1, author="eve", body="EVIL")]).goal
+    assert "EVIL" not in task_for(job, material=Material(comments=(a_comment(1, "EVIL"),))).goal
 
 
 def test_bidirectional_and_zero_width_characters_are_stripped() -> None:
     task = task_for(a_job(title="a\u202eb", body="pass\u200bword\u2066\u2069"))
     assert not set(task.quotes[0].text) & set("\u202e\u200b\u2066\u2069")
+    hidden_in_the_command = task_for(a_job(command=Fix(goal="mend it\U000e0045\u202e")))
+    assert hidden_in_the_command.goal == "mend it"
+
+
+@pytest.mark.parametrize("place", ["diff", "approved_plan", "earlier"])
+def test_in_code_and_logs_nothing_is_invisible(place: str) -> None:
+    task = task_for(a_job(kind="pull"), material=Material(**{place: "+a\u202e\U000e0045b"}))  # type: ignore[arg-type] # texts
+    assert not set(task.quotes[-1].text + task.quotes[0].text) & set("\u202e\U000e0045")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.workspace import Source, Tree, Workspaces
+from bot.workspace import ConflictError, Source, Tree, Workspaces
 from tests.origin import Origin, git
 
 
@@ -173,7 +173,7 @@ async def test_nothing_planted_in_the_workspace_runs(
     (tree.path / "a.txt").write_text("2\n")
     change = await tree.change()
     sha = await tree.commit(change, message="Fix it")
-    await tree.push(sha, branch="fix", url=origin.url, token="")
+    await tree.push(sha, branch="fix", expected="", url=origin.url, token="")
     assert not trap.sprung
     assert {f.path: f.content for f in change.files}["a.txt"] == b"2\n"
     parts = {part.casefold() for f in change.files for part in f.path.split("/")}
@@ -222,6 +222,46 @@ async def test_attributes_in_the_repository_neither_run_nor_rewrite_anything(
         (tree.path / "crlf.txt").write_bytes(b"a\r\nc\n$Id: x$\n")
         contents = {f.path: f.content for f in (await tree.change()).files}
     assert contents["crlf.txt"] == b"a\r\nc\n$Id: x$\n"
+    assert not trap.sprung
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+async def test_nothing_planted_runs_while_a_change_is_replayed_or_taken_back(
+    plant: Callable[[Path, Trap], None], origin: Origin, trap: Trap, tmp_path: Path
+) -> None:
+    ours = origin.commit({".gitattributes": "* filter=evil diff=evil merge=evil\n", "a.txt": "1\n2\n3\n4\n5\n"})
+    workspaces = Workspaces(tmp_path / "state")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=ours)
+    async with workspaces.open("job", 1, source, keep=lambda: True) as tree:
+        plant(tree.path, trap)
+        (tree.path / "a.txt").write_text("1\n2\n3\n4\nfive\n")
+    async with workspaces.reopen("job") as tree:
+        change = await tree.change()
+        theirs = origin.commit({"a.txt": "one\n2\n3\n4\n5\n"})
+        moved = Source(url=origin.url, token="", ref="refs/heads/main", sha=theirs)
+        again = await tree.replay(change, moved)
+        back = await tree.reversal(ours)
+        shown = await workspaces.diff(1, source, moved, 10_000)
+    assert not trap.sprung
+    assert {f.path: f.content for f in again.files}["a.txt"] == b"one\n2\n3\n4\nfive\n"
+    assert {f.path: f.content for f in back.files}["a.txt"] == b"1\n"
+    assert "-1\n+one\n" in shown
+
+
+@pytest.mark.parametrize("driver", ["union", "binary", "evil", "ours"])
+async def test_attributes_in_the_repository_choose_no_way_to_merge(
+    driver: str, origin: Origin, trap: Trap, tmp_path: Path
+) -> None:
+    sha = origin.commit({".gitattributes": f"* merge={driver} -diff\n", "a.txt": "1\n"})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "a.txt").write_text("ours\n")
+        change = await tree.change()
+        moved = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a.txt": "theirs\n"}))
+        with pytest.raises(ConflictError, match=r"a\.txt"):
+            await tree.replay(change, moved)
+        shown = await Workspaces(tmp_path / "state").diff(1, source, moved, 10_000)
+    assert "-1\n+theirs\n" in shown
     assert not trap.sprung
 
 

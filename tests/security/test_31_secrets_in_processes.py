@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -58,6 +60,34 @@ def test_processes_of_the_host_can_neither_be_seen_nor_traced(tmp_path: Path) ->
     count, unseen = done.stdout.split()
     assert int(count) < 10
     assert unseen == "unseen"
+
+
+# Number on x86-64, number on arm64.
+_PRYING = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "perf_event_open": (298, 241),
+    "bpf": (321, 280),
+}
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="there is no filter for this machine")
+def test_calls_that_look_into_other_processes_are_refused(tmp_path: Path) -> None:
+    numbers = {name: each[platform.machine() == "aarch64"] for name, each in _PRYING.items()}
+    script = (
+        "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
+        f"for name, number in {numbers!r}.items():\n"
+        "    print(name, libc.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno())\n"
+        "print(libc.syscall(-1), libc.getpid() > 0)\n"
+    )
+    (tmp_path / "pry.py").write_text(script)
+    said = run_inside("/usr/bin/python3 pry.py", tmp_path).stdout.splitlines()
+    assert said == [*(f"{name} -1 {errno.EPERM}" for name in numbers), "-1 True"]
 
 
 def test_the_positive_control_works_outside(monkeypatch: pytest.MonkeyPatch) -> None:

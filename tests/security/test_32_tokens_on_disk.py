@@ -40,7 +40,7 @@ async def test_fetching_and_pushing_leave_no_token_behind(
     async with Workspaces(tmp_path / "state").open("job", repo.id, source) as tree:
         (tree.path / "a.txt").write_text("2\n")
         made = await tree.commit(await tree.change(), message="Fix it")
-        await tree.push(made, branch="fix", url=url, token=token)
+        await tree.push(made, branch="fix", expected="", url=url, token=token)
         for path in (tmp_path / "state").rglob("*"):
             if path.is_file():
                 assert not any(form in path.read_bytes() for form in forms(token)), path

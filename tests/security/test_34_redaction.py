@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from bot.github import GitHub
+from bot.github import GitHub, Spot
 from bot.localhub import LocalHub
 from bot.publishing.redact import Redactor
 from tests.changes import a_change, a_file
@@ -32,10 +32,11 @@ async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> N
     repo = hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n"})
     sha = hub.branches(repo)["main"]
     issue = hub.open_issue(repo, author="mona", title="It breaks").number
+    spot = Spot(kind="thread", number=issue)
     redact = Redactor([SECRET]).redact
     async with GitHub.for_token(token, hub.api_url, redact=redact, seconds_between_writes=0) as github:
-        made = await github.create_comment("mona/calc", issue, f"before {form} after")
-        edited = await github.edit_comment("mona/calc", made.id, f"again {form} after")
+        made = await github.create_comment("mona/calc", spot, f"before {form} after")
+        edited = await github.edit_comment("mona/calc", spot, made.id, f"again {form} after")
         await github.create_branch("mona/calc", "codepilot/x", sha)
         commit = await github.commit_on_branch(
             "mona/calc",
@@ -61,6 +62,7 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
     app = hub.add_app("codepilot", webhook_secret="w" * 20)
     installation = hub.install(app, repo)
     issue = hub.open_issue(repo, author="mona", title="It breaks").number
+    spot = Spot(kind="thread", number=issue)
     redactor = Redactor()
     async with GitHub.for_installation(
         app.id,
@@ -71,11 +73,11 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
         minted=redactor.learn,
         seconds_between_writes=0,
     ) as github:
-        first = await github.create_comment("mona/calc", issue, "The client mints one for this.")
+        first = await github.create_comment("mona/calc", spot, "The client mints one for this.")
         client = github._connection.auth.token
         clone = await github.clone_token("mona/calc")
         for token in (client, clone):
             for form in (token[::-1], token.encode().hex(), base64.b64encode(token.encode()).decode(), token[-14:]):
-                shown = await github.edit_comment("mona/calc", first.id, f"before {form} after")
+                shown = await github.edit_comment("mona/calc", spot, first.id, f"before {form} after")
                 assert form not in shown.body
                 assert shown.body.startswith("before [redacted]")

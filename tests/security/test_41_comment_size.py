@@ -1,4 +1,4 @@
-"""Threat 41: a comment always fits, its fences are closed, and no terminal code is in it."""
+"""Threat 41: comments and check runs always fit, their fences are closed, and no terminal code is in them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.github import GitHub
+from bot.github import GitHub, Spot
 from bot.localhub import LocalHub
+from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.marker import marker
 from bot.publishing.render import Activity, Check, StatusView, render_status
+from tests.builders import a_job
 from tests.changes import a_file
 
 ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -20,21 +22,23 @@ LONG = "x" * 1000
 
 
 def rendered(completion: str, *, many: int = 0) -> str:
-    return render_status(
-        StatusView(
-            state="done",
-            asked="/codepilot fix",
-            allowed=ALLOWED,
-            job_id="j1",
-            marker=MARKER,
-            seconds=1,
-            completion=completion,
-            reason=completion,
-            withheld=completion,
-            activities=tuple(Activity(label=f"{n} {LONG}", state="done") for n in range(many)),
-            files=tuple(a_file(f"{n}/{LONG}") for n in range(many)),
-            checks=tuple(Check(command=LONG, exit_code=1, seconds=1) for _ in range(many)),
-        )
+    return render_status(a_view(completion, many=many))
+
+
+def a_view(completion: str, *, many: int) -> StatusView:
+    return StatusView(
+        state="done",
+        asked="/codepilot fix",
+        allowed=ALLOWED,
+        job_id="j1",
+        marker=MARKER,
+        seconds=1,
+        completion=completion,
+        reason=completion,
+        withheld=completion,
+        activities=tuple(Activity(label=f"{n} {LONG}", state="done") for n in range(many)),
+        files=tuple(a_file(f"{n}/{LONG}") for n in range(many)),
+        checks=tuple(Check(command=LONG, exit_code=1, seconds=1) for _ in range(many)),
     )
 
 
@@ -70,10 +74,34 @@ def test_terminal_codes_are_gone() -> None:
     assert not [c for c in body if (ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160]
 
 
+@pytest.mark.parametrize(
+    "patch", ["+line\n" * 100_000, "`" * 300_000, "\x1b[31m+red\x1b[0m\n" * 20_000, "\udcff" * 90_000]
+)
+async def test_the_longest_check_run_is_taken(patch: str, hub: LocalHub) -> None:
+    hub.add_user("mona")
+    repo = hub.add_repo("mona/calc", owner="mona", files={"a": "1"})
+    app = hub.add_app("codepilot")
+    view = a_view("word " * 100_000, many=500)
+    draft = render_check(view, job=a_job(), head_sha=hub.branches(repo)["main"], patch=patch)
+    async with GitHub.for_installation(
+        app.id,
+        app.private_key_pem,
+        hub.install(app, repo),
+        hub.api_url,
+        redact=lambda text: text.replace("x", "[redacted]"),
+        seconds_between_writes=0,
+    ) as github:
+        await github.create_check("mona/calc", draft)
+    [run] = hub.check_runs(repo)
+    assert "Cut here: the whole patch has" in draft.text
+    assert max(len(run.summary or ""), len(run.text or "")) <= 65_535
+    assert "\x1b" not in draft.text
+
+
 async def test_the_longest_comment_is_taken(hub: LocalHub) -> None:
     token = hub.add_user("mona").token
     repo = hub.add_repo("mona/calc", owner="mona", files={"a": "1"})
     number = hub.open_issue(repo, author="mona", title="T").number
     async with GitHub.for_token(token, hub.api_url, redact=str) as github:
         body = rendered("word " * 100_000, many=500)
-        assert (await github.create_comment("mona/calc", number, body)).body == body
+        assert (await github.create_comment("mona/calc", Spot(kind="thread", number=number), body)).body == body

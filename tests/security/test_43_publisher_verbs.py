@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.github import GitHub
+from bot.localhub import LocalHub
+from bot.publishing.publish import ForbiddenTargetError
 from bot.workspace import PushRejectedError, Source, Tree, Workspaces
 from tests.origin import Origin
+from tests.publishing_world import an_outlet
 
 ROOMS = [Path(inspect.getfile(GitHub)).parents[1] / room for room in ("github", "publishing", "workspace")]
-FORBIDDEN = re.compile(r"--force(?!\"?, \"--quiet)|--delete|--mirror\b|--tags|\"DELETE\"|\"force\"|\+\{sha|refs/tags/")
+# A lease that names the old commit only lets git do less.
+FORBIDDEN = re.compile(
+    r"--force(?!-with-lease=\{target\}:\{expected\}|\"?, \"--quiet)|--delete|--mirror\b|--tags|\"DELETE\"|\"force\""
+    r"|\+\{sha|refs/tags/|\"APPROVE\"|\"REQUEST_CHANGES\"|dismissals"
+)
+LABEL_OFF = 'await self._connection.json(f"take a label off {repo}#{number}", "DELETE", path)'
 
 
 def test_the_client_has_no_such_verb() -> None:
     verbs = [name for name, _ in inspect.getmembers(GitHub, inspect.isfunction) if not name.startswith("_")]
-    harmful = ("delete", "force", "tag", "merge", "close_", "lock", "update_ref", "approve", "dismiss")
+    harmful = ("delete", "force", "tag", "merge", "close_", "lock", "update_ref", "approve", "dismiss", "submit")
     assert not [verb for verb in verbs if verb.startswith(harmful)]
 
 
@@ -30,13 +39,27 @@ def test_no_such_word_stands_in_the_source() -> None:
         for line in path.read_text().splitlines()
         if FORBIDDEN.search(line) and "checkout-index" not in line
     ]
-    assert found == []
+    # The one thing that is ever taken away: a permission label that is void.
+    assert found == [("labels.py", LABEL_OFF)]
 
 
 @pytest.mark.parametrize("method", [Tree.push, GitHub.create_branch, GitHub.commit_on_branch])
 def test_nothing_can_be_told_to_overwrite(method: object) -> None:
     assert callable(method)
     assert not {"force", "delete", "overwrite"} & set(inspect.signature(method).parameters)
+
+
+@pytest.mark.parametrize("name", ["codepilot/issue-1-j1", "Codepilot/Issue-1-J1"])
+async def test_a_default_branch_with_a_name_like_ours_is_not_written_to(
+    name: str, hub: LocalHub, tmp_path: Path
+) -> None:
+    async with an_outlet(hub, tmp_path / "state") as outlet:
+        (outlet.tree.path / "a.txt").write_text("2\n")
+        publication = await outlet.publication()
+        before = hub.branches(outlet.repo)
+        with pytest.raises(ForbiddenTargetError, match="the default branch"):
+            await replace(outlet, target=replace(outlet.target, default_branch=name)).send(publication)
+        assert hub.branches(outlet.repo) == before
 
 
 async def test_a_push_never_rewinds_a_branch(tmp_path: Path) -> None:
@@ -46,5 +69,7 @@ async def test_a_push_never_rewinds_a_branch(tmp_path: Path) -> None:
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=old)
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         with pytest.raises(PushRejectedError):
-            await tree.push(old, branch="main", url=origin.url, token="")
+            await tree.push(old, branch="main", expected=new, url=origin.url, token="")
+        with pytest.raises(PushRejectedError):
+            await tree.push(old, branch="main", expected="", url=origin.url, token="")
     assert origin.head("main") == new

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from bot.config import load
 from bot.errors import ConfigError, UnauthenticatedError
 from bot.intake.deliveries import from_webhook
+from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
 from tests.builders import SECRET, a_comment_event, a_request, signature
@@ -51,13 +52,14 @@ def test_a_forged_delivery_is_not_authenticated(forgery: dict[str, str]) -> None
 
 
 async def test_the_door_answers_401_and_stores_nothing(tmp_path: Path) -> None:
-    queue = SqliteQueue(tmp_path / "queue.db")
+    database = Database(tmp_path / "queue.db")
+    queue = SqliteQueue(database)
     async with opened(queue) as door:
         for forgery in FORGERIES.values():
             status, answer = await door.post(_headers(forgery), BODY)
             assert (status, answer["status"]) == (401, "refused")
     assert (await queue.counts())[JobState.QUEUED] == 0
-    await queue.close()
+    await database.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff\xfe"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request
@@ -15,7 +16,8 @@ async def test_a_redelivery_is_the_same_job_also_after_a_restart_and_after_its_e
     path = tmp_path / "queue.db"
     statuses = []
     for life in range(3):
-        queue = SqliteQueue(path)
+        database = Database(path)
+        queue = SqliteQueue(database)
         async with opened(queue) as door:
             statuses += [(await door.post(*a_request(a_comment_event(), delivery_id="d1")))[0] for _ in range(2)]
         if life == 0:
@@ -24,16 +26,17 @@ async def test_a_redelivery_is_the_same_job_also_after_a_restart_and_after_its_e
             await queue.finish(claimed.job.id, JobState.DONE, worker="w1")
         else:
             assert await queue.claim("w1", 60) is None
-        await queue.close()
+        await database.close()
     assert statuses == [202, 200, 200, 200, 200, 200]
 
 
 async def test_the_same_comment_under_other_guids_is_the_same_job(tmp_path: Path) -> None:
-    queue = SqliteQueue(tmp_path / "queue.db")
+    database = Database(tmp_path / "queue.db")
+    queue = SqliteQueue(database)
     async with opened(queue) as door:
         requests = [a_request(a_comment_event(), delivery_id=f"guid-{n}") for n in range(20)]
         answers = await asyncio.gather(*(door.post(*request) for request in requests))
     assert sorted(status for status, _ in answers) == [200] * 19 + [202]
     assert len({answer["job"] for _, answer in answers}) == 1
     assert (await queue.counts())[JobState.QUEUED] == 1
-    await queue.close()
+    await database.close()

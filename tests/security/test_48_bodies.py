@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.jobs.database import Database
 from bot.jobs.queue import SqliteQueue
 from bot.webhook import MAX_BODY_BYTES
 from tests.builders import a_comment_event, a_request, signature
@@ -17,9 +18,10 @@ from tests.doors import OpenDoor, opened
 
 @pytest.fixture
 async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
-    opened_queue = SqliteQueue(tmp_path / "queue.db")
+    database = Database(tmp_path / "queue.db")
+    opened_queue = SqliteQueue(database)
     yield opened_queue
-    await opened_queue.close()
+    await database.close()
 
 
 async def _raw(door: OpenDoor, head: str, body: bytes = b"", *, hang_up: bool = False) -> tuple[int, str]:

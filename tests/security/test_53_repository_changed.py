@@ -8,7 +8,8 @@ from pathlib import Path
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Repo
-from tests.stage import FIX, WAIT_FOR_GO, acting, staged
+from tests.stage import FIX, MENDED, WAIT_FOR_GO, acting, staged
+from tests.waiting import eventually
 
 
 def _rename(hub: LocalHub, repo: Repo, name: str) -> None:
@@ -57,18 +58,37 @@ async def test_a_repository_made_public_before_the_run_is_refused(hub: LocalHub,
 
 async def test_what_changed_while_the_agent_worked_is_asked_before_publishing(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        _set_private(hub, stage.repo, private=True)
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        _set_private(hub, stage.repo, private=False)
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE
+        assert "Not published" in end.status
+        assert "is public now" in end.status
+        assert f"{job_id}.patch" in end.status
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        assert (stage.data / "patches" / f"{job_id}.patch").is_file()
+
+
+async def test_work_on_an_issue_that_is_closed_meanwhile_is_stopped_and_kept(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         job_id = await stage.job_of(command)
         await stage.at_work()
+        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == MENDED)
         hub.close(stage.repo, issue.number, by="mona")
-        await stage.let_go(job_id)
         end = await stage.end_of(command)
-        assert "Not published" in end.status
-        assert "This issue is closed. Reopen it and ask again. The patch is kept." in end.status
+        assert end.state is JobState.STOPPED
+        assert "The thread was closed." in end.status
+        assert "This issue is closed. Reopen it and ask again." in end.status
         assert stage.nothing_published()
         assert stage.pulls() == []
-        assert (stage.data / "patches" / f"{job_id}.patch").is_file()
+        assert "+    return a + b" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")
 
 
 async def test_who_lost_the_right_while_the_agent_worked_gets_nothing_published(hub: LocalHub, tmp_path: Path) -> None:

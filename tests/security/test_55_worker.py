@@ -213,6 +213,11 @@ def test_who_stands_there_reaches_nothing(listener: int) -> None:
         pass  # the positive control: it is there, outside
 
 
+def test_who_stands_there_knows_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    assert by_a_shell("echo ${SECRET-none}").stdout == "none\n"
+
+
 def test_what_a_cleaner_of_temporary_files_took_is_written_again() -> None:
     program = enclosed(Path("/bin/sh"))
     assert enclosed(Path("/bin/sh")) == program

@@ -24,6 +24,7 @@ BOMBS: dict[str, str] = {
     "endless loop that catches": "while True:\n    try:\n        1 / 0\n    except Exception:\n        pass",
     "sum without end": "sum(range(10**15))",
     "memory by a text": "x = 'a' * 10**10",
+    "a text over the limit": "x = 'a' * 100_000_000",
     "memory by doubling": "x = 'a'\nwhile True: x += x",
     "memory by a list": "x = []\nwhile True: x.append('x' * 1000)",
     "memory by a range": "x = list(range(10**12))",
@@ -36,6 +37,7 @@ BOMBS: dict[str, str] = {
     "squares": "x = 7\nwhile True: x = x * x",
     "factorial": "import math\nx = math.factorial(10**9)",
     "recursion": "def f(): return f()\nf()",
+    "recursion over the limit": "def f(n):\n    if n: f(n - 1)\nf(600)",
     "mutual recursion": "def f(): return g()\ndef g(): return f()\nf()",
     "recursion that branches": "def f(n):\n    try:\n        f(n + 1)\n    finally:\n        f(n + 1)\nf(0)",
     "a list in itself, printed": "a = [1]\nfor _ in range(40): a = [a, a]\nprint(a)",
@@ -46,7 +48,7 @@ BOMBS: dict[str, str] = {
     "flood of empty prints": "while True: print()",
     "call flood": "while True: anything(1)",
     "call flood that catches": "while True:\n    try:\n        anything({1})\n    except TypeError:\n        pass",
-    "flood of unknown names": ("while True:\n    try:\n        only_checked__\n    except NameError:\n        pass"),
+    "flood of unknown names": ("while True:\n    try:\n        later\n    except NameError:\n        pass\nlater = 1"),
     "flood of refused system calls": (
         "import os\nwhile True:\n    try:\n        os.listdir('/')\n    except OSError:\n        pass"
     ),
@@ -117,12 +119,11 @@ async def run(interpreter: Interpreter, source: str) -> Desk:
         try:
             async with asyncio.timeout(60):
                 await interpreter.run(source, call=desk.call, show=desk.show)
-        finally:
+        finally:  # also when it raises, as bombs do
             beats.append(time.monotonic())
-            slept = max(later - earlier for earlier, later in pairwise(beats))
-    assert slept < LONGEST_SLEEP
-    assert desk.calls <= LIMITS.calls
-    assert desk.shown <= LIMITS.printed_chars
+            assert max(later - earlier for earlier, later in pairwise(beats)) < LONGEST_SLEEP
+            assert desk.calls <= LIMITS.calls
+            assert desk.shown <= LIMITS.printed_chars
     return desk
 
 
@@ -131,6 +132,20 @@ async def test_a_bomb_ends_at_a_limit_and_the_next_block_works(interpreter: Inte
     with pytest.raises(LimitError):
         await run(interpreter, BOMBS[name])
     assert (await run(interpreter, "print('alive')")).shown == len("alive\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("endless loop", "time limit exceeded"),
+        ("print flood", "printed more than 10,000 characters"),
+        ("call flood", "more than 50 tool calls"),
+        ("flood of unknown names", "unknown names over and over"),
+    ],
+)
+async def test_the_limit_that_it_went_over_is_told(interpreter: Interpreter, name: str, told: str) -> None:
+    with pytest.raises(LimitError, match=told):
+        await run(interpreter, BOMBS[name])
 
 
 @pytest.mark.parametrize("name", ENDING)

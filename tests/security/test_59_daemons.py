@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -63,3 +64,28 @@ async def test_a_daemon_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
         assert processes_with("71020")
         process.send_signal(signal.SIGKILL)
     await eventually(lambda: not processes_with("71020"), within=1)
+
+
+async def test_what_listens_to_nobody_dies_with_a_bot_that_is_killed(tmp_path: Path) -> None:
+    """Shells end when nobody listens to them any more; this one would not notice."""
+    bot = (
+        "import subprocess, sys, time; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
+        "from agent_runtime.sandbox.bubblewrap import Bubblewrap\n"
+        "from agent_runtime.sandbox.protocol import SandboxSettings\n"
+        "launch = Bubblewrap(SandboxSettings()).launch(['sleep', '71030'], workspace=Path(sys.argv[1]))\n"
+        "subprocess.Popen(launch.argv, env=dict(launch.env))\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", bot, tmp_path, Path(__file__).parents[2]]) as process:  # noqa: ASYNC220 - the bot's stand-in
+        try:
+            await eventually(lambda: "sleep" in _names("71030") or None)
+            process.kill()
+            await eventually(lambda: not processes_with("71030"), within=1)
+        finally:
+            process.kill()
+            for left in processes_with("71030"):
+                os.kill(left, signal.SIGKILL)
+
+
+def _names(argument: str) -> set[str]:
+    return {Path(f"/proc/{pid}/comm").read_text().strip() for pid in processes_with(argument)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -74,6 +75,7 @@ async def test_a_job_that_never_stops_writing_is_not_read_for_ever(
     assert shell is not None
     await eventually(lambda: shell._output.over_quota)
     read = shell._output.bytes
+    await eventually(lambda: select.select([shell.pty.fd], [], [], 0)[0] or None)  # there is more to read
     for _ in range(100):  # turns of the loop, each of which would read
         await asyncio.sleep(0)
     assert shell._output.bytes == read

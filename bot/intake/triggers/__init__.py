@@ -5,28 +5,51 @@ from __future__ import annotations
 from typing import Protocol
 
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.triggers import issue_comment
+from bot.intake.listening import Listening
+from bot.intake.triggers import (
+    check_run,
+    installation,
+    installation_repositories,
+    issue_comment,
+    issues,
+    pull_request,
+    pull_request_review,
+    pull_request_review_comment,
+    repository,
+    workflow_run,
+)
 from bot.jobs.job import Job
 
 
 class Trigger(Protocol):
     """Turns one kind of event into a job, or says why it asks for none. Never raises for what a payload holds."""
 
-    def __call__(
-        self, delivery: Delivery, *, trigger: str, own_ids: frozenset[int], trusted_bot_ids: frozenset[int]
-    ) -> Job | Ignored:
-        """See `issue_comment.job_from`."""
+    def __call__(self, delivery: Delivery, listening: Listening, /) -> Job | Ignored:
+        """See `job_from`."""
 
 
-TRIGGERS: dict[str, Trigger] = {issue_comment.EVENT: issue_comment.job_from}
+TRIGGERS: dict[str, Trigger] = {
+    check_run.EVENT: check_run.job_from,
+    installation.EVENT: installation.job_from,
+    installation_repositories.EVENT: installation_repositories.job_from,
+    issue_comment.EVENT: issue_comment.job_from,
+    issues.EVENT: issues.job_from,
+    pull_request.EVENT: pull_request.job_from,
+    pull_request_review.EVENT: pull_request_review.job_from,
+    pull_request_review_comment.EVENT: pull_request_review_comment.job_from,
+    repository.EVENT: repository.job_from,
+    workflow_run.EVENT: workflow_run.job_from,
+}
 """From an event's name to what reads it."""
 
 
-def job_from(
-    delivery: Delivery, *, trigger: str, own_ids: frozenset[int], trusted_bot_ids: frozenset[int] = frozenset()
-) -> Job | Ignored:
-    """The job that a delivery asks for, or why it asks for none."""
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """The job that a delivery asks for, or why it asks for none.
+
+    Whoever does something that only narrows what the bot may do, such as closing a thread, is heard, bots too. All else
+    is asked for by people, and by the bots that the operator lists.
+    """
     read = TRIGGERS.get(delivery.event)
     if read is None:
         return Ignored(reason=f"nothing listens to the event {delivery.event}")
-    return read(delivery, trigger=trigger, own_ids=own_ids, trusted_bot_ids=trusted_bot_ids)
+    return read(delivery, listening)

@@ -118,6 +118,17 @@ def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytes
     assert agent(replace(wishes, directory=here / "project")).work_dir == here / "project"
 
 
+def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
+    monkeypatch.setattr(Path, "home", missing)
+    with pytest.raises(SettingsError, match="Set HOME, or leave --session out"):
+        agent(Wishes(script=here / "script.yaml", session="s"))
+    assert agent(Wishes(script=here / "script.yaml")).work_dir == here
+
+
 def test_a_repository_s_own_instructions_are_read(here: Path) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     (here / "AGENTS.md").write_text("Use tabs.\n", encoding="utf-8")

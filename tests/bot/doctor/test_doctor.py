@@ -17,8 +17,9 @@ from bot.config import survey
 from bot.doctor import probes
 from bot.doctor.examination import examine
 from bot.doctor.findings import Finding
-from bot.jobs.sqlite import connect
+from bot.jobs.database import connect
 from bot.localhub import LocalHub
+from tests.containers import StandIn
 from tests.model_server import Fails, ModelServer
 from tests.stage import build
 
@@ -109,6 +110,18 @@ async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
     assert found["sandbox"].verdict == "bad"
     assert "bubblewrap" in found["sandbox"].fix
     assert (found["git"].verdict, found["ripgrep"].verdict) == ("bad", "warning")
+
+
+async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await _found(environ))["network"].found == "no network"
+    assert (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found == "network: a.example"
+    container = StandIn.at(tmp_path / "engine").sandbox()
+    monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
+    finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
+    assert (finding.verdict, finding.found) == ("bad", "cannot be kept by docker")
+    assert "CODEPILOT_NETWORK=off" in finding.fix
 
 
 @pytest.fixture

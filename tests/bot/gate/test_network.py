@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Network, NetworkLimits
-from bot.gate.network import narrowed
+from bot.gate.network import narrowed, unkept
 
 OPERATOR = Network(allowed=Network.of("registries", "a.example").allowed, limits=NetworkLimits(total_bytes=7))
 
@@ -34,3 +34,16 @@ def test_a_repository_never_gets_more() -> None:
 def test_what_cannot_be_understood_is_an_error() -> None:
     with pytest.raises(ValueError, match="must name hosts"):
         narrowed(OPERATOR, ["*"])
+
+
+def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_is_named() -> None:
+    settings = {"CODEPILOT_NETWORK": OPERATOR, "CODEPILOT_SETUP_NETWORK": None}
+    assert unkept("bubblewrap", settings) is None
+    assert unkept("docker", {"CODEPILOT_NETWORK": Network(), "CODEPILOT_SETUP_NETWORK": None}) is None
+    told = unkept("docker", settings)
+    assert told is not None
+    assert "CODEPILOT_SANDBOX=bubblewrap" in told
+    assert told.endswith(": CODEPILOT_NETWORK=off")
+    both = unkept("docker", settings | {"CODEPILOT_SETUP_NETWORK": OPERATOR})
+    assert both is not None
+    assert both.endswith(": CODEPILOT_NETWORK=off, CODEPILOT_SETUP_NETWORK=off")

@@ -1,82 +1,275 @@
+"""The choke point: who may do what where, for each verb."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
 from agent_runtime import RunLimits
-from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, grant_for
-from bot.intake.commands import Command, Fix, Help, Unknown
-from tests.builders import a_job, thread_facts
+from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, approver_refusal, grant_for, resolved
+from bot.gate.repo_config import RepoConfig
+from bot.gate.standing import Bounds, Tally
+from bot.intake.commands import (
+    Approve,
+    Ask,
+    Bare,
+    Command,
+    Explain,
+    Fix,
+    Help,
+    Options,
+    Plan,
+    Review,
+    Status,
+    Test,
+    Undo,
+    Unknown,
+)
+from bot.jobs.job import Actor, Job
+from tests.builders import a_job, a_request_for, thread_facts
 
 LIMITS = RunLimits(max_steps=3)
 ISSUE = thread_facts(head_ref="main")
 PULL = thread_facts()
-COMMANDS: list[Command] = [Fix(goal="x"), Help(), Unknown(word="fxi", nearest="fix")]
+FORK = thread_facts(head_repo_id=11)
+COMMANDS: list[Command] = [Fix(goal="x"), Help(), Unknown(word="fxi", nearest="fix"), Status(), Undo(), Bare(goal="x")]
 
 
-def _grant(kind: str, facts: ThreadFacts, *, role: Role = "write", command: Command | None = None) -> Grant | Refusal:
-    return grant_for(a_job(kind=kind, command=command), role=role, facts=facts, limits=LIMITS)
+def _decided(
+    kind: str,
+    facts: ThreadFacts,
+    *,
+    role: Role = "write",
+    **changes: Any,  # noqa: ANN401 - whatever a request takes
+) -> Grant | Refusal:
+    job = a_job(kind=kind, command=changes.get("command"))
+    bounds = Bounds(limits=LIMITS, model="m")
+    return grant_for(a_request_for(job, facts=facts, roles=(role,), **{"bounds": bounds, **changes}))
+
+
+def _grant(kind: str, facts: ThreadFacts, **changes: Any) -> Grant:  # noqa: ANN401 - as above
+    decided = _decided(kind, facts, **changes)
+    assert isinstance(decided, Grant), decided
+    return decided
+
+
+def _refusal(kind: str, facts: ThreadFacts, **changes: Any) -> Refusal:  # noqa: ANN401 - as above
+    decided = _decided(kind, facts, **changes)
+    assert isinstance(decided, Refusal), decided
+    return decided
 
 
 @pytest.mark.parametrize("role", ["admin", "maintain", "write"])
 def test_who_may_write_may_have_an_issue_fixed_on_a_new_branch(role: Role) -> None:
     grant = _grant("issue", ISSUE, role=role)
-    assert isinstance(grant, Grant)
     assert (grant.publish, grant.bound_to_sha, grant.policy.limits) == ("new_branch", "a" * 40, LIMITS)
 
 
 def test_a_pull_request_of_the_same_repository_is_fixed_on_its_own_branch() -> None:
     grant = _grant("pull", PULL)
-    assert isinstance(grant, Grant)
-    assert grant.publish == "pull_branch"
+    assert (grant.publish, grant.replay) == ("pull_branch", True)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.verb)
 @pytest.mark.parametrize("kind", ["issue", "pull"])
 @pytest.mark.parametrize("role", ["triage", "read", "none"])
 def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: str, command: Command) -> None:
-    refusal = _grant(kind, PULL, role=role, command=command)
-    assert isinstance(refusal, Refusal)
-    assert refusal.silent
+    assert _refusal(kind, PULL, role=role, command=command).silent
 
 
 @pytest.mark.parametrize(
-    ("kind", "facts", "word"),
+    ("kind", "facts", "word", "cause"),
     [
-        ("issue", replace(ISSUE, is_open=False), "issue is closed"),
-        ("pull", replace(PULL, is_open=False), "pull request is closed"),
-        ("issue", replace(ISSUE, locked=True), "locked"),
-        ("issue", replace(ISSUE, archived=True), "archived"),
-        ("issue", replace(ISSUE, head_sha=""), "no commit"),
-        ("pull", replace(PULL, head_repo_id=11), "fork"),
-        ("pull", replace(PULL, head_repo_id=None), "gone"),
-        ("pull", replace(PULL, head_ref="main"), "default branch"),
-        ("pull", replace(PULL, head_ref="--upload-pack=x"), "Rename"),
-        ("pull", replace(PULL, head_ref="a..b"), "Rename"),
-        ("pull", replace(PULL, head_ref="$(id)"), "Rename"),
-        ("pull", replace(PULL, head_ref="a\n"), "Rename"),
-        ("pull", replace(PULL, base_ref="${{ x }}"), "Rename"),
-        ("issue", replace(ISSUE, default_branch="ä", head_ref="ä"), "Rename"),
+        ("issue", replace(ISSUE, is_open=False), "issue is closed", "closed"),
+        ("pull", replace(PULL, is_open=False), "pull request is closed", "closed"),
+        ("issue", replace(ISSUE, locked=True), "locked", "locked"),
+        ("issue", replace(ISSUE, archived=True), "archived", "archived"),
+        ("issue", replace(ISSUE, head_sha=""), "no commit", "no-commit"),
+        ("pull", replace(PULL, head_repo_id=11), "fork", "read-only"),
+        ("pull", replace(PULL, head_repo_id=None), "gone", "branch-gone"),
+        ("pull", replace(PULL, head_ref="main"), "default branch", "default-branch"),
+        ("pull", replace(PULL, head_ref="--upload-pack=x"), "Rename", "branch-name"),
+        ("pull", replace(PULL, head_ref="a..b"), "Rename", "branch-name"),
+        ("pull", replace(PULL, head_ref="$(id)"), "Rename", "branch-name"),
+        ("pull", replace(PULL, head_ref="a\n"), "Rename", "branch-name"),
+        ("pull", replace(PULL, base_ref="${{ x }}"), "Rename", "branch-name"),
+        ("issue", replace(ISSUE, default_branch="ä", head_ref="ä"), "Rename", "branch-name"),
     ],
 )
-def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadFacts, word: str) -> None:
-    refusal = _grant(kind, facts)
-    assert isinstance(refusal, Refusal)
+def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadFacts, word: str, cause: str) -> None:
+    refusal = _refusal(kind, facts)
     assert word in refusal.reason
-    assert not refusal.silent
+    assert (refusal.cause, refusal.silent) == (cause, False)
+
+
+def test_what_was_private_when_asked_is_not_told_in_public() -> None:
+    job = a_job()
+    job = replace(job, repo=replace(job.repo, private=True))
+    decided = grant_for(a_request_for(job, facts=ISSUE))
+    assert isinstance(decided, Refusal)
+    assert decided.cause == "made-public"
 
 
 @pytest.mark.parametrize(
     "ref", ["main", "mona/patch-1", "dependabot/npm_and_yarn/x-1.2", "release@2", "fix#12", "a+b=c,d"]
 )
 def test_ordinary_branch_names_are_taken(ref: str) -> None:
-    assert isinstance(_grant("pull", replace(PULL, head_ref=ref, default_branch="trunk")), Grant)
+    _grant("pull", replace(PULL, head_ref=ref, default_branch="trunk"))
 
 
-@pytest.mark.parametrize("command", [Help(), Unknown(word="x", nearest=None)], ids=lambda command: command.verb)
-@pytest.mark.parametrize("facts", [PULL, replace(PULL, head_repo_id=11), replace(PULL, is_open=False, locked=True)])
-def test_help_is_given_anywhere_and_publishes_nothing(facts: ThreadFacts, command: Command) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [Help(), Unknown(word="x", nearest=None), Status(), Approve(request_id="7f3a")],
+    ids=lambda command: command.verb,
+)
+@pytest.mark.parametrize("facts", [PULL, FORK, replace(PULL, is_open=False, locked=True)])
+def test_what_needs_no_agent_is_done_anywhere_and_gives_an_agent_nothing(facts: ThreadFacts, command: Command) -> None:
     grant = _grant("pull", facts, command=command)
-    assert isinstance(grant, Grant)
-    assert grant.publish == "nothing"
+    assert (grant.publish, grant.tools, grant.level) == ("nothing", (), "read-only")
+
+
+@pytest.mark.parametrize(
+    ("command", "publish", "acts"),
+    [
+        (Fix(), "pull_branch", {"write_file", "execute"}),
+        (Test(), "nothing", {"execute"}),
+        (Review(), "review", set()),
+        (Explain(), "nothing", set()),
+        (Plan(), "nothing", set()),
+        (Ask(), "nothing", set()),
+    ],
+    ids=lambda value: getattr(value, "verb", None),
+)
+@pytest.mark.parametrize("level", ["ask", "auto"])
+def test_what_each_verb_may_in_a_pull_request(
+    level: Literal["ask", "auto"], command: Command, publish: str, acts: set[str]
+) -> None:
+    grant = _grant("pull", PULL, command=command, config=RepoConfig(level=level))
+    assert (grant.publish, acts) == (publish, {"write_file", "execute"} & set(grant.tools))
+    assert (grant.level, grant.executes) == (level if acts else "read-only", bool(acts))
+
+
+def test_what_is_taken_back_needs_no_agent() -> None:
+    grant = _grant("pull", PULL, command=Undo())
+    assert (grant.publish, grant.tools) == ("pull_branch", ())
+
+
+@pytest.mark.parametrize("command", [Review(), Explain(), Plan(), Ask()], ids=lambda command: command.verb)
+def test_what_only_looks_is_done_for_a_fork_too(command: Command) -> None:
+    grant = _grant("pull", FORK, command=command)
+    assert grant.tools == ("read_file", "list_files", "find")
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "cause"),
+    [
+        (Review(), ISSUE, "no-pull"),
+        (Fix(options=Options(model="other")), ISSUE, "model"),
+    ],
+    ids=["review of an issue", "a model that is not offered"],
+)
+def test_what_cannot_be_done_in_an_issue(command: Command, facts: ThreadFacts, cause: str) -> None:
+    assert _refusal("issue", facts, command=command).cause == cause
+
+
+def test_nothing_is_taken_back_on_a_fork() -> None:
+    assert _refusal("pull", FORK, command=Undo()).cause == "fork"
+
+
+@pytest.mark.parametrize("command", [Explain(), Ask()], ids=lambda command: command.verb)
+def test_a_closed_thread_can_still_be_asked_about(command: Command) -> None:
+    _grant("pull", replace(PULL, is_open=False), command=command)
+    assert _refusal("pull", replace(PULL, locked=True), command=command).cause == "locked"
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "verb"),
+    [
+        ("issue", RepoConfig(), "fix"),
+        ("pull", RepoConfig(), "ask"),
+        ("issue", RepoConfig(bare_issue="plan"), "plan"),
+        ("pull", RepoConfig(bare_pull="review"), "review"),
+    ],
+)
+def test_text_without_a_verb_means_what_the_repository_says(
+    kind: Literal["issue", "pull"], config: RepoConfig, verb: str
+) -> None:
+    bare = Bare(goal="look here", options=Options(max_steps=2))
+    command = resolved(bare, kind=kind, config=config)
+    assert (command.verb, getattr(command, "goal", ""), getattr(command, "options", None)) == (
+        verb,
+        "look here",
+        bare.options,
+    )
+    granted = _grant(kind, ISSUE if kind == "issue" else PULL, command=bare, config=config)
+    assert granted == _grant(kind, ISSUE if kind == "issue" else PULL, command=command, config=config)
+
+
+def test_a_command_with_a_verb_stays_what_it_is() -> None:
+    command = Undo()
+    assert resolved(command, kind="pull", config=RepoConfig()) is command
+
+
+def test_a_word_that_the_repository_does_not_take_is_passed_over() -> None:
+    config = RepoConfig(triggers=("@helper",))
+    refusal = _refusal("issue", ISSUE, config=config)
+    assert (refusal.cause, refusal.silent) == ("trigger", True)
+    job = replace(a_job(), trigger="@Helper")
+    assert isinstance(grant_for(a_request_for(job, facts=ISSUE, config=config)), Grant)
+
+
+def test_what_the_configuration_protects_reaches_who_publishes() -> None:
+    assert _grant("issue", ISSUE, config=RepoConfig(protected=("infra/**",))).protected == ("infra/**",)
+
+
+def test_a_dry_run_is_told_to_who_publishes() -> None:
+    assert _grant("issue", ISSUE, command=Fix(options=Options(dry_run=True))).dry_run
+    assert not _grant("issue", ISSUE).dry_run
+
+
+def test_the_caps_hold_for_work_and_not_for_words() -> None:
+    busy = Tally(thread=10)
+    assert _refusal("issue", ISSUE, tally=busy).cause == "cap-thread"
+    assert _refusal("pull", PULL, tally=busy, command=Undo()).cause == "cap-thread"
+    _grant("issue", ISSUE, tally=busy, command=Help())
+
+
+def _approval(job: Job, **changes: Any) -> Refusal | None:  # noqa: ANN401 - as above
+    usual: dict[str, Any] = {
+        "approver": Actor(id=40, login="rita"),
+        "role": "write",
+        "facts": PULL,
+        "author_id": 3,
+        "bound_to_sha": PULL.head_sha,
+    }
+    return approver_refusal(job, **{**usual, **changes})
+
+
+def test_who_may_write_approves() -> None:
+    assert _approval(a_job(kind="pull")) is None
+    assert _approval(a_job(kind="pull"), approver=Actor(id=20, login="hubot-owner")) is None, (
+        "one's own wish, in one's own repo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"role": "triage"}, "no-write-access"),
+        ({"approver": Actor(id=9, login="helper[bot]")}, "bot-approval"),
+        ({"trusted_bot_ids": {40}}, "bot-approval"),
+        ({"facts": FORK, "author_id": 40}, "own-fork"),
+        ({"facts": FORK, "author_id": None}, "own-fork"),
+        ({"bound_to_sha": "b" * 40}, "moved-head"),
+        ({"facts": replace(PULL, locked=True)}, "locked"),
+        ({"facts": replace(PULL, archived=True)}, "archived"),
+        ({"facts": replace(PULL, is_open=False)}, "closed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_approval_does_not_count(changes: dict[str, Any], cause: str) -> None:
+    refusal = _approval(a_job(kind="pull"), **changes)
+    assert refusal is not None
+    assert refusal.cause == cause

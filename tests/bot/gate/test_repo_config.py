@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from bot.gate.repo_config import MAX_BYTES, RepoConfig, RepoConfigError, in_the_way, parse_config
+from bot.gate.repo_config import (
+    MAX_BYTES,
+    LabelNames,
+    RepoConfig,
+    RepoConfigError,
+    Wishes,
+    defaults_when_broken,
+    in_the_way,
+    merged,
+    parse_config,
+)
 from tests.source_files import ROOT
 
 WHOLE = b"""\
@@ -108,3 +118,134 @@ def test_what_is_committed_cannot_be_kept(cache: str, blocker: str) -> None:
 
 def test_what_is_committed_beside_it_is_not_in_the_way() -> None:
     assert in_the_way(["a/kept", ".venv"], frozenset({"a/keptx", "a/b", ".venvs/x"})) is None
+
+
+EVERYTHING = b"""\
+triggers: ['/codepilot', '@helper']
+bare_issue: plan
+bare_pull: review
+level: auto
+allow: [npm run e2e *, ./scripts/check]
+protected: ['infra/**', '*.pem']
+model: big
+budget_usd: 2
+max_steps: 20
+verbs:
+  fix: {model: small, max_steps: 40}
+  plan: {budget_usd: 0.5}
+labels: {start: 'bot: go', auto: 'bot: auto'}
+language: pt-BR
+automatic: [review_when_ready, fix_red_ci]
+wip_branches: false
+base: develop
+"""
+
+
+def test_what_is_asked_about_runs_is_read() -> None:
+    config = parse_config(EVERYTHING)
+    assert config == RepoConfig(
+        triggers=("/codepilot", "@helper"),
+        bare_issue="plan",
+        bare_pull="review",
+        level="auto",
+        allow=("npm run e2e *", "./scripts/check"),
+        protected=("infra/**", "*.pem"),
+        model="big",
+        budget_usd=2,
+        max_steps=20,
+        verbs={"fix": Wishes(model="small", max_steps=40), "plan": Wishes(budget_usd=0.5)},
+        labels=LabelNames(start="bot: go", auto="bot: auto"),
+        language="pt-BR",
+        automatic=frozenset({"review_when_ready", "fix_red_ci"}),
+        wip_branches=False,
+        base="develop",
+    )
+
+
+def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
+    config = parse_config(EVERYTHING)
+    assert config.wishes("fix") == Wishes(model="small", budget_usd=2, max_steps=40)
+    assert config.wishes("plan") == Wishes(model="big", budget_usd=0.5, max_steps=20)
+    assert config.wishes("ask") == Wishes(model="big", budget_usd=2, max_steps=20)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"trigers: [/x]", ":1: `trigers`: is no key here. Did you mean 'triggers'?"),
+        (b"triggers: [codepilot]", "`triggers[0]`: must be / or @ and a word"),
+        (b"triggers: []", "`triggers`: must not be empty; without any entry, leave the key out."),
+        (b"bare_issue: review", "`bare_issue`: must be one of 'fix', 'explain', 'plan', 'ask' or 'test'."),
+        (b"\nlevel: root", ":2: `level`: must be one of 'read-only', 'ask' or 'auto'."),
+        (b"allow: ['*']", "`allow[0]`: must name the program, e.g. 'npm test *'"),
+        (b"allow: ['./bin/* x']", "`allow[0]`: must name the program"),
+        (b"""allow: ["say 'hi"]""", "`allow[0]`: is no pattern of commands"),
+        (b"protected: [../x]", "`protected[0]`: path glob '../x': must name files"),
+        (b"protected: [/etc]", "`protected[0]`: is relative to the repository's root; write 'etc'."),
+        (b"budget_usd: 0", "`budget_usd`: must be more than 0."),
+        (b"budget_usd: .inf", "`budget_usd`: must be"),
+        (b"max_steps: 1.5", "`max_steps`: must be a whole number"),
+        (b"verbs:\n  fxi: {}", ":2: `verbs.fxi`: is no key here. Did you mean 'fix'?"),
+        (b"verbs:\n  fix:\n    steps: 3", ":3: `verbs.fix.steps`: is no key here."),
+        (b"labels: {auto: Same, ask: same}", "`labels.auto`: two labels have the same name"),
+        (b"labels: {auto: ' x'}", "`labels.auto`: must be a label's name on one line"),
+        (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
+        (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
+        (b"automatic: [everything]", "`automatic[0]`: must be one of 'review_when_ready' or 'fix_red_ci'."),
+        (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
+        (b"base: ../x", "`base`: must be a branch's name"),
+        (b"base: -x", "`base`: must be a branch's name"),
+        (b"highest: auto", "`highest`: is no key here."),
+    ],
+)
+def test_what_does_not_fit_in_the_wishes_is_told_as_well(data: bytes, told: str) -> None:
+    with pytest.raises(RepoConfigError) as caught:
+        parse_config(data)
+    assert told in caught.value.reason
+
+
+def test_the_file_of_an_organisation_is_named_in_its_errors() -> None:
+    with pytest.raises(RepoConfigError) as caught:
+        parse_config(b"speed: 1", source="octo/.github: codepilot.yml")
+    assert "octo/.github: codepilot.yml:1: `speed`" in caught.value.reason
+    assert caught.value.remedy.startswith("Mend `octo/.github: codepilot.yml` on the default branch")
+
+
+def test_a_repository_says_over_its_organisation_key_by_key() -> None:
+    organisation = parse_config(
+        b"level: read-only\nprotected: [a]\nbare_pull: fix\nmodel: big\nlabels: {ask: A, auto: B}\n"
+        b"wip_branches: false\nverbs: {fix: {max_steps: 9, budget_usd: 1}}"
+    )
+    repository = parse_config(b"level: ask\nprotected: [b, a]\nlabels: {ask: C}\nverbs: {fix: {max_steps: 5}}")
+    both = merged(organisation, repository)
+    assert (both.level, both.protected, both.bare_pull, both.model) == ("ask", ("a", "b"), "fix", "big")
+    assert (both.labels.ask, both.labels.auto, both.labels.start) == ("C", "B", None)
+    assert (both.wip_branches, both.verbs) == (False, {"fix": Wishes(max_steps=5, budget_usd=1)})
+
+
+def test_a_key_counts_also_when_it_says_what_would_hold_anyway() -> None:
+    organisation = parse_config(b"wip_branches: false\nautomatic: [fix_red_ci]\nlabels: {auto: X}")
+    repository = parse_config(b"wip_branches: true\nautomatic: []\nlabels: {auto: 'codepilot:auto'}")
+    assert merged(organisation, repository) == RepoConfig()
+
+
+def test_nothing_of_an_organisations_setup_is_kept_for_another_setup() -> None:
+    organisation = parse_config(b"setup: [make]\ncache: [built]\nnetwork: registries")
+    both = merged(organisation, parse_config(b"setup: [ninja]"))
+    assert (both.setup, both.cache, both.network) == (("ninja",), (), ("registries",))
+    assert merged(organisation, RepoConfig()) == organisation
+
+
+def test_a_broken_file_of_an_organisation_is_as_strict() -> None:
+    both = merged(defaults_when_broken(), parse_config(b"level: auto\nnetwork: registries"))
+    assert (both.highest, both.level, both.network) == ("ask", "auto", ("registries",))
+
+
+def test_in_place_of_a_file_that_does_not_fit_little_is_done() -> None:
+    organisation = parse_config(
+        b"setup: [make]\ncache: [built]\nnetwork: registries\nlevel: auto\nallow: [x *]\nautomatic: [fix_red_ci]\n"
+        b"protected: [a]"
+    )
+    strict = merged(organisation, defaults_when_broken())
+    assert (strict.setup, strict.cache, strict.network, strict.allow) == ((), (), ("off",), ())
+    assert (strict.highest, strict.automatic, strict.protected) == ("ask", frozenset(), ("a",))

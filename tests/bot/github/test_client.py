@@ -4,53 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 
 from bot.github import GitHub, GitHubError, HeadMovedError
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo
-from bot.publishing.redact import Redactor
 from bot.workspace.change import Change
 from tests.changes import a_change, a_file
-
-SECRET = "a-secret-of-the-bots-own"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    hub: LocalHub
-    repo: Repo
-    issue: Issue
-    github: GitHub
-    token: str
-    sha: str
-
-    @property
-    def name(self) -> str:
-        return self.repo.full_name
-
-
-@pytest.fixture
-async def world(hub: LocalHub) -> AsyncIterator[World]:
-    token = hub.add_user("mona").token
-    repo = hub.add_repo("mona/calc", owner="mona", files={"a.txt": "1\n", "b.txt": "1\n"})
-    issue = hub.open_issue(repo, author="mona", title="It breaks", body="Badly.", labels=["bug"])
-    app = hub.add_app("codepilot")
-    installation = hub.install(app, repo)
-    github = GitHub.for_installation(
-        app.id,
-        app.private_key_pem,
-        installation,
-        hub.api_url,
-        redact=Redactor([SECRET]).redact,
-        seconds_between_writes=0,
-    )
-    async with github:
-        sha = hub.branches(repo)["main"]
-        yield World(hub=hub, repo=repo, issue=issue, github=github, token=token, sha=sha)
+from tests.github_world import SECRET, World
 
 
 @pytest.mark.parametrize("role", ["admin", "maintain", "write", "triage", "read"])
@@ -98,27 +58,27 @@ async def test_a_pull_request_is_known_by_both_ends(world: World) -> None:
 
 async def test_comments_are_made_found_and_edited_without_secrets(world: World) -> None:
     number = world.issue.number
-    made = await world.github.create_comment(world.name, number, f"marker-1 {SECRET}")
+    made = await world.github.create_comment(world.name, world.thread, f"marker-1 {SECRET}")
     assert made.body == "marker-1 [redacted]"
     world.hub.comment(world.repo, number, author="mona", body="marker-2 forged")
     me = await world.github.me()
-    assert await world.github.find_comment(world.name, number, "marker-1", me.id) == made
-    assert await world.github.find_comment(world.name, number, "marker-2", me.id) is None
-    await world.github.edit_comment(world.name, made.id, "marker-1 edited")
+    assert await world.github.find_comment(world.name, world.thread, "marker-1", me.id) == made
+    assert await world.github.find_comment(world.name, world.thread, "marker-2", me.id) is None
+    await world.github.edit_comment(world.name, world.thread, made.id, "marker-1 edited")
     assert [c.body for c in world.hub.comments(world.repo, number)] == ["marker-1 edited", "marker-2 forged"]
 
 
 async def test_a_comment_is_found_on_a_later_page(world: World) -> None:
     for each in range(105):
         world.hub.comment(world.repo, world.issue.number, author="mona", body=f"{each}")
-    made = await world.github.create_comment(world.name, world.issue.number, "here")
-    assert await world.github.find_comment(world.name, world.issue.number, "here", made.author_id) == made
+    made = await world.github.create_comment(world.name, world.thread, "here")
+    assert await world.github.find_comment(world.name, world.thread, "here", made.author_id) == made
 
 
 async def test_reacting_twice_is_reacting_once(world: World) -> None:
     comment = world.hub.comment(world.repo, world.issue.number, author="mona", body="/codepilot fix")
-    await world.github.react(world.name, comment.id, "eyes")
-    await world.github.react(world.name, comment.id, "eyes")
+    await world.github.react(world.name, world.thread, comment.id, "eyes")
+    await world.github.react(world.name, world.thread, comment.id, "eyes")
     assert [r.content for r in world.hub.reactions(comment)] == ["eyes"]
 
 
@@ -169,7 +129,7 @@ async def test_one_pull_request_a_branch(world: World) -> None:
 async def test_a_lost_answer_is_not_a_second_comment(world: World) -> None:
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     with pytest.raises(GitHubError) as caught:
-        await world.github.create_comment(world.name, world.issue.number, "once")
+        await world.github.create_comment(world.name, world.thread, "once")
     assert caught.value.passing
     assert len(world.hub.comments(world.repo, world.issue.number)) == 1
 
@@ -184,14 +144,14 @@ async def test_a_server_error_is_tried_again_where_twice_is_once(world: World) -
 @pytest.mark.parametrize("trouble", ["rate_limited", "secondary_rate_limited"])
 async def test_a_rate_limit_is_waited_for_even_by_a_post(world: World, trouble: str) -> None:
     world.hub.faults.add("POST", "*/comments", trouble, retry_after=0)  # type: ignore[arg-type] # one of the two
-    await world.github.create_comment(world.name, world.issue.number, "late")
+    await world.github.create_comment(world.name, world.thread, "late")
     assert [c.body for c in world.hub.comments(world.repo, world.issue.number)] == ["late"]
 
 
 async def test_a_rate_limit_that_lasts_too_long_is_an_error(world: World) -> None:
     world.hub.faults.add("POST", "*/comments", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError, match="rate limit"):
-        await world.github.create_comment(world.name, world.issue.number, "never")
+        await world.github.create_comment(world.name, world.thread, "never")
 
 
 async def test_a_missing_permission_is_named_with_its_remedy(world: World) -> None:
@@ -201,9 +161,9 @@ async def test_a_missing_permission_is_named_with_its_remedy(world: World) -> No
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str
     ) as reader:
         with pytest.raises(GitHubError) as caught:
-            await reader.create_comment(world.name, world.issue.number, "x")
+            await reader.create_comment(world.name, world.thread, "x")
     assert caught.value.status == 403
-    assert "Give the App this permission" in caught.value.remedy
+    assert "Give the App the permission `" in caught.value.remedy
 
 
 async def test_a_clone_token_reads_one_repository_and_nothing_else(world: World) -> None:
@@ -214,7 +174,7 @@ async def test_a_clone_token_reads_one_repository_and_nothing_else(world: World)
     async with GitHub.for_token(token, world.hub.api_url, redact=str) as narrow:
         assert (await narrow.repo_facts(world.name)).full_name == world.name
         with pytest.raises(GitHubError):
-            await narrow.create_comment(world.name, world.issue.number, "x")
+            await narrow.create_comment(world.name, world.thread, "x")
         with pytest.raises(GitHubError):
             await narrow.repo_facts(other.full_name)
 

@@ -93,6 +93,11 @@ def test_a_wrong_header_is_named_with_its_remedy(header: str, value: str, compla
         from_webhook(_signed(body, **{header: value}), body, SECRET)
 
 
+def test_an_events_name_may_hold_a_digit() -> None:
+    headers, body = a_request({"action": "edited"}, event="projects_v2_item")
+    assert from_webhook(headers, body, SECRET).event == "projects_v2_item"
+
+
 @pytest.mark.parametrize("charset", ["utf-8", "no-such-codec", "utf-16", "rot13"])
 def test_the_charset_cannot_choose_a_decoder(charset: str) -> None:
     headers, body = a_request({"title": "ä"})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.jobs.database import Database
 from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
 from tests.builders import a_job
@@ -73,7 +74,8 @@ async def test_a_name_is_used_once(tmp_path: Path) -> None:
 
 
 async def test_only_a_dead_workers_jobs_wait_again(tmp_path: Path) -> None:
-    queue = SqliteQueue(tmp_path / "queue.sqlite")
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
     try:
         for number in (1, 2):
             await queue.enqueue(a_job(f"j{number}", number=number))
@@ -86,4 +88,4 @@ async def test_only_a_dead_workers_jobs_wait_again(tmp_path: Path) -> None:
         assert (again.job.id, again.attempt) == ("j1", 2)
         assert await queue.claim("new", lease_seconds=3600) is None
     finally:
-        await queue.close()
+        await database.close()

@@ -14,22 +14,14 @@ import pytest
 from bot.errors import LeaseLostError, QueueError, TransitionError
 from bot.intake.commands import Command, Fix, Help, Unknown
 from bot.jobs import sqlite
+from bot.jobs.database import Database
 from bot.jobs.job import TRANSITIONS, JobState
 from bot.jobs.queue import Claimed, Queue, SqliteQueue
 from tests.builders import a_job
+from tests.queues import Clock, claimed, opened_queue
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
-
-
-class Clock:
-    """Seconds that pass only when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -44,14 +36,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def queue(path: Path, clock: Clock) -> AsyncIterator[SqliteQueue]:
-    opened = SqliteQueue(path, max_attempts=2, clock=clock)
-    yield opened
-    await opened.close()
-
-
-async def _claimed(queue: Queue, worker: str = "w1") -> str | None:
-    claimed = await queue.claim(worker, 60)
-    return claimed.job.id if claimed else None
+    async with opened_queue(path, clock, max_attempts=2) as opened:
+        yield opened
 
 
 async def test_a_job_comes_out_as_it_went_in(queue: Queue) -> None:
@@ -64,9 +50,9 @@ async def test_a_job_comes_out_as_it_went_in(queue: Queue) -> None:
     for number, command in enumerate(commands):
         job = a_job(f"j{number}", number=number, command=command)
         assert await queue.enqueue(job)
-        claimed = await queue.claim("w1", 60)
-        assert claimed is not None
-        assert (claimed.job, claimed.attempt, claimed.exhausted) == (job, 1, False)
+        got = await queue.claim("w1", 60, lane=job.lane)
+        assert got is not None
+        assert (got.job, got.attempt, got.exhausted) == (job, 1, False)
 
 
 async def test_the_same_job_or_the_same_delivery_is_stored_once(queue: Queue) -> None:
@@ -88,18 +74,18 @@ async def test_a_finished_job_is_still_known(queue: Queue) -> None:
 async def test_the_oldest_job_comes_first_and_each_thread_runs_one_at_a_time(queue: Queue) -> None:
     for job_id, number in [("a", 1), ("b", 1), ("c", 2)]:
         await queue.enqueue(a_job(job_id, number=number))
-    assert [await _claimed(queue), await _claimed(queue), await _claimed(queue)] == ["a", "c", None]
+    assert [await claimed(queue), await claimed(queue), await claimed(queue)] == ["a", "c", None]
     await queue.finish("a", JobState.DONE, worker="w1")
-    assert await _claimed(queue) == "b"
+    assert await claimed(queue) == "b"
 
 
 async def test_a_job_whose_lease_ran_out_is_taken_over_and_its_old_worker_told(queue: Queue, clock: Clock) -> None:
     await queue.enqueue(a_job())
     await queue.claim("w1", 60)
     clock.now += 61
-    claimed = await queue.claim("w2", 60)
-    assert claimed is not None
-    assert claimed.attempt == 2
+    got = await queue.claim("w2", 60)
+    assert got is not None
+    assert got.attempt == 2
     with pytest.raises(LeaseLostError, match="w1"):
         await queue.renew("j1", "w1", 60)
     with pytest.raises(LeaseLostError):
@@ -134,8 +120,8 @@ async def test_a_job_that_kills_its_workers_is_handed_out_once_more_to_be_report
     await queue.enqueue(a_job())
     handed_out = []
     for _ in range(4):
-        claimed = await queue.claim("w1", 60)
-        handed_out.append((claimed.attempt, claimed.exhausted) if claimed else None)
+        got = await queue.claim("w1", 60)
+        handed_out.append((got.attempt, got.exhausted) if got else None)
         clock.now += 61
     assert handed_out == [(1, False), (2, False), (3, True), None]
     stored = await queue.get("j1")
@@ -147,9 +133,9 @@ async def test_a_job_that_kills_its_workers_is_handed_out_once_more_to_be_report
 async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: Queue) -> None:
     await queue.enqueue(a_job())
     for _ in range(5):
-        claimed = await queue.claim("w1", 60)
-        assert claimed is not None
-        assert claimed.attempt == 1
+        got = await queue.claim("w1", 60)
+        assert got is not None
+        assert got.attempt == 1
         await queue.release("j1", "w1")
 
 
@@ -157,9 +143,9 @@ async def test_a_thread_is_free_again_for_the_next_job_when_its_poison_job_fails
     await queue.enqueue(a_job("bad"))
     await queue.enqueue(a_job("good"))
     for _ in range(3):
-        assert await _claimed(queue) == "bad"
+        assert await claimed(queue) == "bad"
         clock.now += 61
-    assert await _claimed(queue) == "good"
+    assert await claimed(queue) == "good"
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if TRANSITIONS[state]])
@@ -210,7 +196,7 @@ async def test_a_waiting_worker_wakes_when_a_job_is_stored(queue: Queue) -> None
     waiting = asyncio.create_task(queue.wait_for_work(60))
     await queue.enqueue(a_job())
     await waiting
-    assert await _claimed(queue) == "j1"
+    assert await claimed(queue) == "j1"
 
 
 async def test_work_stored_before_the_wait_is_not_missed(queue: Queue) -> None:
@@ -222,11 +208,11 @@ async def test_the_end_of_a_job_wakes_those_who_wait_for_its_thread(queue: Queue
     await queue.enqueue(a_job("a"))
     await queue.enqueue(a_job("b"))
     await queue.wait_for_work(60)
-    assert await _claimed(queue) == "a"
+    assert await claimed(queue) == "a"
     waiting = asyncio.create_task(queue.wait_for_work(60))
     await queue.finish("a", JobState.DONE, worker="w1")
     await waiting
-    assert await _claimed(queue) == "b"
+    assert await claimed(queue) == "b"
 
 
 async def test_waiting_ends_without_work(queue: Queue) -> None:
@@ -235,17 +221,15 @@ async def test_waiting_ends_without_work(queue: Queue) -> None:
 
 
 async def test_everything_survives_a_restart(path: Path, clock: Clock) -> None:
-    first = SqliteQueue(path, clock=clock)
-    await first.enqueue(a_job("a", number=1))
-    await first.enqueue(a_job("b", number=2))
-    await first.claim("w1", 60)
-    await first.remember("a", "comment", "1")
-    await first.close()
-    second = SqliteQueue(path, clock=clock)
-    assert not await second.enqueue(a_job("a", number=1))
-    assert await _claimed(second) == "b"
-    assert await second.recall("a") == {"comment": "1"}
-    await second.close()
+    async with opened_queue(path, clock) as first:
+        await first.enqueue(a_job("a", number=1))
+        await first.enqueue(a_job("b", number=2))
+        await first.claim("w1", 60)
+        await first.remember("a", "comment", "1")
+    async with opened_queue(path, clock) as second:
+        assert not await second.enqueue(a_job("a", number=1))
+        assert await claimed(second) == "b"
+        assert await second.recall("a") == {"comment": "1"}
 
 
 async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: Queue, path: Path) -> None:
@@ -254,7 +238,7 @@ async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: Q
     with sqlite3.connect(path) as other:
         other.execute("UPDATE jobs SET body = '{}' WHERE id = 'old'")
     other.close()
-    assert await _claimed(queue) == "new"
+    assert await claimed(queue) == "new"
     assert (await queue.counts())[JobState.FAILED] == 1
     with pytest.raises(QueueError, match="cannot be read"):
         await queue.get("old")
@@ -272,15 +256,15 @@ def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
         other.execute("PRAGMA user_version = 99")
     other.close()
     with pytest.raises(QueueError, match=r"written by a newer Codepilot.*update this one"):
-        SqliteQueue(path)
+        Database(path)
 
 
 def test_a_file_that_is_no_queue_is_refused_by_name(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all" * 100)
     with pytest.raises(QueueError, match=r"queue\.db"):
-        SqliteQueue(path)
+        Database(path)
     with pytest.raises(QueueError, match="missing"):
-        SqliteQueue(tmp_path / "missing" / "queue.db")
+        Database(tmp_path / "missing" / "queue.db")
 
 
 async def test_a_full_disk_is_an_error_of_the_queue_and_nothing_is_half_stored(queue: SqliteQueue) -> None:
@@ -299,15 +283,17 @@ async def test_a_full_disk_is_an_error_of_the_queue_and_nothing_is_half_stored(q
 _CLAIMER = """
 import asyncio, sys
 from pathlib import Path
+from bot.jobs.database import Database
 from bot.jobs.queue import SqliteQueue
 from bot.jobs.job import JobState
 
 async def main():
-    queue = SqliteQueue(Path(sys.argv[1]))
+    database = Database(Path(sys.argv[1]))
+    queue = SqliteQueue(database)
     while (claimed := await queue.claim(sys.argv[2], 600)) is not None:
         print(claimed.job.id, flush=True)
         await queue.finish(claimed.job.id, JobState.DONE, worker=sys.argv[2])
-    await queue.close()
+    await database.close()
 
 asyncio.run(main())
 """
@@ -315,11 +301,13 @@ asyncio.run(main())
 _ENQUEUER = """
 import asyncio, sys
 from pathlib import Path
+from bot.jobs.database import Database
 from bot.jobs.queue import SqliteQueue
 from tests.builders import a_job
 
 async def main():
-    queue = SqliteQueue(Path(sys.argv[1]))
+    database = Database(Path(sys.argv[1]))
+    queue = SqliteQueue(database)
     for n in range(10_000):
         job_id = f"{sys.argv[2]}-{n}"
         assert await queue.enqueue(a_job(job_id, number=n))
@@ -342,16 +330,17 @@ def _start(script: str, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 async def test_processes_that_open_and_claim_at_once_never_get_the_same_job(path: Path) -> None:
-    queue = SqliteQueue(path)
+    database = Database(path)
+    queue = SqliteQueue(database)
     jobs = [f"j{n}" for n in range(200)]
     for n, job_id in enumerate(jobs):
         await queue.enqueue(a_job(job_id, number=n))
     claimers = [_start(_CLAIMER, str(path), f"w{n}") for n in range(3)]
-    claimed = [(await asyncio.to_thread(claimer.communicate))[0].split() for claimer in claimers]
+    theirs = [(await asyncio.to_thread(claimer.communicate))[0].split() for claimer in claimers]
     assert [claimer.returncode for claimer in claimers] == [0, 0, 0]
-    assert sorted(job for part in claimed for job in part) == sorted(jobs)
+    assert sorted(job for part in theirs for job in part) == sorted(jobs)
     assert (await queue.counts())[JobState.DONE] == len(jobs)
-    await queue.close()
+    await database.close()
 
 
 @pytest.mark.slow
@@ -374,17 +363,19 @@ async def test_killed_at_any_moment_nothing_acknowledged_is_lost(path: Path) -> 
         acknowledged += rest[:-1]
         process.stdout.close()
         assert process.wait() == -signal.SIGKILL
-    queue = SqliteQueue(path)
+    database = Database(path)
+    queue = SqliteQueue(database)
     for job_id in acknowledged:
         assert await queue.get(job_id) is not None
         assert await queue.recall(job_id) == {"seen": "1"}
     assert (await queue.counts())[JobState.QUEUED] >= len(acknowledged) >= 5
-    await queue.close()
+    await database.close()
 
 
 @pytest.mark.slow
 async def test_the_job_of_a_killed_worker_is_taken_over(path: Path) -> None:
-    queue = SqliteQueue(path)
+    database = Database(path)
+    queue = SqliteQueue(database)
     await queue.enqueue(a_job())
     holder = _CLAIMER.replace("600", "0.5").replace(
         "await queue.finish", "await asyncio.sleep(600); await queue.finish"
@@ -399,7 +390,7 @@ async def test_the_job_of_a_killed_worker_is_taken_over(path: Path) -> None:
     async def take_over() -> Claimed | None:
         return await queue.claim("w2", 60)
 
-    claimed: Claimed | None = await eventually(take_over)
-    assert claimed is not None
-    assert (claimed.job.id, claimed.attempt) == ("j1", 2)
-    await queue.close()
+    got: Claimed | None = await eventually(take_over)
+    assert got is not None
+    assert (got.job.id, got.attempt) == ("j1", 2)
+    await database.close()

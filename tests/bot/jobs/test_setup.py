@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
-from bot.gate.repo_config import RepoConfigError
-from bot.jobs.setup import Asked, Readied, Setup, asked_by
+from bot.gate.repo_config import RepoConfigError, defaults_when_broken
+from bot.jobs.configuration import asked_by
+from bot.jobs.setup import Asked, Readied, Setup
 from bot.publishing.render import Activity
 from bot.workspace import SetupCache, Source, WorkspaceError, Workspaces
 from tests.origin import Origin
@@ -48,7 +49,7 @@ class Bench:
         """A workspace at a branch whose base is `main`, after its setup."""
         self.jobs += 1
         job = f"job-{self.jobs}"
-        asked = await asked_by(self.workspaces, repo, self.source())
+        asked = (await asked_by(self.workspaces, repo, self.source())).asked
         async with self.workspaces.open(job, repo, self.source(ref)) as tree:
             ready = await self.setup.run(tree, asked, job_id=job, repo_id=repo, tell=self.told.append)
             assert not await tree.change()
@@ -216,10 +217,11 @@ async def test_what_is_committed_cannot_be_kept(bench: Bench) -> None:
         await bench.stamp("evil")
 
 
-async def test_a_file_under_a_name_that_is_not_read_is_refused(bench: Bench) -> None:
+async def test_a_file_under_a_name_that_is_not_read_is_told_and_nothing_is_set_up(bench: Bench) -> None:
     bench.origin.commit({".github/codepilot.yml": None, ".github/codepilot.yaml": CONFIG})
-    with pytest.raises(RepoConfigError, match=r"rename it to `.github/codepilot.yml`"):
-        await asked_by(bench.workspaces, 1, bench.source())
+    found = await asked_by(bench.workspaces, 1, bench.source())
+    assert "rename it to `.github/codepilot.yml`" in found.warning
+    assert found.asked.config == defaults_when_broken()
 
 
 async def test_a_link_in_place_of_the_file_is_refused(bench: Bench) -> None:
@@ -232,7 +234,7 @@ async def test_a_link_in_place_of_the_file_is_refused(bench: Bench) -> None:
 
 async def test_a_repository_without_the_file_asks_for_nothing(bench: Bench) -> None:
     bench.origin.commit({".github/codepilot.yml": None})
-    asked = await asked_by(bench.workspaces, 1, bench.source())
+    asked = (await asked_by(bench.workspaces, 1, bench.source())).asked
     assert asked == Asked(config=asked.config, base_sha=bench.origin.head())
     async with bench.ready() as (_path, ready):
         assert ready == Readied()

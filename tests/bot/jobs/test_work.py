@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 from agent_runtime import Outcome, Status
+from bot.jobs.database import Database
 from bot.jobs.memory import JobMemory
 from bot.jobs.progress import Progress
 from bot.jobs.queue import SqliteQueue
@@ -19,7 +22,8 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
         base_sha="a" * 40,
         tree_sha="b" * 40,
     )
-    queue = SqliteQueue(tmp_path / "queue.sqlite")
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
     try:
         await queue.enqueue(a_job("j1"))
         memory, store = JobMemory(queue, "j1"), WorkStore(tmp_path / "patches")
@@ -30,4 +34,17 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
         store.forget("j1")
         assert await store.find("j1", memory) is None
     finally:
-        await queue.close()
+        await database.close()
+
+
+async def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:
+    store = WorkStore(tmp_path / "patches")
+    assert store.sweep(30) == 0
+    (tmp_path / "patches").mkdir()
+    now = time.time()
+    for name, days in (("old.patch", 31), ("recent.patch", 29), ("torn.partial", 31)):
+        path = tmp_path / "patches" / name
+        path.write_text("x")
+        os.utime(path, (now, now - days * 86400))
+    assert store.sweep(30) == 2
+    assert [path.name for path in (tmp_path / "patches").iterdir()] == ["recent.patch"]

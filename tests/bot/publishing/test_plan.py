@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
-from bot.publishing.plan import Publication, plan
+from bot.intake.commands import Undo
+from bot.publishing.plan import Publication, plan, plan_undo
 from bot.publishing.wording import commit_title
 from bot.workspace.change import Change
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
+
+LARGE = "The change is large: please review it in parts."
 
 
 def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
@@ -25,6 +30,9 @@ def planned(
     grant: Grant | None = None,
     kind: str = "issue",
     head_branch: str | None = None,
+    approved: frozenset[str] = frozenset(),
+    keep_unfinished: bool = False,
+    run_url: str = "",
 ) -> Publication:
     return plan(
         a_job(kind=kind),
@@ -34,6 +42,9 @@ def planned(
         base_branch="main",
         head_branch=head_branch,
         server="https://github.example",
+        approved=approved,
+        keep_unfinished=keep_unfinished,
+        run_url=run_url,
     )
 
 
@@ -69,8 +80,38 @@ def test_an_unfinished_run_publishes_nothing_and_says_so(status: Status) -> None
     assert publication.withheld.endswith("The patch so far is kept.")
 
 
-def test_a_reading_grant_publishes_nothing() -> None:
-    assert planned(grant=a_grant("nothing")).withheld == "This command may read, not write."
+@pytest.mark.parametrize("status", [s for s in Status if s not in {Status.FINISHED, Status.PAUSED}])
+@pytest.mark.parametrize(("publish", "kind"), [("new_branch", "issue"), ("pull_branch", "pull")])
+def test_unfinished_work_goes_to_a_branch_of_its_own_without_a_pull_request(
+    status: Status, publish: str, kind: str
+) -> None:
+    publication = planned(status=status, grant=a_grant(publish), kind=kind, head_branch="topic", keep_unfinished=True)
+    commit = publication.commit
+    assert commit is not None
+    assert (commit.branch, commit.create_branch) == (f"codepilot/{kind}-7-j1-wip", True)
+    assert commit.title == f"Keep unfinished work on {kind} 7"
+    assert publication.pull_request is None
+    assert publication.withheld.endswith(f"What it did so far is on the branch `{commit.branch}`.")
+
+
+def test_a_run_that_waits_keeps_its_work_to_itself() -> None:
+    assert planned(status=Status.PAUSED, keep_unfinished=True).commit is None
+
+
+def test_unfinished_work_on_protected_files_is_not_even_sent_to_a_branch_of_its_own() -> None:
+    files = a_change(a_file(".github/workflows/ci.yml"))
+    assert planned(files, status=Status.STOPPED, keep_unfinished=True).commit is None
+
+
+def test_the_commit_names_the_page_of_its_run() -> None:
+    commit = planned(run_url="https://github.example/octo/calc/runs/5").commit
+    assert commit is not None
+    assert "\nhttps://github.example/octo/calc/runs/5\n\nCo-authored-by: " in commit.body
+
+
+@pytest.mark.parametrize("publish", ["nothing", "review"])
+def test_a_reading_grant_publishes_nothing(publish: str) -> None:
+    assert planned(grant=a_grant(publish)).withheld == "This command may read, not write."
 
 
 def test_a_grant_for_another_commit_is_void() -> None:
@@ -98,6 +139,33 @@ def test_protected_files_need_a_person(path: str) -> None:
     publication = planned(a_change(a_file(path), a_file("ok.py")))
     assert publication.commit is None
     assert f"`{path}`" in publication.withheld
+
+
+def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
+    change = a_change(a_file("action.yml"))
+    (blocked,) = planned(change).blocked
+    assert (blocked.cause, blocked.files) == ("protected", ("action.yml",))
+    publication = planned(change, approved=frozenset({change.tree_sha}))
+    assert publication.pull_request is not None
+    assert publication.pull_request.draft
+    assert "Approved by a person. It changes files that only a person may change: `action.yml`." in str(
+        publication.pull_request.body
+    )
+    assert not publication.blocked
+
+
+def test_an_approval_is_for_the_very_tree_that_was_shown() -> None:
+    publication = planned(a_change(a_file("action.yml")), approved=frozenset({"3" * 40}))
+    assert publication.commit is None
+    assert publication.blocked
+
+
+@pytest.mark.parametrize("path", ["infra/main.tf", "INFRA/a/b", "deep/secrets.env"])
+def test_a_repository_protects_more_files(path: str) -> None:
+    grant = replace(a_grant(), protected=("infra/**", "*.env"))
+    (blocked,) = planned(a_change(a_file(path), a_file("ok.py")), grant=grant).blocked
+    assert blocked.files == (path,)
+    assert planned(a_change(a_file("ok.py")), grant=grant).commit is not None
 
 
 @pytest.mark.parametrize("path", ["src/action.py", "docs/workflows/ci.yml", "reaction.yml", ".github/dependabot.yml"])
@@ -129,6 +197,34 @@ def test_large_and_unusual_changes_are_flagged() -> None:
     assert pull.draft
     assert "Binary: `logo.png`." in pull.body
     assert "Made executable: `run.sh`." in pull.body
+    into_a_pull = planned(a_change(*files), grant=a_grant("pull_branch"), kind="pull", head_branch="topic")
+    assert into_a_pull.notes == ("Binary: `logo.png`.", "Made executable: `run.sh`.", LARGE)
+
+
+def undone(change: Change | None = None, publish: str = "pull_branch") -> Publication:
+    return plan_undo(
+        a_job(command=Undo()),
+        a_grant(publish),
+        a_change(a_file(".github/workflows/ci.yml")) if change is None else change,
+        branch="topic",
+        undone="5" * 40,
+        title='Fix "add" for @hubot, see #9' + " and more" * 10,
+    )
+
+
+def test_an_undo_is_a_new_commit_that_names_the_one_it_takes_back() -> None:
+    commit = undone().commit
+    assert commit is not None
+    assert (commit.branch, commit.create_branch, commit.expected_head) == ("topic", False, BASE)
+    assert commit.title.startswith("Revert \"Fix 'add' for hubot, see and more")
+    assert commit.title.endswith('…"')
+    assert len(commit.title) <= 72
+    assert commit.body.startswith(f"This takes back commit {'5' * 40}.\n\nCodepilot job j1")
+
+
+def test_an_undo_that_may_not_or_need_not_be_sent_says_so() -> None:
+    assert undone(publish="nothing").withheld == "This command may read, not write."
+    assert undone(a_change()).withheld.startswith("Nothing is left to take back of commit 5555555555")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
 from agent_runtime import Usage
-from bot.publishing.defuse import Allowed
+from bot.publishing.defuse import Allowed, harmless
 from bot.publishing.marker import job_of, marker
-from bot.publishing.render import Activity, Check, StatusView, duration, render_status
+from bot.publishing.pieces import short_id
+from bot.publishing.render import Activity, Check, PendingView, StatusView, duration, render_reply, render_status
 from tests.changes import a_file
 
 KEY = b"a key of the bot's"
@@ -61,7 +67,7 @@ def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
         "**What changed** · [pull request #8](https://github.example/octo/calc/pull/8)"
         " · [commit `abcdef0`](https://github.example/octo/calc/commit/abcdef0)\n"
         "\n"
-        "- `src/a.py` +10 −4\n"  # noqa: RUF001 - a true minus sign
+        "- `src/a.py` +10\u00a0\u22124\n"
         "- `logo.png` added, binary\n"
         "\n"
         "**Checks the agent ran**\n"
@@ -89,6 +95,105 @@ def test_what_was_withheld_stays_inside_its_box() -> None:
 def test_a_warning_with_a_commands_output_stays_inside_its_box() -> None:
     body = render_status(a_view(state="done", warning="**The setup failed.**\n\n```\n@octocat\n# x\n```"))
     assert "> [!WARNING]\n> **The setup failed.**\n> \n> ```\n> @octocat\n> # x\n> ```\n" in body
+
+
+def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
+    pending = PendingView(
+        kind="permission",
+        request_id="7f3a91c0",
+        trigger="/codepilot",
+        reason="`make deploy` is on no list of commands that need no asking.",
+        preview="make deploy",
+        language="bash",
+        expires="25 November 2026, 05:00 UTC",
+    )
+    assert render_status(a_view(state="waiting", pending=pending, level="ask")) == (
+        "### ✋ Waiting for you · `/codepilot fix` for @mona · 34 s\n"
+        "\n"
+        "**Waiting for a yes or no.** `make deploy` is on no list of commands that need no asking.\n"
+        "\n"
+        "```bash\nmake deploy\n```\n"
+        "\n"
+        "Answer with one of these until 25 November 2026, 05:00 UTC:\n"
+        "\n"
+        "```\n/codepilot approve 7f3a\n```\n"
+        "\n"
+        "```\n/codepilot deny 7f3a\n```\n"
+        "\n"
+        "<sub>permission: `ask` · job `j1`</sub>\n"
+        "\n"
+        f"{MARKER}"
+    )
+
+
+def test_a_question_is_answered_in_words() -> None:
+    pending = PendingView(kind="question", request_id="7f3a91c0", trigger="/codepilot", reason="Which one, @hubot?")
+    body = render_status(a_view(state="waiting", pending=pending))
+    assert "**A question.** Which one, `@hubot`?" in body
+    assert "```\n/codepilot continue <your answer>\n```" in body
+    assert "approve" not in body
+
+
+@pytest.mark.parametrize(
+    ("others", "name"), [((), "7f3a"), (("7f3b0000", "7f3a91c0"), "7f3a"), (("7f3a9000", "7f3a91d0"), "7f3a91c")]
+)
+def test_an_id_is_as_short_as_it_can_be(others: tuple[str, ...], name: str) -> None:
+    assert short_id("7f3a91c0", others) == name
+
+
+@given(st.lists(st.sampled_from(["```", "````", "~~~", "/codepilot approve", "@hubot", "+x", "-y", ""]), max_size=9))
+def test_no_preview_leaves_its_block(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    pending = PendingView(
+        kind="publication", request_id="7f3a91c0", trigger="/codepilot", preview=text, language="diff"
+    )
+    body = render_status(a_view(state="waiting", pending=pending))
+    fences = [token for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
+    assert len(fences) == 2 + bool(text.strip("\n"))
+    assert fences[-2].content == "/codepilot approve 7f3a\n"
+    assert harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
+
+
+def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
+    pending = PendingView(kind="plan", request_id="7f3a91c0", trigger="/codepilot", preview="+x\n" * 50_000)
+    body = render_status(a_view(state="waiting", pending=pending))
+    assert len(body) < 8_000
+    assert "… cut here" in body
+    assert "/codepilot deny 7f3a" in body
+
+
+def test_what_must_not_be_overlooked_stands_in_boxes() -> None:
+    body = render_status(
+        a_view(
+            state="stopped",
+            withheld="Because.",
+            would="A commit `Fix` on the new branch `b`.",
+            kept="As a patch, for 30 days.",
+            ci_note="Close and reopen the pull request to begin them.",
+            notes=("`--budget 9` was cut to the operator's 5 dollars.", "The label `x` is void:\nthe head moved."),
+            run_url="https://github.example/octo/calc/runs/5",
+            wip_url="https://github.example/octo/calc/compare/a...b",
+        )
+    )
+    assert " · 34 s · [run](https://github.example/octo/calc/runs/5)\n" in body
+    assert "> [!WARNING]\n> **Not published.** Because.\n" in body
+    assert "> [!NOTE]\n> **Dry run: nothing was sent.** A commit `Fix` on the new branch `b`.\n" in body
+    assert "> [!NOTE]\n> **Kept.** As a patch, for 30 days.\n" in body
+    assert "> **No checks will start by themselves.** Close and reopen the pull request to begin them.\n" in body
+    assert "[unfinished work](https://github.example/octo/calc/compare/a...b)" in body
+    assert "- The label `x` is void:\n  the head moved.\n" in body
+
+
+def test_what_did_not_leave_the_workspace_is_not_said_to_have_changed() -> None:
+    files = (a_file("a.py"),)
+    assert "**Changed, not published**\n\n- `a.py`" in render_status(a_view(state="done", files=files, withheld="No."))
+    assert "**What changed**\n\n- `a.py`" in render_status(a_view(state="done", files=files))
+
+
+def test_a_short_answer_names_its_job_and_is_harmless() -> None:
+    body = render_reply("Only for @hubot.", ALLOWED, job_id="j1", marker=MARKER, refused=True)
+    assert body == f"🚫 Only for `@hubot`.\n\n<sub>for @mona · job `j1`</sub>\n\n{MARKER}"
+    assert render_reply("Yes.", ALLOWED, job_id="j1") == "Yes.\n\n<sub>for @mona · job `j1`</sub>"
 
 
 def test_long_lists_fold() -> None:

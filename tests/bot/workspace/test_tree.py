@@ -154,8 +154,8 @@ async def test_the_same_change_is_the_same_commit_every_time(tree: Tree, origin:
     change = await tree.change()
     first = await tree.commit(change, message="Fix it\n\nBecause.")
     assert await tree.commit(change, message="Fix it\n\nBecause.") == first
-    await tree.push(first, branch="codepilot/issue-1-x", url=origin.url, token="")
-    await tree.push(first, branch="codepilot/issue-1-x", url=origin.url, token="")
+    await tree.push(first, branch="codepilot/issue-1-x", expected="", url=origin.url, token="")
+    await tree.push(first, branch="codepilot/issue-1-x", expected="", url=origin.url, token="")
     assert origin.head("codepilot/issue-1-x") == first
     assert origin.head(f"{first}^") == tree.base_sha
     assert origin.git("log", "-1", "--format=%an <%ae>|%s|%b|%ct", first) == (
@@ -168,5 +168,5 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
     sha = await tree.commit(await tree.change(), message="Fix it")
     theirs = origin.commit({"edit.txt": "a person was faster\n"})
     with pytest.raises(PushRejectedError, match="The push to `main` was refused"):
-        await tree.push(sha, branch="main", url=origin.url, token="")
+        await tree.push(sha, branch="main", expected=tree.base_sha, url=origin.url, token="")
     assert origin.head("main") == theirs

@@ -203,7 +203,7 @@ async def test_sweep_removes_what_a_killed_worker_left_and_spares_the_living(
         (dead / "files").mkdir(parents=True)
         (dead / "repo").write_text(str(REPO))
         git(tmp_path / "state" / "mirrors" / f"{REPO}.git", "update-ref", "refs/keep/dead", sha)
-        assert await workspaces.sweep() == ("dead",)
+        assert await workspaces.sweep(()) == ("dead",)
         assert not dead.exists()
         assert tree.path.exists()
         assert "refs/keep/dead" not in keeps(tmp_path)
@@ -216,7 +216,7 @@ async def test_a_damaged_mirror_does_not_stop_the_sweep(
     damaged = tmp_path / "state" / "mirrors" / f"{REPO}.git"
     damaged.mkdir()
     (damaged / "HEAD").write_text("what a full disk left")
-    assert await workspaces.sweep() == ()
+    assert await workspaces.sweep(()) == ()
     assert str(damaged) in caplog.text
     assert "delete it" in caplog.text
 

@@ -3,13 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bot.intake.commands import Fix, Unknown
 from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
 from bot.intake.triggers import TRIGGERS, job_from
-from bot.jobs.job import Actor, Job, Repo, Thread
+from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 from tests.builders import a_comment_event
 
 OWN = frozenset({77})
@@ -20,7 +19,7 @@ def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id:
     delivery = Delivery(
         id=delivery_id, event=event, action=str(payload.get("action", "")), payload=payload, installation=30
     )
-    return job_from(delivery, trigger="/codepilot", own_ids=OWN, trusted_bot_ids=TRUSTED)
+    return job_from(delivery, Listening(own_ids=OWN, trusted_bot_ids=TRUSTED))
 
 
 def _job(payload: dict[str, Any], *, delivery_id: str = "d1") -> Job:
@@ -43,7 +42,7 @@ def test_a_command_in_a_new_comment_becomes_a_complete_job() -> None:
         repo=Repo(id=10, full_name="octo/calc", private=False),
         thread=Thread(kind="issue", number=7, title="Adding is off by one", body="It is.", author="mona"),
         actor=Actor(id=20, login="octo-owner"),
-        comment_id=900,
+        origin=Origin(kind="comment", id=900),
         command=Fix(goal="it"),
         installation=30,
     )
@@ -70,7 +69,24 @@ def test_an_unknown_verb_is_a_job_too_for_it_is_answered() -> None:
 
 @pytest.mark.parametrize("action", ["edited", "deleted", "pinned", ""])
 def test_only_a_new_comment_acts(action: str) -> None:
-    assert "only a new comment" in _reason(a_comment_event(action=action))
+    assert "is created; this one was" in _reason(a_comment_event(action=action))
+
+
+def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
+    listening = Listening(triggers=("/codepilot", "@helper"))
+    for body, trigger in (("@Helper fix it", "@helper"), ("/codepilot fix it", "/codepilot")):
+        delivery = Delivery(
+            id="d1", event="issue_comment", action="created", payload=a_comment_event(body), installation=30
+        )
+        found = job_from(delivery, listening)
+        assert isinstance(found, Job)
+        assert (found.trigger, found.command) == (trigger, Fix(goal="it"))
+
+
+@pytest.mark.parametrize("triggers", [(), ("",), ("/codepilot", "")])
+def test_a_bot_listens_for_something(triggers: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="at least one word"):
+        Listening(triggers=triggers)
 
 
 def test_a_comment_without_a_command_is_ignored() -> None:
@@ -146,17 +162,3 @@ def test_an_event_without_a_trigger_is_ignored() -> None:
     found = _read({"zen": "Design for failure."}, event="ping")
     assert found == Ignored(reason="nothing listens to the event ping")
     assert "ping" not in TRIGGERS
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from(["issue", "comment", "repository", "sender", "installation", "action"]), _JSON)
-def test_no_payload_raises(part: str, value: object) -> None:
-    payload = a_comment_event()
-    payload[part] = value
-    _read(payload)

@@ -1,0 +1,105 @@
+"""What the agent is to do: in the commander's own words and in ours, never in a stranger's. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import assert_never
+
+from bot.gate.characters import without_invisible
+from bot.intake.commands import Ask, Explain, Fix, Plan, Review, Test, Work
+from bot.jobs.job import Job
+
+MAX_REVIEW_COMMENTS = 30
+
+_GOAL_CHARS = 20_000
+# A workflow's name comes from the repository; one that could be more than a name is not told.
+_NAME = re.compile(r"[\w][\w .,/()-]{0,59}")
+
+_REVIEW = f"""\
+Review the changes of this pull request, quoted as its diff; the workspace holds them already. Look for mistakes: \
+wrong results, broken edge cases, security, missing tests; leave taste alone. Check what you claim. Change nothing.
+
+Finish with a completion that holds a short summary in prose and below it one fenced block with the comments:
+```json
+[{{"path": "src/a.py", "start_line": 10, "line": 12, "side": "RIGHT", "body": "what is wrong, and why", \
+"suggestion": "lines 10 to 12 as they should read"}}]
+```
+`line` is the last line that a comment is about, counted in the file after the change (with `"side": "LEFT"`, before \
+it), and must stand in the diff. `start_line`, `side` and `suggestion` may be left out. At most {MAX_REVIEW_COMMENTS} \
+comments; `[]` when there is nothing to say."""
+_PLAN = """\
+Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
+Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
+_TEST = """\
+Run this project's tests and say what they show: which commands you ran, what failed, the likely cause. Mend nothing: \
+nothing of what you change is published."""
+_EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
+_ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"
+_CI = """\
+The workflow {name} failed on this pull request. Find the cause in the quoted failing checks and mend that, not the \
+check; then run what failed, to see it pass."""
+_APPROVED = """\
+A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
+
+
+def goal_for(job: Job, command: Work, *, workflow: str = "", approved_plan: bool = False, language: str = "") -> str:
+    """The goal of a job.
+
+    Args:
+        job: whose it is.
+        command: what is to be done; `job.command`, or what its words were found to mean.
+        workflow: for a job that red CI started: the workflow's name.
+        approved_plan: whether a plan is quoted that a person approved.
+        language: what the agent is to answer in; empty for that of the command.
+    """
+    parts = [_goal(job, command, workflow)]
+    if job.origin.lines is not None:
+        parts.append("The request is about the quoted lines.")
+    if approved_plan:
+        parts.append(_APPROVED)
+    if language:
+        parts.append(f"Write your completion in {language}.")
+    return "\n\n".join(parts)
+
+
+def _goal(job: Job, command: Work, workflow: str) -> str:
+    words = without_invisible(command.goal)[0].strip()[:_GOAL_CHARS]
+    match command:
+        case Fix():
+            return words or _default_fix(job, workflow)
+        case Review():
+            return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
+        case Explain():
+            return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
+        case Plan():
+            return _PLAN.format(what="the request below") + f"\n\n{words}" if words else _plan_thread(job)
+        case Ask():
+            return _ASK.format(goal=words) if words else _explain_thread(job)
+        case Test():
+            return f"{_TEST}\n\nIn particular: {words}" if words else _TEST
+        case other:
+            assert_never(other)
+
+
+def _default_fix(job: Job, workflow: str) -> str:
+    if job.origin.kind == "ci":
+        name = f'"{workflow}"' if _NAME.fullmatch(workflow) else "quoted below"
+        return _CI.format(name=name)
+    if job.origin.lines is not None:
+        return "Fix what the discussion of the quoted lines is about."
+    return f"Fix the problem described in {_this_thread(job)}."
+
+
+def _explain_thread(job: Job) -> str:
+    if job.origin.lines is not None:
+        return _EXPLAIN.format(what="the quoted lines")
+    what = "this issue is about" if job.thread.kind == "issue" else "this pull request changes, and how"
+    return _EXPLAIN.format(what=f"what {what}")
+
+
+def _plan_thread(job: Job) -> str:
+    return _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
+
+
+def _this_thread(job: Job) -> str:
+    return "this issue" if job.thread.kind == "issue" else "this pull request"

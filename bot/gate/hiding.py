@@ -1,0 +1,259 @@
+"""Where Markdown and HTML hide text from a reader of the page, and the text without it. Pure.
+
+A parser of CommonMark tells which lines are code, HTML or definitions; code stays to the letter, for its reader sees
+all of it. Everything else is searched, with patterns that take no more than linear time, until nothing is found any
+more. Where this and GitHub read a text differently, this removes too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import normalizeReference
+
+from bot.gate.characters import in_plain_letters, unforged, without_entities, without_invisible, without_spelled
+from bot.gate.tags import TAG, html_without_tags, without_tags
+
+_INVISIBLE, _COMMENTS, _TAGS, _IMAGES, _TITLES, _DEFINITIONS, _INFOS = (
+    "invisible character",
+    "HTML comment",
+    "HTML tag",
+    "image description",
+    "link title",
+    "link definition",
+    "code block title",
+)
+
+# GitHub's own limit of a text is 65,536 characters; what is longer, or nested deeper than people do, is all searched.
+_PARSED_CHARS = 70_000
+_DEEP = re.compile(r"^(?:[ \t]*(?:>|[-+*](?=[ \t])|[0-9]{1,9}[.)](?=[ \t]))){7}", re.MULTILINE)
+_ROUNDS = 8
+_SIGNS = re.compile(r"[<>\[\]&`~]+")
+
+# How browsers end a comment: https://html.spec.whatwg.org/multipage/parsing.html#comment-start-state
+_COMMENT = re.compile(r"<!--(?:-?>|.*?(?:--!?>|\Z))", re.DOTALL)
+_CODE_OR_ANGLE = re.compile(r"\\.|(?P<ticks>`++)|<", re.DOTALL)
+_ANGLED_TICK = re.compile(r"<[^\s<>`]*+`[^\s<>]*+>")
+_BORDER = re.compile(r"(?<!\\)\|")
+_TICKS = re.compile(r"`++")
+_OPENING = re.compile(r"(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<word>[^\s`]*+)(?P<rest>[^\n]*+)")
+_LANGUAGE = re.compile(r"[A-Za-z0-9+#.]{1,20}")
+_QUOTED = r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)"
+_SPACES = r"(?:\s[\s>]*+)"
+# A link's target up to its end, and its title. It always matches, so no part of the text is read twice.
+_TARGET = re.compile(rf"(\]\()({_SPACES}?+(?:<[^<>\n]*+>)?+\S*+)(?:{_SPACES}(?:{_QUOTED})[\s>]*+(?=\)))?+", re.DOTALL)
+_SPACED_TARGET = re.compile(r"<[^<>\n]*[ \t][^<>\n]*>")
+_BRACKET = re.compile(r"\\.|<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]*+>|!?\[|\]", re.DOTALL)
+_AFTER_IMAGE = re.compile(r"\(\s*+(?:<[^<>\n]*+>|[^\s()]*+(?:\([^\s()]*+\)[^\s()]*+)?+)\s*+\)|\[[^\[\]]*+\]")
+_LABEL = re.compile(r"\]\[([^\[\]]{1,999})\]")
+_FOOTNOTE = re.compile(r"^([ \t>*+-]*)\[\^[^\]\s]{1,999}\]:", re.MULTILINE)
+_DEFINITION = re.compile(
+    r"^[ \t>*+-]*\[(?:[^\[\]\\]|\\.){0,999}\]:(?:[^\n]|\n(?![ \t]*(?:\n|\Z)))*+", re.MULTILINE | re.DOTALL
+)
+_PLACE = re.compile("\ue000([0-9]+)\ue001")
+
+
+def without_hidden(text: str) -> tuple[str, Counter[str]]:
+    """The text as a page shows it, without a forged frame, and how many of which hiding places were emptied.
+
+    Args:
+        text: Markdown, its lines ended by line feeds.
+    """
+    counts: Counter[str] = Counter()
+    text = _counted(without_invisible, text, _INVISIBLE, counts).strip()
+    for _ in range(_ROUNDS):
+        before, text = text, _once(text, counts)
+        if text == before:
+            return text, counts
+    # What grows a new hiding place in every round is an attack; without these signs there is no Markdown left.
+    return _SIGNS.sub(" ", text).strip(), counts
+
+
+def _once(text: str, counts: Counter[str]) -> str:
+    stash: list[str] = []
+    labels: set[str] = set()
+    text = _prose(text, stash, labels, counts)
+    text = in_plain_letters(without_entities(text))
+    # A reference such as `&#8203;` spells one; here no mark of the stash may go with it.
+    text = _counted(without_spelled, text, _INVISIBLE, counts)
+    # A space is left behind: were the ends joined, they could spell a new comment.
+    text = _counted(lambda each: _COMMENT.subn(" ", each), text, _COMMENTS, counts)
+    text = _counted(without_tags, text, _TAGS, counts)
+    text = _counted(_without_titles, text, _TITLES, counts)
+    text = _counted(lambda each: _without_images(each, labels), text, _IMAGES, counts)
+    text = _LABEL.sub(lambda found: "]" if normalizeReference(found[1]) in labels else found[0], text)
+    text = _FOOTNOTE.sub(r"\1[footnote]", text)
+    return unforged(_PLACE.sub(lambda place: stash[int(place[1])], text)).strip()
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    # Only the division into blocks is wanted; what stands in a line is searched here.
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
+
+
+def _prose(text: str, stash: list[str], labels: set[str], counts: Counter[str]) -> str:
+    """The text with code in the stash, and without definitions and the tags of whole blocks of HTML."""
+    if len(text) > _PARSED_CHARS or _DEEP.search(text):
+        return _counted(lambda each: _DEFINITION.subn("", each), text, _DEFINITIONS, counts)
+    lines = text.split("\n")
+    out: list[str] = []
+    position = 0
+    for first, last, kind in _blocks(text, labels):
+        if first < position:
+            continue
+        out += lines[position:first]
+        block = "\n".join(lines[first:last])
+        if kind == "definition":
+            counts[_DEFINITIONS] += 1
+        elif kind == "fence":
+            out.append(_stashed(_with_plain_opening(block, counts), stash))
+        elif kind == "html_block":
+            block, tags, whole = html_without_tags(block)
+            counts[_TAGS] += tags
+            out.append(block)
+            if not whole:
+                # A tag that never ends takes everything after it out of sight.
+                return "\n".join(out)
+        elif kind == "tr_open":
+            out.append("|".join(_code_stashed(cell, stash) for cell in _BORDER.split(block)))
+        else:
+            out.append(_code_stashed(block, stash))
+        position = last
+    return "\n".join([*out, *lines[position:]])
+
+
+def _blocks(text: str, labels: set[str]) -> list[tuple[int, int, str]]:
+    """First line, line after the last, and kind of every block that is not plain structure, in order."""
+    env: dict[str, Any] = {}
+    # What the cells of a table hold stands on the row's line.
+    found = [
+        (token.map[0], token.map[1], token.type)
+        for token in _parser().parse(text, env)
+        if token.map and token.type in {"fence", "html_block", "inline", "tr_open"}
+    ]
+    for label, line, after in _definitions(env):
+        labels.add(label)
+        found.append((line, after, "definition"))
+    return sorted(found, key=lambda block: (block[:2], block[2] != "tr_open"))
+
+
+def _definitions(env: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
+    for label, each in env.get("references", {}).items():
+        yield label, *each["map"]
+    for each in env.get("duplicate_refs", []):
+        yield each["label"], *each["map"]
+
+
+def _stashed(code: str, stash: list[str]) -> str:
+    stash.append(code)
+    return f"\ue000{len(stash) - 1}\ue001"
+
+
+def _with_plain_opening(block: str, counts: Counter[str]) -> str:
+    """A fenced block whose first line names a language at most; the rest of that line is not shown on the page."""
+    opening = _OPENING.search(block)
+    if opening is None:
+        return block
+    word = opening["word"] if _LANGUAGE.fullmatch(opening["word"]) else ""
+    counts[_INFOS] += bool(opening["rest"].strip()) or word != opening["word"]
+    return f"{block[: opening.start()]}{opening['fence']}{word}{block[opening.end() :]}"
+
+
+def _code_stashed(block: str, stash: list[str]) -> str:
+    """A paragraph with its code spans in the stash, up to where HTML may have taken a back tick for itself."""
+    closers = _closers(block)
+    out: list[str] = []
+    position = 0
+    while (found := _CODE_OR_ANGLE.search(block, position)) is not None:
+        out.append(block[position : found.start()])
+        position = found.end()
+        if found[0] == "<":
+            if _takes_ticks(block, found.start()):
+                return "".join([*out, block[found.start() :]])
+        elif found["ticks"] and block[found.start() - 1 : found.start()] == "`":
+            # The run begins with one that a backslash took away: too odd to be told apart.
+            return "".join([*out, block[found.start() :]])
+        elif found["ticks"] and found.start() in closers:
+            position = closers[found.start()]
+        span = block[found.start() : position]
+        # On one line and without a cell's border it is code for every reader.
+        is_code = found["ticks"] and len(span) > len(found[0]) and "\n" not in span and "|" not in span
+        out.append(_stashed(span, stash) if is_code else span)
+    return "".join([*out, block[position:]])
+
+
+def _takes_ticks(block: str, position: int) -> bool:
+    if block.startswith(("<!", "<?"), position):
+        return True
+    found = TAG.match(block, position) or _ANGLED_TICK.match(block, position)
+    return found is not None and "`" in found[0]
+
+
+def _closers(block: str) -> dict[int, int]:
+    """Where a code span ends that begins at a run of back ticks: after the next run of the same length."""
+    following: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for run in reversed(list(_TICKS.finditer(block))):
+        length = len(run[0])
+        if length in following:
+            ends[run.start()] = following[length]
+        following[length] = run.end()
+    return ends
+
+
+def _without_titles(text: str) -> tuple[str, int]:
+    number = 0
+
+    def bare(found: re.Match[str]) -> str:
+        nonlocal number
+        shown = f"{found[1]}{_SPACED_TARGET.sub('<>', found[2])}"
+        number += shown != found[0]
+        return shown
+
+    return _TARGET.sub(bare, text), number
+
+
+def _without_images(text: str, labels: set[str]) -> tuple[str, int]:
+    out: list[str] = []
+    position = number = 0
+    for start, end in sorted(_images(text, labels)):
+        if start < position:
+            continue
+        out += (text[position:start], "[image]")
+        position = end
+        number += 1
+    return "".join([*out, text[position:]]), number
+
+
+def _images(text: str, labels: set[str]) -> Iterator[tuple[int, int]]:
+    opened: list[tuple[int, bool]] = []
+    for mark in _BRACKET.finditer(text):
+        if mark[0] in {"[", "!["}:
+            opened.append((mark.start(), mark[0] == "!["))
+        elif mark[0] == "]" and opened:
+            start, image = opened.pop()
+            if not image:
+                continue
+            after = _AFTER_IMAGE.match(text, mark.end())
+            if text.startswith("(", mark.end()) or _is_label(after, labels):
+                yield start, after.end() if after else mark.end()
+            elif labels and normalizeReference(text[start + 2 : mark.start()][:1000]) in labels:
+                yield start, mark.end()
+
+
+def _is_label(after: re.Match[str] | None, labels: set[str]) -> bool:
+    return after is not None and normalizeReference(after[0][1:-1]) in labels
+
+
+def _counted(take_out: Callable[[str], tuple[str, int]], text: str, what: str, counts: Counter[str]) -> str:
+    text, number = take_out(text)
+    counts[what] += number
+    return text

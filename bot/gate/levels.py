@@ -1,0 +1,170 @@
+"""How much a run may do unasked: the level that operator, configuration and labels come to, and its policy. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent_runtime import Policy, Rule, RunLimits
+from bot.gate.allowed import allowed_commands
+from bot.gate.decision import AccessRequest
+from bot.gate.repo_config import PATH
+from bot.gate.standing import Level, SetLabel, may_command, text_binding
+
+_RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
+_LOOKING = ("read_file", "list_files", "find")
+_RUNNING = ("execute", "read_output", "send_input", "terminate_terminal")
+_FILES = ("read_file", "write_file", "list_files", "find")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The level of one run.
+
+    Attributes:
+        level: how much it may do unasked.
+        because: what decided it, as the end of a sentence.
+        remedy: what lets a run do more, as a sentence.
+        bound: whether a label allowed more than would hold without it, and so only for the commit it was set on.
+        notes: sentences about labels that do not count.
+        voided: names of labels that were set for another commit.
+    """
+
+    level: Level
+    because: str
+    remedy: str
+    bound: bool = False
+    notes: tuple[str, ...] = ()
+    voided: tuple[str, ...] = ()
+
+
+def is_fork(request: AccessRequest) -> bool:
+    """Whether the thread is a pull request whose branch does not live in this repository."""
+    return request.job.thread.kind == "pull" and request.facts.head_repo_id != request.job.repo.id
+
+
+def binding(request: AccessRequest) -> str:
+    """What a label has to be bound to, to allow anything here and now."""
+    thread = request.job.thread
+    return request.facts.head_sha if thread.kind == "pull" else text_binding(thread.title, thread.body)
+
+
+def level_for(request: AccessRequest) -> Found:
+    """The level that operator, fork, configuration and labels come to.
+
+    A label that lowers it counts whoever set it. One that raises it counts when who set it may write, for the head it
+    was set on; in a pull request from a fork, not when its author did. The lowest of those that count wins. Nothing
+    raises what the operator has set to `read-only`.
+    """
+    usual = _usual(request)
+    if request.bounds.level == "read-only":
+        return usual
+    counting: list[SetLabel] = []
+    notes: list[str] = []
+    voided: list[str] = []
+    for label in request.labels:
+        raises = _RANK[label.level] > _RANK[usual.level]
+        if raises and label.bound_to != binding(request):
+            voided.append(label.name)
+            notes.append(_void(request, label))
+        elif raises and (objection := _objection(request, label)):
+            notes.append(f"The label `{label.name}` does not count: {objection}")
+        else:
+            counting.append(label)
+    lowest = min((_by(label) for label in counting), key=lambda each: _RANK[each.level], default=usual)
+    if _RANK[lowest.level] > _RANK[request.config.highest]:
+        broken, remedy = "the repository's configuration does not fit", "Mend it on the base branch."
+        lowest = Found(level=request.config.highest, because=broken, remedy=remedy)
+    bound = _RANK[lowest.level] > _RANK[usual.level]
+    return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
+
+
+def tools_for(level: Level, *, writes: bool) -> tuple[str, ...]:
+    """What the agent has.
+
+    Args:
+        level: the run's.
+        writes: whether its verb is one that changes files.
+    """
+    if level == "read-only":
+        return _LOOKING
+    return (*(_FILES if writes else _LOOKING), *_RUNNING, "ask_user")
+
+
+_OFF_THE_LIST = "This command is not on the list of those that need no approval."
+
+
+def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str) -> Policy:
+    """What the agent may call.
+
+    Args:
+        level: the run's.
+        limits: the run's.
+        commands: patterns of commands that need no approval at the level `ask`, beside the built-in ones.
+        because: why the level is what it is, for the model.
+    """
+    match level:
+        case "auto":
+            return Policy(limits=limits)
+        case "ask":
+            files = tuple(Rule(decision="allow", tool=tool) for tool in _FILES)
+            listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
+            rest = Rule(decision="ask", tool="execute", reason=_OFF_THE_LIST)
+            return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
+        case "read-only":
+            looking = tuple(Rule(decision="allow", tool=tool) for tool in _LOOKING)
+            rest = Rule(decision="deny", reason=f"this run may only read, because {because}")
+            return Policy(rules=(*looking, rest), default="deny", limits=limits)
+
+
+def _usual(request: AccessRequest) -> Found:
+    """What holds without any label."""
+    operator, own = request.bounds.level, request.config.level
+    if operator == "read-only":
+        return Found(
+            level=operator,
+            because="the operator of this bot lets it read only",
+            remedy="Whoever runs it can change that (`CODEPILOT_LEVEL`).",
+        )
+    if is_fork(request):
+        return Found(
+            level="read-only",
+            because="this pull request comes from a fork, and I run no code of forks unless I am told to",
+            remedy=f"Somebody with write access other than its author can read the code, set the label "
+            f"`{request.config.labels.ask}` and ask again; the label counts for that commit only.",
+        )
+    if own is not None:
+        return Found(
+            level=own,
+            because=f"`level` in `{PATH}` on the base branch says so",
+            remedy=f"Change it there, or set the label `{request.config.labels.ask}`.",
+        )
+    return Found(level=operator, because="the operator of this bot says so", remedy="")
+
+
+def _by(label: SetLabel) -> Found:
+    return Found(level=label.level, because=f"the label `{label.name}` is set", remedy="Take it off and ask again.")
+
+
+def _void(request: AccessRequest, label: SetLabel) -> str:
+    if not label.bound_to:
+        return f"I took the label `{label.name}` off, because I did not see who set it on what. Set it again."
+    if request.job.thread.kind == "issue":
+        return (
+            f"I took the label `{label.name}` off: this issue's words are others than when it was set. Read them, and "
+            "set it again if it is still to hold."
+        )
+    return (
+        f"I took the label `{label.name}` off: it was set on commit {label.bound_to[:10]}, and the head is "
+        f"{request.facts.head_sha[:10]}. Look at what was pushed, and set it again if it is still to hold."
+    )
+
+
+def _objection(request: AccessRequest, label: SetLabel) -> str:
+    """Why somebody's label allows nothing, with what to do; empty when it does."""
+    if label.labeller is None:
+        return "I cannot tell who set it. Take it off and set it again."
+    if not may_command(label.role):
+        return f"{label.labeller.login}, who set it, has no write access here. Somebody who has must set it."
+    if is_fork(request) and request.facts.author_id in {None, label.labeller.id}:
+        return "for a pull request from a fork, somebody else than its author must set it."
+    return ""

@@ -1,0 +1,61 @@
+"""The model and the bounds of one run: its options, the configuration, the operator's bounds. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent_runtime import RunLimits
+from bot.gate.decision import Refusal
+from bot.gate.repo_config import PATH, RepoConfig
+from bot.gate.standing import Bounds
+from bot.intake.commands import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a run is made with.
+
+    Attributes:
+        model: which one works.
+        limits: its bounds.
+        notes: sentences about what was cut or left out.
+    """
+
+    model: str
+    limits: RunLimits
+    notes: tuple[str, ...] = ()
+
+
+def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> Settled | Refusal:
+    """The command's options first, then the configuration, then the operator; never more than the operator's bounds.
+
+    Args:
+        verb: of the command.
+        options: the command's.
+        config: the repository's.
+        bounds: the operator's.
+    """
+    offered = tuple(dict.fromkeys((bounds.model, *bounds.models)))
+    if options.model is not None and options.model not in offered:
+        return Refusal(
+            cause="model",
+            reason=f"I have no model `{options.model}`. Ask with one of {', '.join(f'`{each}`' for each in offered)}, "
+            "or without `--model`; who runs this bot can offer more (`CODEPILOT_MODELS`).",
+        )
+    wishes = config.wishes(verb)
+    notes: list[str] = []
+    model = options.model or wishes.model or bounds.model
+    if model not in offered:
+        notes.append(f"`{PATH}` asks for the model `{model}`, which is not offered here; I used `{bounds.model}`.")
+        model = bounds.model
+    limits = bounds.limits
+    budget, most = options.budget_usd or wishes.budget_usd, limits.max_cost_usd
+    if budget is not None and most is not None and budget > most:
+        notes.append(f"A budget of {budget:,.2f} USD is over the operator's bound; it is {most:,.2f} USD.")
+        budget = most
+    steps = options.max_steps or wishes.max_steps or limits.max_steps
+    if steps > limits.max_steps:
+        notes.append(f"{steps:,} steps are over the operator's bound; it is {limits.max_steps:,} steps.")
+        steps = limits.max_steps
+    limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
+    return Settled(model=model, limits=limits, notes=tuple(notes))

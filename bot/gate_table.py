@@ -1,0 +1,77 @@
+"""What an operator says about permissions, as a table of settings. Data only; `config.py` reads by it."""
+
+from __future__ import annotations
+
+from bot import values
+from bot.intake.commands import DEFAULT_TRIGGER
+from bot.setting import Setting
+
+GATE: dict[str, Setting] = {
+    "triggers": Setting(
+        name="CODEPILOT_TRIGGER",
+        meaning="The word that starts a command; or several with commas between, of which the bot uses the first.",
+        example=f"{DEFAULT_TRIGGER},@codepilot",
+        parse=values.triggers,
+        default=DEFAULT_TRIGGER,
+    ),
+    "start_label": Setting(
+        name="CODEPILOT_START_LABEL",
+        meaning="The label that starts work, where a repository does not name another.",
+        example="codepilot",
+        parse=values.label,
+        default="codepilot",
+    ),
+    "level": Setting(
+        name="CODEPILOT_LEVEL",
+        meaning="What a run may do unasked, where neither repository nor label says otherwise: `ask` (write files, run "
+        "commands of the list), `auto` (anything in the sandbox), or `read-only`, which nothing raises.",
+        example="ask",
+        parse=values.one_of("read-only", "ask", "auto"),
+        default="ask",
+    ),
+    "allow_commands": Setting(
+        name="CODEPILOT_ALLOW_COMMANDS",
+        meaning="Patterns of commands that need no approval at the level `ask`, beside the built-in ones; with `;` or "
+        "line breaks between.",
+        example="npm run e2e *; ./scripts/check",
+        parse=values.command_patterns,
+        default="",
+        between=";",
+    ),
+    "models": Setting(
+        name="CODEPILOT_MODELS",
+        meaning="Further models that a command or a repository may ask for, with commas between.",
+        example="claude-haiku-4-5,claude-opus-5",
+        parse=values.names,
+        default="",
+    ),
+    "caps": Setting(
+        name="CODEPILOT_CAPS",
+        meaning="The most pieces of work that are begun in an hour, where it is to differ from thread=10, user=20, "
+        "repository=50, installation=200; and in a thread without a person asking: unattended=3.",
+        example="user=40,installation=500",
+        parse=values.caps,
+        default="",
+    ),
+    "approval_hours": Setting(
+        name="CODEPILOT_APPROVAL_HOURS",
+        meaning="Hours that a run waits for an approval or an answer, before it ends.",
+        example="72",
+        parse=values.whole(1, 720),
+        default="72",
+    ),
+    "keep_days": Setting(
+        name="CODEPILOT_KEEP_DAYS",
+        meaning="Days for which ended jobs and patches that were not published are kept.",
+        example="30",
+        parse=values.whole(1, 3650),
+        default="30",
+    ),
+    "trusted_bot_ids": Setting(
+        name="CODEPILOT_TRUSTED_BOT_IDS",
+        meaning="Numeric user ids of bots that may command, with commas between; all others are ignored.",
+        example="49699333,29139614",
+        parse=values.user_ids,
+        default="",
+    ),
+}

@@ -1,0 +1,37 @@
+"""Where an App is installed."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from github import Auth
+
+from bot.github.connection import Connection
+from bot.github.errors import GitHubError
+
+
+async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: str) -> int | None:
+    """The App's installation on a repository; None when it is not installed there, or there is no such repository.
+
+    Args:
+        repo: `owner/name`.
+        app_id: the App's.
+        private_key: the App's, in PEM.
+        api_url: GitHub's REST address.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    connection = Connection(Auth.AppAuth(app_id, private_key), api_url)
+    try:
+        ask = connection.github.requester.requestJsonAndCheck
+        _, found = await connection.call(
+            f"find the App's installation on {repo}", lambda: ask("GET", f"/repos/{repo}/installation")
+        )
+    except GitHubError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    finally:
+        connection.close()
+    return int(found["id"])

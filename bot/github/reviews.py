@@ -1,0 +1,63 @@
+"""Reviews that comment. There is no verb here that approves, rejects or dismisses, and there shall be none."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from bot.github import parsing_talk as parsing
+from bot.github.drafts import BODY_LIMIT, ReviewDraft, ReviewNote
+from bot.github.errors import GitHubError
+from bot.github.part import Part
+from bot.github.talk import ReviewFacts
+
+# For the line about what did not fit, and for what redaction makes longer.
+_ROOM = 1_000
+
+
+class Reviews(Part):
+    """Sending a review."""
+
+    async def create_review(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+        """Review a pull request. Where GitHub will not take the notes on lines, the body says them.
+
+        Not repeated on a server error: look for it among the `reviews` first, then call again.
+        """
+        try:
+            return await self._send(repo, number, draft)
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not draft.notes:
+                raise
+        return await self._send(repo, number, ReviewDraft(commit_sha=draft.commit_sha, body=_in_one(draft)))
+
+    async def _send(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+        body = {
+            "commit_id": draft.commit_sha,
+            "body": self._redact(draft.body)[:BODY_LIMIT],
+            "event": "COMMENT",
+            "comments": [self._note(each) for each in draft.notes],
+        }
+        path = f"/repos/{repo}/pulls/{number}/reviews"
+        return parsing.review(await self._connection.json(f"review {repo}#{number}", "POST", path, body))
+
+    def _note(self, note: ReviewNote) -> dict[str, object]:
+        body = self._redact(note.body)[:BODY_LIMIT]
+        said = {"path": note.path, "line": note.line, "side": note.side, "body": body}
+        if note.start_line is None or note.start_line == note.line:
+            return said
+        return said | {"start_line": note.start_line, "start_side": note.side}
+
+
+def _in_one(draft: ReviewDraft) -> str:
+    """The body with all notes that fit, each below its place."""
+    body, room = draft.body, BODY_LIMIT - _ROOM
+    for done, note in enumerate(draft.notes):
+        said = f"\n\n{_code(note.place)}\n\n{note.body}"
+        if len(body) + len(said) > room:
+            return f"{body}\n\n_{len(draft.notes) - done} more comments did not fit here._".strip()
+        body += said
+    return body.strip()
+
+
+def _code(place: str) -> str:
+    # A model names the file; a back tick or a line's end in the name must not end the code span.
+    return f"`{' '.join(place.replace('`', chr(39)).split())}`"

@@ -1,0 +1,33 @@
+"""Tokens for git, narrowed to one repository and one purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from github import Auth
+
+from bot.github.part import Part
+
+
+class Tokens(Part):
+    """Minting."""
+
+    async def clone_token(self, repo: str) -> str:
+        """A token that may read this repository's files and nothing else; a plain token gives itself."""
+        return await self._token(repo, {"contents": "read"})
+
+    async def push_token(self, repo: str) -> str:
+        """A token that may write this repository's files and nothing else; a plain token gives itself."""
+        return await self._token(repo, {"contents": "write"})
+
+    async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
+        app, auth = self._connection.app, self._connection.auth
+        if app is None or not isinstance(auth, Auth.AppInstallationAuth):
+            return auth.token
+        path = f"/app/installations/{auth.installation_id}/access_tokens"
+        body = {"repositories": [repo.partition("/")[2]], "permissions": dict(permissions)}
+        ask = app.requester.requestJsonAndCheck
+        _, answer = await self._connection.call(f"mint a token for {repo}", lambda: ask("POST", path, input=body))
+        token = str(answer["token"])
+        self._minted(token)
+        return token

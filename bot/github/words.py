@@ -1,0 +1,67 @@
+"""Comments and reactions: below an issue or pull request, and in a thread about lines of one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bot.github import parsing_talk as parsing
+from bot.github.part import Part
+from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
+
+Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
+
+
+class Words(Part):
+    """What was said, and saying something."""
+
+    async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:
+        """React to a comment; a second time changes nothing. The words of a review take no reaction."""
+        path = f"{_comment(repo, spot, comment_id)}/reactions"
+        await self._connection.json(f"react to a comment in {repo}", "POST", path, {"content": content}, repeat=True)
+
+    async def create_comment(self, repo: str, spot: Spot, body: str) -> CommentFacts:
+        """Comment on a thread. Not repeated on a server error: look with `find_comment` first, then call again."""
+        thread = f"/repos/{repo}/issues/{spot.number}/comments"
+        lines = f"/repos/{repo}/pulls/{spot.number}/comments/{spot.root}/replies"
+        path = thread if spot.kind == "thread" else lines
+        what = f"comment on {repo}#{spot.number}"
+        return parsing.comment(await self._connection.json(what, "POST", path, {"body": self._redact(body)}))
+
+    async def edit_comment(self, repo: str, spot: Spot, comment_id: int, body: str) -> CommentFacts:
+        """Replace the body of a comment of ours."""
+        what, path = f"edit a comment in {repo}", _comment(repo, spot, comment_id)
+        return parsing.comment(await self._connection.json(what, "PATCH", path, {"body": self._redact(body)}))
+
+    async def find_comment(self, repo: str, spot: Spot, marker: str, author_id: int) -> CommentFacts | None:
+        """The first comment of a thread by this author that holds `marker`."""
+        what = f"read the comments of {repo}#{spot.number}"
+        async for each in self._entries(what, _comments(repo, spot)):
+            comment = parsing.comment(each)
+            here = spot.kind == "thread" or parsing.review_comment(each).root == spot.root
+            if here and comment.author_id == author_id and marker in comment.body:
+                return comment
+        return None
+
+    async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
+        """The comments below an issue or pull request, oldest first."""
+        path = _comments(repo, Spot(kind="thread", number=number))
+        what = f"read the comments of {repo}#{number}"
+        return tuple([parsing.comment(each) async for each in self._entries(what, path)])
+
+    async def review_comments(self, repo: str, number: int) -> tuple[ReviewCommentFacts, ...]:
+        """The comments on lines of a pull request, oldest first."""
+        what, path = f"read the review comments of {repo}#{number}", f"/repos/{repo}/pulls/{number}/comments"
+        return tuple([parsing.review_comment(each) async for each in self._entries(what, path)])
+
+    async def reviews(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
+        """The reviews of a pull request, oldest first."""
+        what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
+        return tuple([parsing.review(each) async for each in self._entries(what, path)])
+
+
+def _comments(repo: str, spot: Spot) -> str:
+    return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/{spot.number}/comments"
+
+
+def _comment(repo: str, spot: Spot, comment_id: int) -> str:
+    return f"/repos/{repo}/{'issues' if spot.kind == 'thread' else 'pulls'}/comments/{comment_id}"

@@ -1,0 +1,122 @@
+"""What all jobs of a process share, built from the operator's settings."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+
+from pydantic import SecretStr
+
+from agent_runtime import Network, Provider, Sandbox, SandboxSettings, pick_sandbox
+from bot.agents import agent_maker, models
+from bot.config import ActionSettings, AgentSettings, Settings, bounds_of
+from bot.errors import ConfigError
+from bot.gate.network import unkept
+from bot.jobs.house import House, Listener
+from bot.jobs.setup import Setup
+from bot.jobs.work import WorkStore
+from bot.publishing.redact import Redactor
+from bot.workspace import SetupCache, Workspaces
+
+# https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
+_NO_CI = (
+    "GitHub starts no workflow for what a workflow's own token pushes. Push an empty commit, or close and reopen the "
+    "pull request, to start the checks."
+)
+
+# What Python compiles while the agent tests is not part of its change, and not every project ignores it.
+_ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
+
+
+def house(
+    agent: AgentSettings,
+    *,
+    server_url: str,
+    secret: SecretStr,
+    redactor: Redactor,
+    listeners: Sequence[Listener],
+    edit_seconds: float,
+    provider: Callable[[], Provider] | None,
+    comes_back: bool,
+    run_url: str = "",
+) -> House:
+    """What all jobs of a process share.
+
+    Args:
+        agent: the operator's settings.
+        server_url: GitHub's address for people and git.
+        secret: what the bot's own keys are made from: the webhook's secret, or the workflow's token.
+        redactor: takes secrets out of whatever leaves.
+        listeners: told of every event of every run.
+        edit_seconds: between two edits of a status comment.
+        provider: makes the model of a run, in place of the one that the settings name.
+        run_url: the page of the workflow's run, where the bot is a step of one.
+        comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
+
+    Raises:
+        ConfigError: the sandbox cannot keep to the network.
+        SandboxError: no sandbox works here.
+    """
+    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
+    if problem := unkept(sandbox.level, networks(agent)):
+        raise ConfigError((problem,))
+    return House(
+        workspaces=Workspaces(agent.data_dir / "workspaces"),
+        setup=_setup(agent, sandbox),
+        agent=agent_maker(models(agent, provider), sandbox, state_key=_key(secret, "paused runs")),
+        bounds=bounds_of(agent),
+        redactor=redactor,
+        trigger=agent.trigger,
+        server_url=server_url.rstrip("/"),
+        sandbox=sandbox.level,
+        network=agent.network,
+        work=WorkStore(agent.data_dir / "patches"),
+        sessions=agent.data_dir / "sessions" if comes_back else None,
+        marker_key=_key(secret, "status comment"),
+        checks=comes_back,
+        keep_days=agent.keep_days,
+        edit_seconds=edit_seconds,
+        ci_note="" if comes_back else _NO_CI,
+        run_url=run_url,
+        listeners=tuple(listeners),
+    )
+
+
+def _setup(agent: AgentSettings, sandbox: Sandbox) -> Setup:
+    most = agent.setup_cache_gb * 10**9
+    return Setup(
+        sandbox=sandbox,
+        network=agent.network if agent.setup_network is None else agent.setup_network,
+        seconds=agent.setup_seconds,
+        cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=most) if most else None,
+    )
+
+
+def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
+    """Show the operator's toolchains, and put their `bin` before the system's programs."""
+    return SandboxSettings(
+        read_only=agent.toolchains,
+        path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
+        environment=_ENVIRONMENT,
+        limits=agent.sandbox_limits,
+        container=agent.container,
+    )
+
+
+def networks(agent: AgentSettings) -> dict[str, Network | None]:
+    """The settings that name hosts, by their names."""
+    return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
+
+
+def redactor_for(settings: Settings | ActionSettings) -> Redactor:
+    """What takes the operator's secrets out of text."""
+    door = [settings.webhook_secret, settings.private_key] if isinstance(settings, Settings) else [settings.token]
+    key = settings.agent.api_key
+    return Redactor(secret.get_secret_value() for secret in (*door, key) if secret is not None)
+
+
+def _key(secret: SecretStr, purpose: str) -> bytes:
+    """A key of its own for each purpose, so that the secret itself signs one thing only."""
+    return hmac.digest(secret.get_secret_value().encode(), f"codepilot {purpose}".encode(), hashlib.sha256)

@@ -1,0 +1,155 @@
+"""From what a payload says to a job: who may ask at all, and what all jobs have in common. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+
+from bot.intake.commands import Command, Departed
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.grammar import parse_command
+from bot.intake.listening import Listening
+from bot.intake.payloads import Event, Sender, User
+from bot.jobs.job import Actor, Job, Origin, Repo, Thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What somebody wrote in a thread.
+
+    Attributes:
+        text: the words.
+        author: whose they are.
+        origin: what they are on GitHub.
+        head_sha: the pull request's head at that moment, or empty.
+    """
+
+    text: str
+    author: User
+    origin: Origin
+    head_sha: str = ""
+
+
+def other_action(delivery: Delivery, *wanted: str) -> Ignored:
+    """Why a delivery with another action than the wanted ones asks for nothing."""
+    return Ignored(
+        reason=f"{delivery.event} is listened to when it is {', '.join(wanted)}; "
+        f"this one was {delivery.action or 'of no action'}"
+    )
+
+
+def no_commander(sender: Sender, listening: Listening) -> Ignored | None:
+    """Why an account commands nothing, whoever it is; None when the gate may decide about it.
+
+    Bots do not command, save those that the operator lists by number; the bot itself never does.
+    """
+    if sender.id in listening.own_ids:
+        return Ignored(reason="the sender is the bot's own account, which never commands")
+    if sender.is_bot and sender.id not in listening.trusted_bot_ids:
+        return Ignored(
+            reason=f"bots do not command; list the user id {sender.id} in CODEPILOT_TRUSTED_BOT_IDS to allow it"
+        )
+    return None
+
+
+def asked_in_words(
+    delivery: Delivery, listening: Listening, *, event: Event, thread: Thread, words: Words
+) -> Job | Ignored:
+    """The job that somebody's words ask for, or why they ask for none.
+
+    Only the authenticated sender commands, in words of their own. The job's id comes from what holds the words, so that
+    another delivery of them is the same job.
+    """
+    refusal = no_commander(event.sender, listening)
+    if refusal is not None:
+        return refusal
+    if words.author.id != event.sender.id:
+        return Ignored(reason="the author of these words is not the sender of the delivery")
+    parsed = parse_command(words.text, triggers=listening.triggers)
+    if parsed is None:
+        return Ignored(reason=f"the {words.origin.kind.replace('_', ' ')} holds no command")
+    return job_of(
+        delivery,
+        event=event,
+        thread=thread,
+        origin=words.origin,
+        command=parsed.command,
+        trigger=parsed.trigger,
+        head_sha=words.head_sha,
+        unique=str(words.origin.id),
+    )
+
+
+def job_of(
+    delivery: Delivery,
+    *,
+    event: Event,
+    thread: Thread,
+    origin: Origin,
+    command: Command,
+    trigger: str,
+    head_sha: str = "",
+    actor: Actor | None = None,
+    others: tuple[Actor, ...] = (),
+    unique: str = "",
+) -> Job:
+    """A job in the delivery's repository.
+
+    Args:
+        delivery: what brought it.
+        event: its repository and sender.
+        thread: where.
+        origin: what it came from.
+        command: what is asked, or happened.
+        trigger: see `Job`, as for the two that follow.
+        head_sha: see `Job`.
+        others: see `Job`.
+        actor: who asked, when it is not the sender.
+        unique: what it came from, unique for this event and repository; the delivery's id when empty, for what happens
+            has no number of its own.
+    """
+    return Job(
+        id=job_id(delivery.event, event.repository.id, unique or delivery.id),
+        delivery_id=delivery.id,
+        repo=event.repository.repo,
+        thread=thread,
+        actor=actor or event.sender.actor,
+        origin=origin,
+        command=command,
+        installation=delivery.installation,
+        others=others,
+        trigger=trigger,
+        head_sha=head_sha,
+    )
+
+
+def departed(
+    delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
+) -> Job | Ignored:
+    """The job of ending what has no purpose any more; it stands in no repository and no thread."""
+    if delivery.installation is None:
+        return Ignored(reason=f"the event {delivery.event} names no installation of the App")
+    return Job(
+        id=job_id(delivery.event, delivery.installation, delivery.id),
+        delivery_id=delivery.id,
+        repo=Repo(id=0, full_name="", private=True),
+        thread=Thread(kind="issue", number=0, title="", body="", author=""),
+        actor=sender.actor,
+        origin=Origin(kind="event", id=0),
+        command=Departed(repo_ids=repo_ids),
+        installation=delivery.installation,
+        trigger=listening.triggers[0],
+    )
+
+
+def job_id(event: str, place: int, unique: str) -> str:
+    """Twelve characters, 60 bits: a clash among a million jobs has a chance of one in two million.
+
+    Args:
+        event: the event's name.
+        place: numeric id of the repository, or of the installation.
+        unique: what the job came from, unique for the event and place.
+    """
+    digest = hashlib.sha256(f"{event}:{place}:{unique}".encode()).digest()
+    return base64.b32encode(digest)[:12].decode().lower()

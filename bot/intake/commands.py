@@ -1,0 +1,249 @@
+"""What the bot can be asked for, and what can happen to a thread it works in. Pure values.
+
+Three kinds of people's words: work, which an agent does; steering, which changes what other jobs do; talk, which is
+answered at once. And happenings, which nobody asks for: GitHub tells of them, and they only ever narrow what the bot
+may do. `grammar.py` reads people's words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+DEFAULT_TRIGGER = "/codepilot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one command may set for its own run; None leaves it to the configuration.
+
+    Attributes:
+        model: one of the models that the operator offers.
+        budget_usd: US dollars the run may spend, at most the operator's bound.
+        max_steps: steps it may take, at most the operator's bound.
+        dry_run: show what would be published, and publish nothing.
+    """
+
+    model: str | None = None
+    budget_usd: float | None = None
+    max_steps: int | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """Change the code and publish the change.
+
+    Attributes:
+        goal: the free text after the verb; may be empty, as in all work.
+        plan: the plan of an earlier `Plan` that somebody approved; an agent's words, so it is quoted to the next one.
+    """
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    plan: str = ""
+    verb: Literal["fix"] = "fix"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """Comment on the lines of a pull request, with suggestions that can be committed; never approve."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["review"] = "review"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain:
+    """Explain the code that the thread, or the commented lines, are about."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["explain"] = "explain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Say what would be changed and how; approving the plan starts the work."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["plan"] = "plan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Answer a question about the code."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["ask"] = "ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """Run the tests and say what they show; nothing is published."""
+
+    __test__ = False  # no test of ours: pytest collects classes of this name
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["test"] = "test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bare:
+    """Text without a verb; the repository's configuration says what it means in an issue and in a pull request."""
+
+    goal: str = ""
+    options: Options = field(default_factory=Options)
+    verb: Literal["bare"] = "bare"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """Take the bot's own last commit of the thread back, by a new commit."""
+
+    verb: Literal["undo"] = "undo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continue:
+    """Tell the job that is under way something, for its next step; or answer the question it waits with."""
+
+    message: str
+    verb: Literal["continue"] = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    """Let the call, the publication or the plan that waits go on.
+
+    Attributes:
+        request_id: which; empty for the only one that waits.
+    """
+
+    request_id: str = ""
+    verb: Literal["approve"] = "approve"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deny:
+    """Refuse what waits; `why` is told to the agent."""
+
+    request_id: str = ""
+    why: str = ""
+    verb: Literal["deny"] = "deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """End the job that is under way, and keep what it did."""
+
+    verb: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Do the thread's last piece of work again, from its start."""
+
+    verb: Literal["retry"] = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Say what is under way in the thread, and what waits."""
+
+    verb: Literal["status"] = "status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Help:
+    """Say what the bot can do."""
+
+    verb: Literal["help"] = "help"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A verb that does not exist, but is close to one that does.
+
+    Attributes:
+        word: what was written, at most 40 characters of it.
+        nearest: the closest known verb, or None when nothing is close.
+    """
+
+    word: str
+    nearest: str | None
+    verb: Literal["unknown"] = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """A verb that exists, written as it cannot be meant; `reason` says what is wrong and how to write it."""
+
+    reason: str
+    verb: Literal["malformed"] = "malformed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """Somebody set a label.
+
+    Attributes:
+        label: its name.
+        bound_to: the pull request's head commit at that moment; for an issue `text:` and a hash of title and body.
+    """
+
+    label: str
+    bound_to: str
+    verb: Literal["labelled"] = "labelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The pull request's head moved to `head_sha`."""
+
+    head_sha: str
+    verb: Literal["pushed"] = "pushed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The thread was closed, deleted, transferred or locked; what is under way in it has no purpose any more."""
+
+    verb: Literal["closed"] = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departed:
+    """The App was taken off the account or the repository, or suspended: it may do nothing there any more.
+
+    Attributes:
+        repo_ids: numeric ids of the repositories it lost; empty for all of the installation.
+    """
+
+    repo_ids: tuple[int, ...] = ()
+    verb: Literal["departed"] = "departed"
+
+
+Work = Fix | Review | Explain | Plan | Ask | Test
+"""What an agent does."""
+
+Steering = Continue | Approve | Deny | Stop | Retry | Status
+"""What changes, or tells of, other jobs of the thread; never waits behind them."""
+
+Talk = Help | Unknown | Malformed
+"""What is answered at once."""
+
+Happening = Labelled | Pushed | Closed | Departed
+"""What GitHub tells of."""
+
+Command = Work | Bare | Undo | Steering | Talk | Happening
+"""Everything a job can be about; unhandled kinds fail type checking."""
+
+WORK: tuple[type, ...] = (*get_args(Work), Bare)
+STEERING: tuple[type, ...] = get_args(Steering)
+TALK: tuple[type, ...] = get_args(Talk)
+HAPPENING: tuple[type, ...] = get_args(Happening)

@@ -1,0 +1,113 @@
+"""A button of one of our check runs. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from bot.intake.asking import job_of, no_commander, other_action
+from bot.intake.commands import Approve, Command, Deny, Retry, Stop
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Event, Id, Part, Sha, read
+from bot.jobs.job import Job, Origin, Thread
+
+EVENT = "check_run"
+
+_EXTERNAL_ID = re.compile(
+    r"(?P<job>[a-z0-9]{1,40}):(?P<kind>issue|pull):(?P<number>[1-9][0-9]{0,17}):(?P<request>-|[0-9a-f]{4,64})"
+)
+
+_BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
+"""`approve 7f3a` names the request that the button was drawn for, which may not be the one that waits by now."""
+
+
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """What a button asks for, or why it asks for nothing.
+
+    GitHub shows them to whoever may write to the repository; the gate decides about the sender all the same.
+    """
+    if delivery.action not in ("requested_action", "rerequested"):
+        return other_action(delivery, "requested_action", "rerequested")
+    event = read(_Event if delivery.action == "rerequested" else _Pressed, delivery)
+    if isinstance(event, Ignored):
+        return event
+    refusal = _not_ours(event, listening) or no_commander(event.sender, listening)
+    button = event.requested_action.identifier if isinstance(event, _Pressed) else "retry"
+    return refusal or _pressed(delivery, listening, event, button)
+
+
+def _not_ours(event: _Event, listening: Listening) -> Ignored | None:
+    app = event.check_run.app
+    ours = app is not None and app.id == listening.own_app_id
+    return None if ours else Ignored(reason="the check run is not the bot's own")
+
+
+def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: str) -> Job | Ignored:
+    place = _EXTERNAL_ID.fullmatch(event.check_run.external_id)
+    if place is None:
+        return Ignored(reason="the check run's external id is none of those the bot gives")
+    pressed = _BUTTON.fullmatch(button)
+    if pressed is None:
+        return Ignored(reason="the bot's check runs have no such button")
+    command = _command(pressed["name"], pressed["request"] or place["request"])
+    if isinstance(command, Ignored):
+        return command
+    return job_of(
+        delivery,
+        event=event,
+        # A check run knows no words of the thread that its job is about.
+        thread=Thread(
+            kind="issue" if place["kind"] == "issue" else "pull",
+            number=int(place["number"]),
+            title="",
+            body="",
+            author="",
+        ),
+        origin=Origin(kind="button", id=event.check_run.id),
+        command=command,
+        trigger=listening.triggers[0],
+        head_sha=event.check_run.head_sha if place["kind"] == "pull" else "",
+    )
+
+
+def _command(button: str, request: str) -> Command | Ignored:
+    match button:
+        case "stop":
+            return Stop()
+        case "retry":
+            return Retry()
+        # "The only one that waits" may be another by now than the one that was looked at.
+        case "approve" | "deny" if request == "-":
+            return Ignored(reason=f"nothing waited when the button {button} was pressed")
+        case "approve":
+            return Approve(request_id=request)
+        case "deny":
+            return Deny(request_id=request)
+        case _:
+            return Ignored(reason="the bot's check runs have no such button")
+
+
+class _App(Part):
+    id: Id
+
+
+class _CheckRun(Part):
+    id: Id
+    head_sha: Sha
+    external_id: Annotated[str, Field(max_length=200)]
+    app: _App | None
+
+
+class _Action(Part):
+    identifier: Annotated[str, Field(max_length=100)]
+
+
+class _Event(Event):
+    check_run: _CheckRun
+
+
+class _Pressed(_Event):
+    requested_action: _Action

@@ -1,0 +1,23 @@
+"""The App was taken off an account, or suspended. Pure."""
+
+from __future__ import annotations
+
+from bot.intake.asking import departed, other_action
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Part, Sender, read
+from bot.jobs.job import Job
+
+EVENT = "installation"
+
+
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """What to end, or why nothing has to."""
+    if delivery.action not in ("deleted", "suspend"):
+        return other_action(delivery, "deleted", "suspend")
+    event = read(_Event, delivery)
+    return event if isinstance(event, Ignored) else departed(delivery, listening, sender=event.sender)
+
+
+class _Event(Part):
+    sender: Sender

@@ -1,0 +1,33 @@
+"""The App was taken off repositories of an account. Pure."""
+
+from __future__ import annotations
+
+from bot.intake.asking import departed, other_action
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Id, Part, Sender, read
+from bot.jobs.job import Job
+
+EVENT = "installation_repositories"
+
+
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """What to end, or why nothing has to."""
+    if delivery.action != "removed":
+        return other_action(delivery, "removed")
+    event = read(_Event, delivery)
+    if isinstance(event, Ignored):
+        return event
+    if not event.repositories_removed:
+        return Ignored(reason="no repository was removed")
+    lost = tuple(repository.id for repository in event.repositories_removed)
+    return departed(delivery, listening, sender=event.sender, repo_ids=lost)
+
+
+class _Removed(Part):
+    id: Id
+
+
+class _Event(Part):
+    sender: Sender
+    repositories_removed: list[_Removed]

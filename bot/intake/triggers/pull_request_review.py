@@ -1,0 +1,39 @@
+"""The words of a review; its comments on lines come as events of their own. Pure."""
+
+from __future__ import annotations
+
+from bot.intake.asking import Words, asked_in_words, other_action
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Event, Id, Part, PullRequest, Text, User, read
+from bot.jobs.job import Job, Origin
+
+EVENT = "pull_request_review"
+
+
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """The job that the words of a review ask for, or why they ask for none."""
+    if delivery.action != "submitted":
+        return other_action(delivery, "submitted")
+    event = read(_Event, delivery)
+    if isinstance(event, Ignored):
+        return event
+    words = Words(
+        text=event.review.body or "",
+        author=event.review.user,
+        origin=Origin(kind="review", id=event.review.id, at=event.review.submitted_at or ""),
+        head_sha=event.pull_request.head.sha,
+    )
+    return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
+
+
+class _Review(Part):
+    id: Id
+    submitted_at: Text | None = None
+    body: Text | None = None
+    user: User
+
+
+class _Event(Event):
+    pull_request: PullRequest
+    review: _Review

@@ -1,0 +1,95 @@
+"""What is told of a job while it is worked on, and at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agent_runtime import Event
+from bot.gate.network import reach
+from bot.gate.permissions import Grant
+from bot.jobs.case import Case
+from bot.jobs.progress import Progress
+from bot.publishing.view import Activity, StatusView
+
+_FACT = "progress"
+_PROGRESS = TypeAdapter(Progress)
+
+
+class Account:
+    """Keeps count of one job, and gives the view of it at any moment.
+
+    Attributes:
+        progress: what the agent did so far.
+        grant: what the job may do, once that is decided.
+        run_url: the page of its check run, once there is one, or of the workflow's run.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._asked_at = time.time()
+        self.progress = Progress()
+        self.grant: Grant | None = None
+        self.run_url = case.house.run_url
+
+    async def since_asked(self) -> None:
+        """Count the time from when the command was stored, over all attempts."""
+        stored = await self._case.queue.get(self._case.job.id)
+        if stored is not None:
+            self._asked_at = stored.enqueued_at
+
+    def begin(self, grant: Grant, *, warning: str) -> None:
+        """Take in what the job may do, and what was wrong with what the repository asks for."""
+        self.grant = grant
+        self.warn(warning)
+
+    def warn(self, warning: str) -> None:
+        """Tell something that went wrong and ends nothing."""
+        said = "\n\n".join(filter(None, (self.progress.warning, warning)))
+        self.progress = replace(self.progress, warning=said)
+
+    def listen(self, event: Event) -> None:
+        """Take in an event of the run."""
+        self.progress = self.progress.after(event)
+
+    def tell(self, activity: Activity) -> None:
+        """Take in what no agent does."""
+        self.progress = self.progress.told(activity)
+
+    async def keep(self) -> None:
+        """Keep what was done so far, for the process that goes on with a job that waits."""
+        await self._case.memory.remember(_FACT, _PROGRESS.dump_json(self.progress).decode())
+
+    async def recall(self) -> None:
+        """Go on from what was kept."""
+        if (kept := await self._case.memory.recall(_FACT)) is not None:
+            self.progress = _PROGRESS.validate_json(kept)
+
+    def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
+        """The view of the job as it stands."""
+        house, job, progress, grant = self._case.house, self._case.job, self.progress, self.grant
+        reached = progress.reach or reach(house.network)
+        lost = f", which went away: {progress.network_lost}" if progress.network_lost else ""
+        told: Mapping[str, Any] = {
+            "state": "working",
+            "asked": f"{job.trigger} {job.command.verb}" if job.command.verb != "bare" else job.trigger,
+            "allowed": house.allowed(job),
+            "job_id": job.id,
+            "marker": self._case.marker,
+            "seconds": max(0.0, time.time() - self._asked_at),
+            "activities": progress.activities,
+            "checks": progress.checks,
+            "steps": progress.steps,
+            "usage": progress.usage,
+            "warning": progress.warning,
+            "model": grant.model if grant else house.bounds.model,
+            "level": grant.level if grant else "",
+            "notes": grant.notes if grant else (),
+            "run_url": self.run_url,
+            "sandbox": f"{house.sandbox}, {reached}{lost}",
+        }
+        return StatusView(**{**told, **changes})

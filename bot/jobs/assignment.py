@@ -1,0 +1,30 @@
+"""What a piece of work begins with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.gate.decision import Grant
+from bot.intake.commands import Work
+from bot.jobs.look import Here
+from bot.jobs.setup import Asked
+from bot.workspace import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a piece of work begins with.
+
+    Attributes:
+        command: what is to be done.
+        here: where, as GitHub has it now.
+        grant: what it may do.
+        asked: what the repository's configuration asks for.
+        source: the commit that is worked on.
+    """
+
+    command: Work
+    here: Here
+    grant: Grant
+    asked: Asked
+    source: Source

@@ -1,0 +1,150 @@
+"""One job on the desk: all that is needed to deal with it, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from agent_runtime import Status
+from bot.gate.decision import Refusal
+from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot
+from bot.jobs.house import House
+from bot.jobs.job import Job, JobState
+from bot.jobs.ledger import Ledger
+from bot.jobs.memory import JobMemory
+from bot.jobs.queue import Queue
+from bot.jobs.status import spot_of
+from bot.publishing.view import StatusView
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A short answer in a comment of its own.
+
+    Attributes:
+        text: Markdown; rendering makes it harmless.
+        refused: whether it says no.
+    """
+
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ended, or that it waits now; no view for what nobody is to be told in words.
+
+    Attributes:
+        state: the state it goes to.
+        reason: why, for the queue and the log.
+        view: what its comment says.
+        until: for `WAITING`: when it is too late to answer, in seconds since the epoch.
+        status: how the agent's run ended, when there was one.
+        patch: the change, when there is one.
+        review: the comments on lines that were made.
+    """
+
+    state: JobState
+    reason: str = ""
+    view: StatusView | Reply | None = None
+    until: float = 0.0
+    status: Status | None = None
+    patch: str = ""
+    review: ReviewDraft | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where jobs are dealt with: all that they have in common.
+
+    Attributes:
+        house: what all jobs share.
+        queue: where they come from.
+        ledger: what is kept of threads beside their jobs.
+        github_for: the client that may act for a job.
+    """
+
+    house: House
+    queue: Queue
+    ledger: Ledger
+    github_for: Callable[[Job], GitHub]
+
+    @asynccontextmanager
+    async def case(self, job: Job) -> AsyncIterator[Case]:
+        """Lay a job on the desk."""
+        async with self.github_for(job) as github:
+            yield Case(
+                job=job,
+                house=self.house,
+                github=github,
+                queue=self.queue,
+                ledger=self.ledger,
+                memory=JobMemory(self.queue, job.id),
+                marker=self.house.marker(job),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job on the desk.
+
+    Attributes:
+        job: the job.
+        house: what all jobs share.
+        github: the client that may act for it.
+        queue: where it came from, and the other jobs of its thread are.
+        ledger: what is kept of threads beside their jobs.
+        memory: what this job has done so far.
+        marker: the signed mark of its comment.
+    """
+
+    job: Job
+    house: House
+    github: GitHub
+    queue: Queue
+    ledger: Ledger
+    memory: JobMemory
+    marker: str
+
+    @property
+    def spot(self) -> Spot:
+        """Where in the thread the job is answered."""
+        return spot_of(self.job)
+
+    def of(self, other: Job) -> JobMemory:
+        """What another job has done so far."""
+        return JobMemory(self.queue, other.id)
+
+    async def react(self, content: Reaction) -> None:
+        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that."""
+        origin = self.job.origin
+        if origin.kind not in {"comment", "review_comment"}:
+            return
+        try:
+            await self.github.react(self.job.repo.full_name, self.spot, origin.id, content)
+        except GitHubError as error:
+            log.warning("job %s: no reaction: %s", self.job.id, error)
+
+    async def void(self, names: Iterable[str]) -> None:
+        """Take labels off that count no more; they raise nothing, whether GitHub does it or not."""
+        repo, number = self.job.repo, self.job.thread.number
+        for name in names:
+            await self.ledger.drop_label(repo.id, number, name)
+            try:
+                await self.github.remove_label(repo.full_name, number, name)
+            except GitHubError as error:
+                log.warning("job %s: the label %s was not taken off: %s", self.job.id, name, error)
+
+    async def refuse(self, refusal: Refusal) -> Ending:
+        """Say no: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
+        number, repo_id = self.job.thread.number, self.job.repo.id
+        await self.void(refusal.voided)
+        if refusal.silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
+            await self.react("confused")
+            return Ending(state=JobState.REFUSED, reason=refusal.reason)
+        view = Reply(text=refusal.reason, refused=True)
+        return Ending(state=JobState.REFUSED, reason=refusal.reason, view=view)

@@ -1,0 +1,97 @@
+"""What a repository's maintainers ask for: its own file on the base branch, over that of its organisation."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from bot.gate.repo_config import (
+    MAX_BYTES,
+    ORGANISATION_PATH,
+    OTHER_SPELLING,
+    PATH,
+    RepoConfig,
+    RepoConfigError,
+    defaults_when_broken,
+    merged,
+    parse_config,
+)
+from bot.github import GitHub
+from bot.jobs.setup import Asked
+from bot.workspace import Source, Workspaces
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """What is asked for, as far as it could be read.
+
+    Attributes:
+        asked: the configuration, and where it is from.
+        warning: what is wrong with the files, for the comment; empty when nothing is.
+    """
+
+    asked: Asked
+    warning: str = ""
+
+
+async def configured(github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source) -> Configured:
+    """Read the files; one that does not fit is told, and strict defaults hold in its place.
+
+    Args:
+        github: for the organisation's file.
+        workspaces: where git's objects are, for the repository's own.
+        repo: `owner/name`.
+        repo_id: GitHub's numeric id.
+        base: the base branch's commit.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+        WorkspaceError: the commit could not be fetched.
+    """
+    organisation, problem = await _organisation(github, repo)
+    own = await asked_by(workspaces, repo_id, base)
+    config = merged(organisation, own.asked.config)
+    warning = "\n\n".join(filter(None, (problem, own.warning)))
+    return Configured(asked=replace(own.asked, config=config), warning=warning)
+
+
+async def asked_by(workspaces: Workspaces, repo_id: int, base: Source) -> Configured:
+    """What the base branch itself says, through the trusted git directory.
+
+    Raises:
+        WorkspaceError: the commit could not be fetched, or what stands there is no file.
+    """
+    file = await workspaces.read(repo_id, base, PATH, limit=MAX_BYTES)
+    if file is None and await workspaces.read(repo_id, base, OTHER_SPELLING, limit=MAX_BYTES) is not None:
+        config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
+    else:
+        config, wrong = _read(file.content if file else None, PATH)
+    return Configured(asked=Asked(config=config, base_sha=base.sha, blob=file.id if file else None), warning=wrong)
+
+
+async def on_default_branch(github: GitHub, repo: str) -> RepoConfig:
+    """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
+    organisation, _ = await _organisation(github, repo)
+    return merged(organisation, (await _parsed(github, repo, PATH))[0])
+
+
+async def _organisation(github: GitHub, repo: str) -> tuple[RepoConfig, str]:
+    owner = repo.partition("/")[0]
+    return await _parsed(github, f"{owner}/.github", ORGANISATION_PATH)
+
+
+async def _parsed(github: GitHub, repo: str, path: str) -> tuple[RepoConfig, str]:
+    return _read(await github.file_at(repo, path), f"{repo}: {path}")
+
+
+def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
+    """What a file says, and what is wrong with it."""
+    if content is None:
+        return RepoConfig(), ""
+    try:
+        return parse_config(content, source=source), ""
+    except RepoConfigError as error:
+        log.warning("a configuration does not fit: %s", error)
+        return defaults_when_broken(), str(error)

@@ -1,0 +1,262 @@
+"""What becomes of a run: published, held back until a person approves, or kept; and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from agent_runtime import Outcome, Status
+from bot.gate.decision import Refusal
+from bot.github import ReviewDraft
+from bot.intake.commands import Fix, Plan, Review
+from bot.jobs import waiting
+from bot.jobs.account import Account
+from bot.jobs.again import carried_out
+from bot.jobs.assignment import Assignment
+from bot.jobs.case import Case, Ending
+from bot.jobs.deciding import decide
+from bot.jobs.job import JobState
+from bot.jobs.look import Here, look
+from bot.jobs.material import pull_diff
+from bot.jobs.waiting import Verdict, Waiting
+from bot.publishing.plan import Publication, plan
+from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.review import parse_review, prose_of
+from bot.publishing.reviewing import ReviewPlace, publish_review
+from bot.publishing.view import PendingView
+from bot.publishing.wording import REMEDIES
+from bot.workspace import Tree
+from bot.workspace.change import Change
+
+_WHOLE_DIFF = 2_000_000
+
+
+_STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """What was sent, and what a reviewer should know of it."""
+
+    delivered: Delivered
+    notes: tuple[str, ...]
+
+
+class Delivery:
+    """Publishes what a piece of work came to, as far as that may be now."""
+
+    def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
+        self._case, self._account, self._assignment = case, account, assignment
+
+    async def deliver(self, tree: Tree, outcome: Outcome, change: Change, *, verdict: Verdict | None = None) -> Ending:
+        """Publish, or say why not.
+
+        Args:
+            tree: the workspace.
+            outcome: how the run ended.
+            change: what it changed.
+            verdict: what was said about it, where it waited to be published.
+        """
+        case, begun = self._case, self._assignment
+        # A run takes long enough for people to close the thread, to move the repository or to lose their role.
+        here = await look(case.github, case.job)
+        publication = await self._planned(here, outcome, change, verdict)
+        finished = outcome.status is Status.FINISHED
+        if publication.blocked and finished and verdict is None and case.house.sessions is not None:
+            return await self._hold(outcome, publication, change)
+        delivered = await publish(
+            case.github,
+            case.memory,
+            publication,
+            job=case.job,
+            target=Target.of(here.repo),
+            pusher=tree,
+            redactor=case.house.redactor,
+            replay=begun.grant.replay,
+            dry_run=begun.grant.dry_run,
+        )
+        if delivered.commit_sha is not None and case.job.thread.kind == "pull":
+            await case.ledger.rebind_labels(
+                here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
+            )
+        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes))
+
+    def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+        """The ending of a leg after which a person has to answer."""
+        view = self._account.now(state="waiting", pending=self._pending(asked), **changes)
+        return Ending(state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until)
+
+    async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
+        """What was said about a change that waits to be published; None while it still waits."""
+        answer = await waiting.answered(self._case.memory, asked)
+        if stopped:
+            return Verdict(approved=False, why=stopped)
+        if answer is not None:
+            said = f": {answer.note}" if answer.note else "."
+            return Verdict(approved=answer.approved, why="" if answer.approved else f"@{answer.by.login} said no{said}")
+        return Verdict(approved=False, why=waiting.unanswered(asked)) if asked.until <= time.time() else None
+
+    async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
+        """Go on from a plan: carry it out when somebody approved it."""
+        case = self._case
+        verdict = await self.verdict(asked, stopped)
+        if verdict is None:
+            return self.waits(asked, completion=outcome.summary)
+        note = verdict.why
+        if verdict.approved and isinstance(self._assignment.command, Plan):
+            await case.queue.enqueue(carried_out(case.job, self._assignment.command, outcome.summary or ""))
+            note = "The plan was approved; the work on it has begun."
+        view = self._account.now(state="done", completion=outcome.summary, reason=note)
+        return Ending(state=JobState.DONE, view=view, status=outcome.status)
+
+    async def _propose(self, outcome: Outcome) -> Ending:
+        """Wait for a person to approve a plan."""
+        case = self._case
+        asked = Waiting(
+            kind="plan",
+            request_id=secrets.token_hex(4),
+            reason="",
+            preview="",
+            bound_to=self._assignment.grant.bound_to_sha,
+            until=time.time() + case.house.bounds.approval_seconds,
+        )
+        await waiting.ask(case.memory, asked)
+        return self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+
+    async def _review(self, outcome: Outcome) -> ReviewDraft:
+        case, begun = self._case, self._assignment
+        diff = await pull_diff(case, begun, limit=_WHOLE_DIFF)
+        return await asyncio.to_thread(
+            parse_review,
+            outcome.summary or "",
+            diff,
+            case.house.allowed(case.job),
+            commit_sha=begun.grant.bound_to_sha,
+        )
+
+    def _kept(self) -> str:
+        """Where the patch is."""
+        case = self._case
+        if case.house.sessions is None:
+            return "The patch is in the summary of this workflow run."
+        days = case.house.keep_days
+        where = "attached to the check run, and " if case.house.checks else ""
+        return f"The patch is {where}with the operator for {days} days, as `{case.job.id}.patch`."
+
+    async def _planned(self, here: Here, outcome: Outcome, change: Change, verdict: Verdict | None) -> Publication:
+        case, begun = self._case, self._assignment
+        decision = await decide(case, here, begun.asked.config, again=True)
+        if isinstance(decision, Refusal):
+            return Publication(commit=None, pull_request=None, withheld=decision.reason)
+        publication = plan(
+            case.job,
+            begun.grant,
+            outcome,
+            change,
+            base_branch=begun.asked.config.base or here.thread.base_ref,
+            head_branch=here.thread.head_ref if case.job.thread.kind == "pull" else None,
+            server=case.house.server_url,
+            approved=frozenset({change.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
+            keep_unfinished=begun.asked.config.wip_branches,
+            run_url=self._account.run_url,
+        )
+        if verdict is not None and verdict.why:
+            return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
+        return publication
+
+    async def _hold(self, outcome: Outcome, publication: Publication, change: Change) -> Ending:
+        """Wait for a person to approve what may not be published without one."""
+        case = self._case
+        asked = Waiting(
+            kind="publication",
+            request_id=secrets.token_hex(4),
+            reason=" ".join(each.words for each in publication.blocked),
+            preview=change.patch,
+            bound_to=change.base_sha,
+            until=time.time() + case.house.bounds.approval_seconds,
+            tree_sha=change.tree_sha,
+        )
+        await waiting.ask(case.memory, asked)
+        return self.waits(asked, completion=outcome.summary, files=change.files)
+
+    def _pending(self, asked: Waiting) -> PendingView:
+        until = datetime.fromtimestamp(asked.until, UTC)
+        return PendingView(
+            kind=asked.kind,
+            request_id=asked.request_id,
+            trigger=self._case.job.trigger,
+            reason=asked.reason,
+            preview=asked.preview,
+            language=_language(asked),
+            expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
+        )
+
+    async def _told(self, here: Here, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
+        """What came of it, for the comment, the check run and the queue."""
+        case, begun = self._case, self._assignment
+        finished = outcome.status is Status.FINISHED
+        if isinstance(begun.command, Plan) and finished and case.house.sessions is not None:
+            return await self._propose(outcome)
+        review = None
+        if isinstance(begun.command, Review) and finished:
+            review = await self._review(outcome)
+            sent = replace(sent, delivered=await self._send_review(here, review))
+        published = sent.delivered.commit_sha is not None
+        lost = change if isinstance(begun.command, Fix) and not published else None
+        if not lost:
+            case.house.work.forget(case.job.id)
+        view = self._account.now(
+            state="done" if finished else "stopped" if outcome.status is Status.STOPPED else "failed",
+            completion=prose_of(outcome.summary or "") if review else outcome.summary,
+            reason=outcome.reason or "",
+            remedy=REMEDIES.get(outcome.status, ""),
+            kept=self._kept() if lost else "",
+            ci_note=case.house.ci_note if published else "",
+            steps=outcome.steps,
+            usage=outcome.usage,
+            **self._shown(sent, change),
+        )
+        return Ending(
+            state=_STATES.get(outcome.status, JobState.FAILED),
+            reason=view.reason,
+            view=view,
+            status=outcome.status,
+            patch=lost.patch if lost else "",
+            review=review,
+        )
+
+    def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:
+        """What was sent and what was not; what a run left that was not to change anything concerns nobody."""
+        delivered, writes = sent.delivered, isinstance(self._assignment.command, Fix)
+        return {
+            "withheld": delivered.withheld if writes else "",
+            "would": delivered.would,
+            "notes": (*self._assignment.grant.notes, *sent.notes, *filter(None, [delivered.note])),
+            "files": change.files if writes else (),
+            "commit_sha": delivered.commit_sha,
+            "commit_url": delivered.commit_url,
+            "pull_number": delivered.pull_number,
+            "pull_url": delivered.pull_url,
+            "review_url": delivered.review_url,
+            "wip_url": delivered.wip_url,
+        }
+
+    async def _send_review(self, here: Here, review: ReviewDraft) -> Delivered:
+        case = self._case
+        return await publish_review(
+            case.github,
+            case.memory,
+            review,
+            place=ReviewPlace(repo=here.repo.full_name, number=case.job.thread.number, marker=case.marker),
+            dry_run=self._assignment.grant.dry_run,
+        )
+
+
+def _language(asked: Waiting) -> Literal["diff", "bash", ""]:
+    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
+        return "diff"
+    return "bash" if asked.kind == "permission" else ""

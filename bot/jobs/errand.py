@@ -1,0 +1,312 @@
+"""One piece of work: the agent's run in a workspace, its stops on the way, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from agent_runtime import (
+    AsyncRuntime,
+    Event,
+    MessageInjected,
+    NetworkUsed,
+    Outcome,
+    PendingCall,
+    ResumeError,
+    Status,
+    Task,
+)
+from bot.gate.brief import task_for
+from bot.gate.network import narrowed, reach
+from bot.gate.repo_config import PATH
+from bot.jobs import waiting
+from bot.jobs.account import Account
+from bot.jobs.assignment import Assignment
+from bot.jobs.case import Case, Ending
+from bot.jobs.delivery import Delivery
+from bot.jobs.house import Order
+from bot.jobs.material import gather
+from bot.jobs.queue import Signal
+from bot.jobs.setup import Readied
+from bot.jobs.waiting import Answer, Waiting
+from bot.jobs.work import Work as Done
+from bot.workspace import Tree, WorkspaceGoneError
+
+log = logging.getLogger(__name__)
+
+_BASE = "base"
+"""The fact that keeps the commit which a job works on."""
+
+T = TypeVar("T")
+Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
+
+
+class Errand:
+    """Sees one piece of work through, or to the point where a person must answer."""
+
+    def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
+        self._case, self._account, self._assignment = case, account, assignment
+        self._delivery = Delivery(case, account, assignment)
+        self._runtime: AsyncRuntime | None = None
+        self._interrupt: Callable[[], object] = _nothing
+        self._messages: list[str] = []
+        self._stopped = ""
+        self._parked = False
+
+    def hear(self, signal: Signal) -> None:
+        """Take in what somebody says to the job while it runs."""
+        if signal.kind == "stop":
+            self._stopped = signal.text
+            self._interrupt()
+            return
+        message = f"@{signal.by} says, while you work: {signal.text}"
+        self._messages.append(message)
+        if self._runtime is not None:
+            self._runtime.send_message(message)
+
+    async def go(self) -> Ending:
+        """Begin, go on, or publish, whatever comes next."""
+        memory, work = self._case.memory, self._case.house.work
+        asked = await waiting.asked(memory)
+        done = await work.find(self._case.job.id, memory)
+        if done is not None:
+            return await self._publish_again(done[0], done[1], asked)
+        if asked is None:
+            return await self._begin()
+        await self._account.recall()
+        answer = await waiting.answered(memory, asked)
+        if answer is not None and not self._stopped:
+            return await self._go_on(asked, answer)
+        if self._stopped:
+            return await self._stop_waiting(self._stopped)
+        if asked.until <= time.time():
+            return await self._stop_waiting(waiting.unanswered(asked))
+        # Its worker died before it could tell that it waits.
+        return self._delivery.waits(asked)
+
+    async def give_up(self, why: str) -> Ending:
+        """End a job that was begun, and keep what it did.
+
+        Raises:
+            WorkspaceError: its files are gone.
+        """
+        self._stopped = why
+        await self._account.recall()
+        done = await self._case.house.work.find(self._case.job.id, self._case.memory)
+        if done is not None:
+            return await self._publish_again(done[0], done[1], await waiting.asked(self._case.memory))
+        return await self._stop_waiting(why)
+
+    async def _begin(self) -> Ending:
+        """Start, or go on where an attempt before this was cut off with its process."""
+        if await asyncio.to_thread(self._was_cut_off):
+            try:
+                async with self._reopened() as tree:
+                    return await self._end(tree, await self._run(tree, lambda runtime: runtime.resume()))
+            except (WorkspaceGoneError, ResumeError) as error:
+                log.info("job %s: begun anew: %s", self._case.job.id, error)
+        return await self._begin_anew()
+
+    async def _begin_anew(self) -> Ending:
+        begun, job = self._assignment, self._case.job
+        await asyncio.to_thread(self._case.house.forget_session, job)
+        async with self._case.house.workspaces.open(
+            job.id, begun.here.repo.id, begun.source, keep=self._is_to_stay
+        ) as tree:
+            with self._staying_when_cancelled():
+                prepared = await self._unless_stopped(self._prepare(tree))
+                if prepared is None:
+                    return await self._end(tree, Outcome(status=Status.STOPPED))
+                task, facts = prepared
+                return await self._end(tree, await self._run(tree, lambda runtime: runtime.run(task, facts=facts)))
+
+    async def _go_on(self, asked: Waiting, answer: Answer) -> Ending:
+        """Continue at the call that waited, in the files as they were left."""
+
+        def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
+            pending = runtime.pending
+            if pending is None or pending.request_id != asked.request_id:
+                return runtime.resume()  # the answer was heard already, by an attempt that was cut off
+            return runtime.resume(approve=answer.approved, note=answer.note, request_id=asked.request_id)
+
+        try:
+            async with self._reopened() as tree:
+                try:
+                    outcome = await self._run(tree, leg)
+                except ResumeError as error:
+                    outcome = Outcome(status=Status.STOPPED, reason=str(error))
+                return await self._end(tree, outcome)
+        except WorkspaceGoneError as error:
+            log.warning("job %s: begun anew, as its files are gone: %s", self._case.job.id, error)
+            return await self._begin_anew()
+
+    async def _stop_waiting(self, why: str) -> Ending:
+        async with self._reopened() as tree:
+            return await self._end(tree, Outcome(status=Status.STOPPED, reason=why, usage=self._account.progress.usage))
+
+    @asynccontextmanager
+    async def _reopened(self) -> AsyncIterator[Tree]:
+        """The files as an earlier attempt, or an earlier leg, left them."""
+        async with self._case.house.workspaces.reopen(self._case.job.id, keep=self._is_to_stay) as tree:
+            with self._staying_when_cancelled():
+                yield tree
+
+    async def _prepare(self, tree: Tree) -> tuple[Task, tuple[str, ...]]:
+        """Everything that is there before the agent starts."""
+        case, begun, account = self._case, self._assignment, self._account
+        network = narrowed(case.house.network, begun.asked.config.network).network
+        ready = Readied()
+        if begun.grant.executes:
+            ready = await case.house.setup.run(
+                tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell
+            )
+        warning = "\n\n".join(filter(None, (account.progress.warning, ready.warning)))
+        account.progress = replace(account.progress, reach=reach(network), warning=warning)
+        material = await gather(case, begun)
+        # Hostile threads cost seconds to clean.
+        task = await asyncio.to_thread(task_for, case.job, begun.command, material)
+        at = f"{begun.grant.bound_to_sha[:10]} on {begun.here.thread.head_ref}"
+        head = f"HEAD: {at}, nothing uncommitted (git is not needed)"
+        return replace(task, quotes=(*task.quotes, *ready.quotes)), (head, *ready.facts)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` gives, or None when somebody stops the job meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._interrupt = task.cancel
+        try:
+            if self._stopped:
+                task.cancel()
+            return await task
+        except asyncio.CancelledError:
+            if not self._stopped or _is_being_cancelled():
+                raise
+            return None
+        finally:
+            self._interrupt = _nothing
+
+    async def _run(self, tree: Tree, leg: Leg) -> Outcome:
+        case, begun = self._case, self._assignment
+        config = begun.asked.config
+        order = Order(
+            work_dir=tree.path,
+            policy=begun.grant.policy,
+            tools=begun.grant.tools,
+            model=begun.grant.model,
+            network=narrowed(case.house.network, config.network).network,
+            instructions={PATH: config.instructions} if config.instructions else {},
+            session=case.house.session_of(case.job),
+        )
+        async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
+            told = {event.text for event in runtime.session.events if isinstance(event, MessageInjected)}
+            for message in (each for each in self._messages if each not in told):
+                runtime.send_message(message)
+            self._runtime, self._interrupt = runtime, runtime.abort
+            try:
+                return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
+            finally:
+                self._runtime, self._interrupt = None, _nothing
+
+    async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
+        """Wait for a person, or keep what the run came to and publish it."""
+        case = self._case
+        if outcome.status is Status.STOPPED and self._stopped:
+            outcome = replace(outcome, reason=self._stopped)
+        if outcome.pending is not None and case.house.sessions is None:
+            outcome = replace(outcome, reason=waiting.unanswerable(outcome.pending))
+        elif outcome.pending is not None:
+            asked = self._request(outcome.pending)
+            await self._account.keep()
+            await waiting.ask(case.memory, asked)
+            self._parked = True
+            return self._delivery.waits(asked)
+        change = await tree.change()
+        done = Done(
+            outcome=outcome, progress=self._account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha
+        )
+        await case.house.work.keep(case.job.id, case.memory, done, change)
+        await asyncio.to_thread(case.house.forget_session, case.job)
+        return await self._delivery.deliver(tree, outcome, change)
+
+    async def _publish_again(self, done: Done, patch: bytes, asked: Waiting | None) -> Ending:
+        """Publish what an earlier attempt kept, once it may be published."""
+        case = self._case
+        log.info("job %s: its work is done already; publishing it", case.job.id)
+        self._account.progress = done.progress
+        if asked is not None and asked.kind == "plan":
+            return await self._delivery.planned(done.outcome, asked, self._stopped)
+        verdict = None
+        if asked is not None and asked.kind == "publication":
+            verdict = await self._delivery.verdict(asked, self._stopped)
+            if verdict is None:
+                return self._delivery.waits(asked)
+        begun = self._assignment
+        async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
+            change = await tree.restore(patch, expect=done.tree_sha)
+            return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)
+
+    def _was_cut_off(self) -> bool:
+        """Whether there is a session of an attempt before this one."""
+        folder = self._case.house.session_of(self._case.job)
+        return folder is not None and folder.exists()
+
+    def _is_to_stay(self) -> bool:
+        """Whether the files are needed once more."""
+        return self._parked
+
+    @contextmanager
+    def _staying_when_cancelled(self) -> Iterator[None]:
+        """A worker that is told to stop gives the job back, and whoever takes it up goes on in its files."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._parked = True
+            raise
+
+    def _request(self, pending: PendingCall) -> Waiting:
+        return Waiting(
+            kind=pending.kind,
+            request_id=pending.request_id,
+            reason=pending.reason,
+            # Of a question, the question once more.
+            preview="" if pending.kind == "question" else pending.preview,
+            bound_to=self._assignment.grant.bound_to_sha,
+            until=time.time() + self._case.house.bounds.approval_seconds,
+        )
+
+    def _listen(self, event: Event) -> None:
+        self._account.listen(event)
+        if isinstance(event, NetworkUsed):
+            log.info("job %s: network: %s", self._case.job.id, event.connection)
+
+
+async def begun_before(case: Case) -> str | None:
+    """The commit that an attempt before this worked on, when it left something to go on with; else None."""
+    session = case.house.session_of(case.job)
+    goes_on = (
+        await waiting.asked(case.memory) is not None
+        or await case.house.work.find(case.job.id, case.memory) is not None
+        or (session is not None and await asyncio.to_thread(session.exists))
+    )
+    return await case.memory.recall(_BASE) if goes_on else None
+
+
+async def begun_on(case: Case, head_sha: str) -> str:
+    """The commit that the job works on: of an attempt before this, or from now on `head_sha`."""
+    before = await begun_before(case)
+    if before is None:
+        await case.memory.remember(_BASE, head_sha)
+    return before or head_sha
+
+
+def _nothing() -> None:
+    """Nothing is under way that could be interrupted."""
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,82 @@
+"""Everything that permissions are decided by, asked of GitHub now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.errors import BotError
+from bot.gate.decision import ThreadFacts
+from bot.gate.standing import Role, may_command
+from bot.github import GitHub, RepoFacts
+from bot.jobs.job import Actor, Job
+
+
+class ReplacedRepositoryError(BotError):
+    """The repository was deleted, and its name given to another, which is nobody's to answer in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """The place a job is about, as GitHub has it now.
+
+    Attributes:
+        repo: the repository.
+        thread: the issue or pull request.
+        labels: the names of its labels.
+        roles: of the job's actor, and of the others that count.
+    """
+
+    repo: RepoFacts
+    thread: ThreadFacts
+    labels: tuple[str, ...]
+    roles: tuple[Role, ...]
+
+    @property
+    def may_command(self) -> bool:
+        """Whether everybody who asked may command the bot at all."""
+        return all(map(may_command, self.roles))
+
+
+async def look(github: GitHub, job: Job) -> Here:
+    """Look at a job's place.
+
+    Raises:
+        ReplacedRepositoryError: the name belongs to another repository now.
+        GitHubError: something could not be found out, which nobody may take for a yes.
+    """
+    name, number = job.repo.full_name, job.thread.number
+    repo = await github.repo_facts(name)
+    if repo.id != job.repo.id:
+        raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
+    roles = tuple([await _role(github, repo.full_name, job, each) for each in (job.actor, *job.others)])
+    thread = await github.thread_facts(repo.full_name, number)
+    if job.thread.kind == "pull":
+        pull = await github.pull_facts(repo.full_name, number)
+        head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
+    else:
+        sha = await github.branch_head(repo.full_name, repo.default_branch) or ""
+        head = (sha, repo.default_branch, repo.id, repo.default_branch)
+    return Here(
+        repo=repo,
+        labels=thread.labels,
+        roles=roles,
+        thread=ThreadFacts(
+            default_branch=repo.default_branch,
+            head_sha=head[0],
+            head_ref=head[1],
+            head_repo_id=head[2],
+            base_ref=head[3],
+            is_open=thread.state == "open",
+            locked=thread.locked,
+            archived=repo.archived,
+            private=repo.private,
+            author_id=thread.author_id,
+        ),
+    )
+
+
+async def _role(github: GitHub, repo: str, job: Job, who: Actor) -> Role:
+    """A person's role; CI that runs on the bot's own push has the bot for its actor, whose push somebody asked for."""
+    if job.origin.kind == "ci" and who.id == (await github.me()).id:
+        return "write"
+    return await github.role_of(repo, who.id, who.login)

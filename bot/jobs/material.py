@@ -1,0 +1,137 @@
+"""Everything there is to read about a job, fetched from GitHub and from the trusted git directory."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+from urllib.parse import unquote
+
+from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, Remark, ThreadComment, Verdict
+from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
+from bot.intake.commands import Fix
+from bot.jobs.assignment import Assignment
+from bot.jobs.case import Case
+from bot.workspace import WorkspaceError
+
+log = logging.getLogger(__name__)
+
+_DIFF_CHARS = 60_000
+_MOST_FILES = 5
+_FILE_BYTES = 200_000
+_LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
+
+
+async def gather(case: Case, begun: Assignment) -> Material:
+    """Read the thread, and for a pull request its reviews, its diff and its failing checks.
+
+    What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
+    without it.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
+    me = (await github.me()).id
+    comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
+    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    material = Material(comments=comments, language=language, approved_plan=plan, files=await _linked(case, begun))
+    if case.job.thread.kind == "issue":
+        return material
+    return replace(
+        material,
+        line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
+        verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
+        diff=await pull_diff(case, begun, limit=_DIFF_CHARS),
+        checks=await _checks(case, begun),
+        workflow=await _workflow(case, begun),
+    )
+
+
+async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
+    """What the pull request changes, as git writes it, at most `limit` characters of it."""
+    base = begun.asked.base_sha
+    source = begun.source
+    return await case.house.workspaces.diff(
+        begun.here.repo.id,
+        replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
+        source,
+        limit=limit,
+    )
+
+
+async def _checks(case: Case, begun: Assignment) -> tuple[FailingCheck, ...]:
+    try:
+        found = await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: its failing checks were not read: %s", case.job.id, error)
+        return ()
+    return tuple(map(_check, found))
+
+
+async def _workflow(case: Case, begun: Assignment) -> str:
+    if case.job.origin.kind != "ci":
+        return ""
+    return (await case.github.run_facts(begun.here.repo.full_name, case.job.origin.id)).name
+
+
+async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:
+    """The repository's own files that the thread's description links to, as they are in the commit worked on."""
+    prefix = re.escape(f"{case.house.server_url}/{begun.here.repo.full_name}/blob/")
+    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", case.job.thread.body)
+    found: dict[tuple[str, str], LinkedFile] = {}
+    for link in links:
+        path, lines = unquote(link[1]), link[2] or ""
+        if len(found) >= _MOST_FILES or (path, lines) in found:
+            continue
+        try:
+            blob = await case.house.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
+        except WorkspaceError:  # no file, or a large one: the agent can look for itself
+            continue
+        if blob is not None:
+            found[path, lines] = _file(path, lines, blob.content.decode("utf-8", "replace"))
+    return tuple(found.values())
+
+
+def _file(path: str, lines: str, text: str) -> LinkedFile:
+    meant = _LINES.fullmatch(lines)
+    if meant is None:
+        return LinkedFile(place=path, text=text)
+    first, last = int(meant[1]), int(meant[2] or meant[1])
+    return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(text.splitlines()[max(0, first - 1) : last]))
+
+
+def _comment(facts: CommentFacts, me: int) -> ThreadComment:
+    return ThreadComment(
+        id=facts.id,
+        author=facts.author,
+        body=facts.body,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+        ours=facts.author_id == me,
+    )
+
+
+def _line_comment(facts: ReviewCommentFacts, me: int) -> LineComment:
+    return LineComment(
+        comment=_comment(facts.comment, me), root=facts.root, path=facts.path, line=facts.line, hunk=facts.hunk
+    )
+
+
+def _verdict(facts: ReviewFacts, me: int) -> Verdict:
+    words = ThreadComment(
+        id=facts.id,
+        author=facts.author,
+        body=facts.body,
+        created_at=facts.submitted_at,
+        updated_at=facts.submitted_at,
+        ours=facts.author_id == me,
+    )
+    return Verdict(comment=words, state=facts.state)
+
+
+def _check(red: RedCheck) -> FailingCheck:
+    remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in red.annotations)
+    return FailingCheck(name=red.name, conclusion=red.conclusion, summary=red.summary, remarks=remarks)

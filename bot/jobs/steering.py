@@ -1,0 +1,180 @@
+"""Commands that change, or tell of, other jobs of the thread: each is done at once, whatever runs there."""
+
+from __future__ import annotations
+
+import time
+from typing import assert_never
+
+from bot.gate.decision import Refusal
+from bot.gate.permissions import approver_refusal
+from bot.gate.sanitise import clean
+from bot.intake.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
+from bot.jobs import waiting
+from bot.jobs.again import again
+from bot.jobs.case import Case, Ending, Reply
+from bot.jobs.job import TRANSITIONS, Job, JobState
+from bot.jobs.look import Here
+from bot.jobs.queue import Signal, Stored
+from bot.jobs.waiting import Answer, Waiting
+from bot.publishing.pieces import duration
+from bot.publishing.text import code
+
+_MESSAGE_CHARS = 8_000
+_NOTHING = "Nothing is under way in this thread."
+LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
+"""The states of a job that has not ended."""
+
+
+class _Unfit(Exception):  # noqa: N818 - an answer that travels as an exception
+    """The command fits nothing that is there; the text says what to do."""
+
+    def __init__(self, cause: str, reason: str) -> None:
+        super().__init__(reason)
+        self.refusal = Refusal(reason=reason, cause=cause)
+
+
+async def steer(case: Case, command: Steering, here: Here) -> Ending:
+    """Do what someone with the right to command asks of the thread's jobs."""
+    jobs = await case.queue.of_thread(case.job.repo.id, case.job.thread.number)
+    try:
+        match command:
+            case Stop():
+                await _stop(case, jobs)
+            case Continue(message=message):
+                await _continue(case, jobs, clean(message, limit=_MESSAGE_CHARS))
+            case Approve(request_id=request_id):
+                await _answer(case, here, jobs, request_id, approved=True, note="")
+            case Deny(request_id=request_id, why=why):
+                words = clean(why, limit=_MESSAGE_CHARS)
+                if words and not await _is_asked(case, jobs, request_id):
+                    # The first of the words looked like an id, as `added` does.
+                    request_id, words = "", f"{request_id} {words}".strip()
+                await _answer(case, here, jobs, request_id, approved=False, note=words)
+            case Retry():
+                await _retry(case, jobs)
+            case Status():
+                return Ending(state=JobState.DONE, view=Reply(text=await _told(case, jobs)))
+            case other:
+                assert_never(other)
+    except _Unfit as unfit:
+        return await case.refuse(unfit.refusal)
+    await case.react("+1")
+    return Ending(state=JobState.DONE)
+
+
+async def stop_all(case: Case, jobs: tuple[Stored, ...], why: str) -> None:
+    """End every job that is alive; each tells it in its own comment, and keeps what it did."""
+    for each in (each for each in jobs if each.state in LIVE):
+        await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=case.job.actor.login, id=case.job.id))
+        await case.queue.wake(each.job.id)
+
+
+async def _stop(case: Case, jobs: tuple[Stored, ...]) -> None:
+    if not any(each.state in LIVE for each in jobs):
+        raise _Unfit("nothing-to-stop", _NOTHING)
+    await stop_all(case, jobs, f"Stopped by @{case.job.actor.login}.")
+
+
+async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
+    for each in (each for each in jobs if each.state is JobState.WAITING):
+        asked = await waiting.asked(case.of(each.job))
+        if asked is not None and asked.kind == "question":
+            await _give(case, each.job, asked, approved=True, note=message)
+            return
+    target = next((each.job for each in jobs if each.state in {JobState.RUNNING, JobState.QUEUED}), None)
+    if target is None:
+        waits = any(each.state is JobState.WAITING for each in jobs)
+        remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
+        raise _Unfit("nothing-to-continue", remedy)
+    signal = Signal(kind="message", text=message, by=case.job.actor.login, id=case.job.id)
+    await case.queue.signal(target.id, signal)
+
+
+async def _answer(
+    case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str
+) -> None:
+    target, asked = await _meant(case, jobs, request_id)
+    if approved and asked.kind == "question":
+        remedy = f"Answer it with `{case.job.trigger} continue` and your words."
+        raise _Unfit("question", f"{code(asked.request_id[:4])} is a question. {remedy}")
+    if approved:
+        refusal = approver_refusal(
+            target,
+            approver=case.job.actor,
+            role=here.roles[0],
+            facts=here.thread,
+            author_id=here.thread.author_id,
+            bound_to_sha=asked.bound_to,
+            trusted_bot_ids=case.house.bounds.trusted_bot_ids,
+        )
+        if refusal is not None:
+            raise _Unfit(refusal.cause, refusal.reason)
+    await _give(case, target, asked, approved=approved, note=note)
+
+
+async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str) -> tuple[Job, Waiting]:
+    """The one request that an answer is about."""
+    found = await _open_requests(case, jobs)
+    fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
+    names = ", ".join(code(asked.request_id[:4]) for _, asked in found)
+    if not fitting:
+        reason = f"No request {code(request_id)} waits here." if request_id else "Nothing waits for an answer here."
+        raise _Unfit("no-such-request", f"{reason} These wait: {names}." if found else reason)
+    if len(fitting) > 1:
+        raise _Unfit("several-requests", f"Several requests wait here: {names}. Name the one you mean.")
+    if fitting[0][1].until < time.time():
+        raise _Unfit("too-late", "That request has expired. Give the command again.")
+    return fitting[0]
+
+
+async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
+    """What waits in the thread for an answer."""
+    found = []
+    for each in jobs:
+        # A job that is about to wait has told so before it does.
+        if each.state not in {JobState.WAITING, JobState.RUNNING}:
+            continue
+        memory = case.of(each.job)
+        asked = await waiting.asked(memory)
+        if asked is not None and await waiting.answered(memory, asked) is None:
+            found.append((each.job, asked))
+    return found
+
+
+async def _is_asked(case: Case, jobs: tuple[Stored, ...], request_id: str) -> bool:
+    return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(case, jobs))
+
+
+async def _give(case: Case, target: Job, asked: Waiting, *, approved: bool, note: str) -> None:
+    given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor)
+    if not await waiting.answer(case.of(target), given):
+        raise _Unfit("answered", "Somebody else has answered that already.")
+    await case.queue.wake(target.id)
+
+
+async def _retry(case: Case, jobs: tuple[Stored, ...]) -> None:
+    if any(each.state in LIVE for each in jobs):
+        raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
+    ended = next((each.job for each in jobs if not TRANSITIONS[each.state]), None)
+    if ended is None:
+        raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
+    await case.queue.enqueue(again(ended, asked_by=case.job))
+
+
+async def _told(case: Case, jobs: tuple[Stored, ...]) -> str:
+    """What is under way, and what waits, newest first."""
+    alive = [each for each in jobs if each.state in LIVE]
+    lines = [await _line(case, each) for each in alive]
+    if jobs and not alive:
+        lines = [f"{_NOTHING} Last: {await _line(case, jobs[0])}"]
+    return "\n".join(f"- {line}" for line in lines) or _NOTHING
+
+
+async def _line(case: Case, stored: Stored) -> str:
+    job, memory = stored.job, case.of(stored.job)
+    url = (await memory.recall("comment") or "").partition(" ")[2]
+    name = f"[{job.command.verb}]({url})" if url else job.command.verb
+    waits = await waiting.asked(memory) if stored.state is JobState.WAITING else None
+    what = f", for `{job.trigger} approve {waits.request_id[:4]}` or `deny`" if waits else ""
+    ago = duration(max(0.0, time.time() - stored.enqueued_at))
+    return f"{name} for @{job.actor.login}: {stored.state}{what}, asked for {ago} ago"

@@ -1,0 +1,125 @@
+"""What a job waits for, and what was answered: kept with the job, so that both outlive the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from agent_runtime import PendingCall
+from bot.jobs.job import Actor
+from bot.jobs.memory import JobMemory
+from bot.publishing.text import code, one_line
+
+WaitKind = Literal["permission", "question", "publication", "plan"]
+
+_WAITING = "waiting"
+_PREVIEW_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One request to a person.
+
+    Attributes:
+        kind: a tool call that needs permission, a question of the agent, a change to protected files that is to be
+            published, or a plan that is to be carried out.
+        request_id: names it; hexadecimal digits.
+        reason: why it waits; for a question, the question.
+        preview: what would happen: a diff, a command.
+        bound_to: the commit that it was asked about; another head of the pull request voids it.
+        until: seconds since the epoch at which it is too late to answer.
+        tree_sha: for a publication: the git tree that may be published.
+    """
+
+    kind: WaitKind
+    request_id: str
+    reason: str
+    preview: str
+    bound_to: str
+    until: float
+    tree_sha: str = ""
+
+    def is_meant_by(self, request_id: str) -> bool:
+        """Whether an answer that names `request_id`, the whole or its beginning, is about this request."""
+        return self.request_id.startswith(request_id.lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a person answered.
+
+    Attributes:
+        request_id: of the request, whole.
+        approved: whether it may happen; for a question, whether there is an answer.
+        note: the answer, or a word about it to the agent.
+        by: who answered.
+    """
+
+    request_id: str
+    approved: bool
+    note: str
+    by: Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was said about a change that waited to be published.
+
+    Attributes:
+        approved: whether it may be.
+        why: else: why not.
+    """
+
+    approved: bool
+    why: str = ""
+
+
+_WAITINGS, _ANSWERS = TypeAdapter(Waiting), TypeAdapter(Answer)
+
+
+async def ask(memory: JobMemory, waiting: Waiting) -> None:
+    """Keep what the job waits for, in place of what it waited for before."""
+    await memory.remember(_WAITING, _WAITINGS.dump_json(waiting).decode())
+
+
+async def asked(memory: JobMemory) -> Waiting | None:
+    """What the job waits for, or waited for last."""
+    found = await memory.recall(_WAITING)
+    return _WAITINGS.validate_json(found) if found else None
+
+
+async def answer(memory: JobMemory, given: Answer) -> bool:
+    """Keep an answer; False when there is one already: the first counts."""
+    return await memory.remember_once(_answer_to(given.request_id), _ANSWERS.dump_json(given).decode())
+
+
+async def answered(memory: JobMemory, asked: Waiting) -> Answer | None:
+    """The answer to a request, if there is one."""
+    found = await memory.recall(_answer_to(asked.request_id))
+    return _ANSWERS.validate_json(found) if found else None
+
+
+def _answer_to(request_id: str) -> str:
+    return f"answer {request_id}"
+
+
+async def is_answered(memory: JobMemory) -> bool:
+    """Whether what the job waits for has been answered."""
+    waits = await asked(memory)
+    return waits is not None and await answered(memory, waits) is not None
+
+
+def unanswered(waits: Waiting) -> str:
+    """Why a job ends that nobody answered."""
+    what = "question" if waits.kind == "question" else "request"
+    return f"Nobody answered the {what} `{waits.request_id[:4]}` in time."
+
+
+def unanswerable(pending: PendingCall) -> str:
+    """Why a run ends that would have to wait where no answer ever comes, as in a workflow's run."""
+    if pending.kind == "question":
+        return f"The agent asked a question, and a workflow's run cannot wait for the answer: {pending.reason}"
+    shown = code(one_line(pending.preview, _PREVIEW_CHARS))
+    return f"The run came to what needs an approval, and a workflow's run cannot wait for one: {shown}"

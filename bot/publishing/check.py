@@ -1,0 +1,189 @@
+"""The check run of a job: the same story as the comment, for those who look at the commit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent_runtime import Status
+from bot.github.drafts import (
+    ANNOTATION_LIMIT,
+    CHECK_TEXT_LIMIT,
+    TITLE_LIMIT,
+    Annotation,
+    Button,
+    CheckDraft,
+    CheckStatus,
+    Conclusion,
+    ReviewDraft,
+)
+from bot.jobs.job import Job
+from bot.publishing.pieces import duration
+from bot.publishing.render import StatusView, render_status
+from bot.publishing.text import clean, clip, fenced, one_line
+
+_STOP = Button(label="Stop", description="End the run and keep what it did", identifier="stop")
+_RETRY = Button(label="Retry", description="Do it again from the start", identifier="retry")
+_APPROVE, _DENY = ("Approve", "Let what waits go on"), ("Deny", "Refuse what waits; the run goes on")
+# `approve ` and this much fit into a button's identifier; intake takes no more.
+_ID_LIMIT = 8
+
+_TITLES: Mapping[str, str] = {
+    "queued": "Waiting its turn",
+    "working": "Working on it",
+    "waiting": "Waiting for a person",
+    "done": "Done",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "refused": "Refused",
+}
+_UNDER_WAY: Mapping[str, CheckStatus] = {"queued": "queued", "working": "in_progress"}
+# A run that waits is `completed` to GitHub: only then does it show the buttons, and `action_required` is made for it.
+_CONCLUSIONS: Mapping[str, Conclusion] = {
+    "waiting": "action_required",
+    "done": "success",
+    "stopped": "cancelled",
+    "failed": "failure",
+    "refused": "skipped",
+}
+_ENDED = frozenset({"done", "failed", "stopped", "refused"})
+_BUTTONS: Mapping[str, tuple[Button, ...]] = {
+    "queued": (_STOP,),
+    "working": (_STOP,),
+    "stopped": (_RETRY,),
+    "failed": (_RETRY,),
+}
+# These pass where a rule asks for green checks: https://docs.github.com/pull-requests/collaborating-with-pull-requests/collaborating-on-repositories-with-code-quality-features/about-status-checks
+_HARMLESS: frozenset[Conclusion] = frozenset({"success", "neutral", "skipped"})
+
+# Where GitHub's own runner puts what belongs to no line.
+_NO_FILE = ".github"
+
+
+def render_check(
+    view: StatusView,
+    *,
+    job: Job,
+    head_sha: str,
+    status: Status | None = None,
+    patch: str = "",
+    review: ReviewDraft | None = None,
+) -> CheckDraft:
+    """The check run that says what `view` says.
+
+    Args:
+        view: how the job is doing.
+        job: what was asked, and where.
+        head_sha: the commit it stands on: a pull request's head, or the default branch's for an issue.
+        status: how the agent's run ended, when it has.
+        patch: the change, attached as far as it fits.
+        review: comments on lines, shown as annotations.
+    """
+    under_way = _UNDER_WAY.get(view.state)
+    kind, number = job.thread.kind, job.thread.number
+    return CheckDraft(
+        name=_name(job),
+        head_sha=head_sha,
+        external_id=f"{job.id}:{kind}:{number}:{view.pending.request_id if view.pending else '-'}",
+        status=under_way or "completed",
+        conclusion=None if under_way else conclusion(view, status, blocking=kind == "pull"),
+        title=one_line(f"{_TITLES[view.state]}: {view.asked}", TITLE_LIMIT),
+        summary=_summary(view),
+        text=_patch_text(patch, job.id),
+        annotations=(*_failed_checks(view), *_notes(review)) if view.state in _ENDED else (),
+        buttons=_answers(view) if view.state == "waiting" else _BUTTONS.get(view.state, ()),
+    )
+
+
+def conclusion(view: StatusView, status: Status | None, *, blocking: bool) -> Conclusion:
+    """How a job ended, in GitHub's words.
+
+    Args:
+        view: what the comment says; its state is no longer `queued` or `working`.
+        status: how the agent's run ended, when it did.
+        blocking: whether the mark may keep others from merging; else whatever is not green is `neutral`.
+    """
+    ended = _CONCLUSIONS[view.state]
+    if view.state == "failed" and status is Status.TIMEOUT:
+        ended = "timed_out"
+    if view.state == "done" and view.withheld:
+        ended = "neutral"
+    return ended if blocking or ended in _HARMLESS else "neutral"
+
+
+def _answers(view: StatusView) -> tuple[Button, ...]:
+    """The buttons while a run waits. They name what they were drawn for: a page may be older than what waits now."""
+    if view.pending is None or view.pending.kind == "question":  # which takes words
+        return (_STOP,)
+    request = view.pending.request_id[:_ID_LIMIT]
+    return (
+        *(
+            Button(label=label, description=description, identifier=f"{label.lower()} {request}")
+            for label, description in (_APPROVE, _DENY)
+        ),
+        _STOP,
+    )
+
+
+def _name(job: Job) -> str:
+    """One line in the list of checks for each thing that can be asked for; many issues share one commit."""
+    return f"Codepilot {job.command.verb}" + (f" #{job.thread.number}" if job.thread.kind == "issue" else "")
+
+
+def _summary(view: StatusView) -> str:
+    said = render_status(view).removesuffix(view.marker).rstrip()
+    return clip(said, CHECK_TEXT_LIMIT, "_Cut here: the comment has more._")
+
+
+def _patch_text(patch: str, job_id: str) -> str:
+    if not patch:
+        return ""
+    heading = "### The patch\n\n"
+    # A carriage return would be taken for a line drawn anew, and belongs to the lines of some files.
+    shown = "\r".join(map(clean, patch.split("\r")))
+    note = (
+        "" if shown == patch else f"_Shown without what cannot be seen; the bot keeps the patch under job `{job_id}`._"
+    )
+    whole = f"{heading}{fenced(shown, 'diff')}\n\n{note}".rstrip()
+    if len(whole) <= CHECK_TEXT_LIMIT:
+        return whole
+    note = f"_Cut here: the whole patch has {len(patch):,} characters. The bot keeps it under job `{job_id}`._"
+    # A fence may be as long as the longest run of back ticks, and the patch of a hostile file may be all of those.
+    room = CHECK_TEXT_LIMIT - len(heading) - len(note) - 20
+    while room > 0:
+        cut = f"{heading}{fenced(clip(shown, room, ''), 'diff')}\n\n{note}"
+        if len(cut) <= CHECK_TEXT_LIMIT:
+            return cut
+        room //= 2
+    return note
+
+
+def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
+    return tuple(
+        Annotation(
+            path=_NO_FILE,
+            start_line=1,
+            end_line=1,
+            level="failure",
+            title=one_line(check.command, TITLE_LIMIT),
+            message=f"Ended with exit code {check.exit_code} after {duration(check.seconds)}."
+            if check.exit_code is not None
+            else f"Did not end within {duration(check.seconds)}.",
+        )
+        for check in view.checks
+        if check.exit_code != 0
+    )
+
+
+def _notes(review: ReviewDraft | None) -> tuple[Annotation, ...]:
+    # An annotation stands on lines of the file as it is now; a note on removed lines has none.
+    return tuple(
+        Annotation(
+            path=note.path,
+            start_line=note.line if note.start_line is None else note.start_line,
+            end_line=note.line,
+            level="notice",
+            message=clip(note.body, ANNOTATION_LIMIT, "_Cut here: the review has more._"),
+        )
+        for note in (review.notes if review else ())
+        if note.side == "RIGHT"
+    )

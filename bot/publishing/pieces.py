@@ -1,0 +1,119 @@
+"""The lines of the status comment, each harmless by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from agent_runtime import Usage
+from bot.publishing.text import clean, clip, code, fenced, one_line
+from bot.publishing.view import Activity, Check, PendingView, StatusView
+from bot.workspace.change import FileChange
+
+_SHORTEST_ID = 4
+_PREVIEW_CHARS = 6_000
+_CUT_PREVIEW = "… cut here: the whole is in the run's log"
+
+PENDING_HEADS = {
+    "permission": "Waiting for a yes or no.",
+    "question": "A question.",
+    "publication": "Waiting for a yes or no before this is published.",
+    "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
+}
+
+
+def activity_line(each: Activity) -> str:
+    """A line of the checklist."""
+    mark = {"done": "[x]", "doing": "[ ]", "failed": "[x] ⚠️"}[each.state]
+    return f"{mark} {code(one_line(each.label, 120))}"
+
+
+def file_line(file: FileChange) -> str:
+    """A changed file with its counts, and what is unusual about it."""
+    # Kept on one line, with a true minus sign.
+    counts = "binary" if file.binary else f"+{file.added}\u00a0\u2212{file.removed}"
+    notes = [counts] if file.status == "modified" else [file.status, counts]
+    if file.new_mode == "100755" and file.old_mode != "100755":
+        notes.append("made executable")
+    if file.new_mode == "120000":
+        notes.append("symbolic link")
+    return f"{code(file.path)} {', '.join(notes)}"
+
+
+def check_line(check: Check) -> str:
+    """A command with how it ended."""
+    mark, ended = ("✅", "passed") if check.exit_code == 0 else ("❌", f"exit code {check.exit_code}")
+    if check.exit_code is None:
+        mark, ended = "⏱️", "did not end"
+    return f"{mark} {code(one_line(check.command, 160))} · {ended} · {duration(check.seconds)}"
+
+
+def short_id(request_id: str, others: Collection[str] = ()) -> str:
+    """The shortest beginning of an id, four signs at least, that none of the others begins with."""
+    for length in range(_SHORTEST_ID, len(request_id)):
+        if not any(other.startswith(request_id[:length]) for other in others if other != request_id):
+            return request_id[:length]
+    return request_id
+
+
+def preview(pending: PendingView) -> str:
+    """What would happen, in a block that nothing in it can end; empty when there is nothing to show."""
+    text = clip(clean(pending.preview).strip("\n"), _PREVIEW_CHARS, _CUT_PREVIEW)
+    return fenced(text, pending.language) if text else ""
+
+
+def answers(pending: PendingView) -> list[str]:
+    """The commands that answer, each in a block of its own, which GitHub gives a button to copy."""
+    if pending.kind == "question":
+        return [fenced(f"{pending.trigger} continue <your answer>")]
+    name = short_id(pending.request_id, pending.others)
+    return [fenced(f"{pending.trigger} {verb} {name}") for verb in ("approve", "deny")]
+
+
+def links(view: StatusView) -> str:
+    """Where the results are."""
+    parts = []
+    if view.pull_number is not None and view.pull_url:
+        parts.append(f"[pull request #{view.pull_number}]({view.pull_url})")
+    if view.review_url:
+        parts.append(f"[review]({view.review_url})")
+    if view.commit_sha and view.commit_url:
+        parts.append(f"[commit `{view.commit_sha[:7]}`]({view.commit_url})")
+    if view.wip_url:
+        parts.append(f"[unfinished work]({view.wip_url})")
+    return " · ".join(parts)
+
+
+def footer(view: StatusView) -> str:
+    """What the run took, and under which rules it worked."""
+    parts = []
+    if view.steps:
+        parts.append(f"{view.steps} step{'' if view.steps == 1 else 's'}")
+    if view.usage is not None and view.usage.total_tokens:
+        parts.append(_tokens(view.usage))
+    if view.usage is not None and view.usage.cost_usd:
+        parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
+    if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is None:
+        parts.append("cost not known")
+    if view.model:
+        parts.append(code(view.model))
+    if view.level:
+        parts.append(f"permission: {code(view.level)}")
+    if view.sandbox:
+        parts.append(f"sandbox: {code(view.sandbox)}")
+    return " · ".join([*parts, f"job {code(view.job_id)}"])
+
+
+def _tokens(usage: Usage) -> str:
+    sent = usage.total_tokens - usage.output_tokens
+    share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
+    return f"{usage.total_tokens:,} tokens{share}"
+
+
+def duration(seconds: float) -> str:
+    """A time span for people: `3 s`, `2 min 5 s`, `1 h 4 min`."""
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004 - seconds in a minute
+        return f"{whole} s" if whole else f"{seconds:.1f} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"

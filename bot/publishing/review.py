@@ -1,0 +1,150 @@
+"""From the completion of a `review` to the review that is sent: prose above, comments on lines of the diff. Pure.
+
+A review of the bot's comments and never approves; `ReviewDraft` has no word for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from markdown_it import MarkdownIt
+
+from bot.gate.goals import MAX_REVIEW_COMMENTS
+from bot.github.drafts import ReviewDraft, ReviewNote, Side
+from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.difflines import DiffLines, diff_lines
+from bot.publishing.text import clean, clip, code, fenced_exactly, one_line
+
+_NOTE_LIMIT = 4_000
+_SUGGESTION_LIMIT = 10_000
+_PROSE_LIMIT = 12_000
+_BODY_LIMIT = 60_000
+_JSON_LIMIT = 400_000
+_READ = 200
+_CUT = "_Cut here: the review was longer._"
+_UNREADABLE = "_The comments on lines could not be read, so only the summary is here._"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comment:
+    """One comment as the model wrote it."""
+
+    path: str
+    line: int
+    start_line: int | None
+    side: Side
+    body: str
+    suggestion: str | None
+
+
+def parse_review(completion: str, diff: str, allowed: Allowed, *, commit_sha: str) -> ReviewDraft:
+    """The review that a completion holds.
+
+    A comment on lines that the diff does not show, and those beyond the thirtieth, go into the body with their place.
+
+    Args:
+        completion: prose and one fenced JSON block, in the form that the task's goal describes.
+        diff: of the pull request, as git writes it.
+        allowed: what may keep its effect in the text.
+        commit_sha: the head that was looked at.
+    """
+    prose, block = _divided(completion)
+    comments = list(_comments(block)) if block is not None else []
+    lines = diff_lines(diff)
+    placed = [each for each in comments if _is_in(each, lines)][:MAX_REVIEW_COMMENTS]
+    unplaced = [each for each in comments if each not in placed]
+    said = defuse(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
+    broken = block is not None and not comments and block.strip() not in {"[]", ""}
+    parts = [said, *([_UNREADABLE] if broken else []), *(_as_text(each, allowed) for each in unplaced)]
+    return ReviewDraft(
+        commit_sha=commit_sha,
+        body=clip("\n\n".join(parts), _BODY_LIMIT, _CUT),
+        notes=tuple(_note(each, allowed) for each in placed),
+    )
+
+
+def prose_of(completion: str) -> str:
+    """The completion of a review without its block of comments, for the status comment."""
+    return _divided(completion)[0].strip()
+
+
+def _divided(completion: str) -> tuple[str, str | None]:
+    """The prose, and what stands in the last fenced block of JSON that is not inside another block."""
+    found = None
+    for token in MarkdownIt("commonmark").parse(completion):
+        if token.type == "fence" and token.level == 0 and token.map and token.info.split()[:1] == ["json"]:
+            found = token
+    if found is None or found.map is None:
+        return completion, None
+    lines = completion.split("\n")
+    prose = "\n".join([*lines[: found.map[0]], *lines[found.map[1] :]])
+    return prose, found.content
+
+
+def _comments(block: str) -> Iterator[_Comment]:
+    try:
+        values = json.loads(block[:_JSON_LIMIT])
+    except (ValueError, RecursionError):
+        # The model's to get right; `parse_review` says so in the review.
+        return
+    for value in values[:_READ] if isinstance(values, list) else []:
+        comment = _comment(value)
+        if comment is not None:
+            yield comment
+
+
+def _comment(value: object) -> _Comment | None:
+    """One comment, or None when it says nothing or nowhere."""
+    if not isinstance(value, dict):
+        return None
+    path, line, body = value.get("path"), value.get("line"), value.get("body", "")
+    start, side, suggestion = value.get("start_line"), value.get("side", "RIGHT"), value.get("suggestion")
+    if not (isinstance(path, str) and _is_number(line) and isinstance(body, str)):
+        return None
+    right = side != "LEFT"
+    # What is gone cannot be replaced.
+    kept = suggestion if isinstance(suggestion, str) and right else None
+    if not body.strip() and kept is None:
+        return None
+    return _Comment(
+        path=path.removeprefix("./"),
+        line=cast("int", line),
+        start_line=cast("int", start) if _is_number(start) and start != line else None,
+        side="RIGHT" if right else "LEFT",
+        body=body,
+        suggestion=kept,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_in(comment: _Comment, lines: DiffLines) -> bool:
+    return lines.hold(comment.path, comment.side, comment.start_line or comment.line, comment.line)
+
+
+def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:
+    body = defuse(comment.body, allowed, limit=_NOTE_LIMIT)
+    if comment.suggestion is not None and len(comment.suggestion) <= _SUGGESTION_LIMIT:
+        body = f"{body}\n\n{fenced_exactly(clean(comment.suggestion), 'suggestion')}".lstrip()
+    return ReviewNote(
+        path=comment.path,
+        line=comment.line,
+        start_line=comment.start_line,
+        side=comment.side,
+        body=body or "See the diff.",
+    )
+
+
+def _as_text(comment: _Comment, allowed: Allowed) -> str:
+    """A comment in the body, with its place; what it would replace cannot be committed from there."""
+    first = f"{comment.start_line}-" if comment.start_line else ""
+    place = code(f"{one_line(comment.path, 200)}:{first}{comment.line}")
+    said = defuse(f"**At** {place}: {comment.body}", allowed, limit=_NOTE_LIMIT)
+    if comment.suggestion is None:
+        return said
+    return f"{said}\n\n{fenced_exactly(clip(clean(comment.suggestion), _NOTE_LIMIT, '…'))}"

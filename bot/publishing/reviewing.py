@@ -1,0 +1,70 @@
+"""Send a review, once however often this is started again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bot.github import GitHub, GitHubError, ReviewDraft, ReviewFacts
+from bot.publishing.publish import Delivered
+from bot.publishing.sending import Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewPlace:
+    """Where a review goes.
+
+    Attributes:
+        repo: `owner/name`, from the job.
+        number: of the pull request.
+        marker: the job's, from `marker.marker`; a review that was sent is known again by it.
+    """
+
+    repo: str
+    number: int
+    marker: str
+
+
+async def publish_review(
+    github: GitHub, memory: Memory, draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
+) -> Delivered:
+    """Review the pull request and give back where the review is.
+
+    Args:
+        github: acts for the job.
+        memory: what earlier attempts did.
+        draft: what to say.
+        place: where.
+        dry_run: send nothing, and tell what would be sent.
+
+    Raises:
+        GitHubError: GitHub refused or stayed silent; starting again sends nothing twice.
+    """
+    if dry_run:
+        count = len(draft.notes)
+        return Delivered(would=f"A review with {count} comment{'' if count == 1 else 's'} on lines.")
+    url = await memory.recall("review")
+    if url is None:
+        url = (await _once(github, memory, draft, place)).html_url
+        await memory.remember("review", url)
+    return Delivered(review_url=url)
+
+
+async def _once(github: GitHub, memory: Memory, draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
+    if await memory.recall("reviewing") is not None and (found := await _find(github, place)) is not None:
+        return found
+    # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
+    await memory.remember("reviewing", "begun")
+    marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
+    try:
+        return await github.create_review(place.repo, place.number, marked)
+    except GitHubError as error:
+        # The answer was lost, but the review may be there: look before asking a second time.
+        if not error.may_be_done:
+            raise
+        return await _find(github, place) or await github.create_review(place.repo, place.number, marked)
+
+
+async def _find(github: GitHub, place: ReviewPlace) -> ReviewFacts | None:
+    me = await github.me()
+    reviews = await github.reviews(place.repo, place.number)
+    return next((each for each in reviews if each.author_id == me.id and place.marker in each.body), None)

@@ -1,0 +1,225 @@
+"""One commit onto one branch, once however often it is started again: by GitHub's API, else by a push."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+from bot.errors import BotError
+from bot.github import CannotExpressError, CommitFacts, GitHub, RepoFacts
+from bot.github.commits import is_made
+from bot.publishing.plan import Commit
+from bot.publishing.redact import Redactor
+from bot.publishing.text import code
+from bot.workspace import Source
+from bot.workspace.change import Change
+
+
+class Memory(Protocol):
+    """What a job has done so far, kept over restarts."""
+
+    async def recall(self, key: str) -> str | None:
+        """The value kept under `key`, or None."""
+        ...
+
+    async def remember(self, key: str, value: str) -> None:
+        """Keep `value` under `key` before the next step is taken."""
+        ...
+
+
+class Pusher(Protocol):
+    """The trusted git directory; `bot.workspace.Tree` is one."""
+
+    async def replay(self, change: Change, onto: Source) -> Change:
+        """The same change, made on another commit; the same one every time."""
+        ...
+
+    async def commit(self, change: Change, *, message: str) -> str:
+        """Make the commit; the same id every time."""
+        ...
+
+    async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
+        """Send it to the branch, which must stand at `expected`; empty for a branch that is not there yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a publication may go.
+
+    Attributes:
+        repo: `owner/name`, from the job.
+        default_branch: never written to.
+        clone_url: for a push from the trusted git directory.
+        html_url: the repository's page.
+    """
+
+    repo: str
+    default_branch: str
+    clone_url: str
+    html_url: str
+
+    @classmethod
+    def of(cls, repo: RepoFacts) -> Self:
+        """The repository as it is now."""
+        return cls(
+            repo=repo.full_name, default_branch=repo.default_branch, clone_url=repo.clone_url, html_url=repo.html_url
+        )
+
+    @property
+    def server(self) -> str:
+        """GitHub's address for people."""
+        return self.html_url.removesuffix(f"/{self.repo}")
+
+
+class ForbiddenTargetError(BotError):
+    """Someone asked the publisher for what it has no verb for: a bug of ours, stopped before anything was sent."""
+
+
+class LeakError(BotError):
+    """A secret of the bot's stands in a file that was to be published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A commit that is on GitHub.
+
+    Attributes:
+        branch: where it is.
+    """
+
+    branch: str
+    facts: CommitFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """What sends a job's commit.
+
+    Attributes:
+        github: acts for the job.
+        memory: what earlier attempts did.
+        target: where it may go.
+        pusher: for what GitHub's commit API cannot express.
+        redactor: knows the secrets.
+    """
+
+    github: GitHub
+    memory: Memory
+    target: Target
+    pusher: Pusher
+    redactor: Redactor = field(repr=False)
+
+    async def sent_before(self) -> Sent | None:
+        """What an earlier attempt sent and noted."""
+        noted = await self.memory.recall("commit")
+        if noted is None:
+            return None
+        sha, _, branch = noted.partition(" ")
+        return Sent(branch=branch, facts=await self.github.commit_facts(self.target.repo, sha))
+
+    async def send(self, commit: Commit) -> Sent:
+        """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
+
+        Raises:
+            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
+            LeakError: a secret stands in it.
+            HeadMovedError: the branch does not stand where it is expected.
+            PushRejectedError: the same, or the server said no.
+            GitHubError: GitHub refused or stayed silent.
+            WorkspaceError: git failed.
+        """
+        await self.check(commit)
+        try:
+            made = await self._commit(commit)
+        except CannotExpressError:
+            made = await self._push(commit)
+        return await self.note(Sent(branch=commit.branch, facts=made))
+
+    async def sent_on(self, commit: Commit, head: str, *, parent: str | None) -> Sent | None:
+        """The commit that a branch stands at, when it is ours and was made on `parent`."""
+        facts = await self.github.commit_facts(self.target.repo, head)
+        if parent is None or not self._is_made(facts, commit, parent=parent, tree_sha=facts.tree_sha):
+            return None
+        return Sent(branch=commit.branch, facts=facts)
+
+    async def note(self, sent: Sent) -> Sent:
+        """Keep what was sent."""
+        await self.memory.remember("commit", f"{sent.facts.sha} {sent.branch}")
+        return sent
+
+    async def check(self, commit: Commit) -> None:
+        """See whether a commit may be sent at all.
+
+        Raises:
+            ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
+            LeakError: a secret stands in it.
+        """
+        if self.is_default(commit.branch):
+            raise ForbiddenTargetError(
+                f"{commit.branch} is the default branch of {self.target.repo}; nothing was sent."
+            )
+        if commit.branch.startswith(("refs/", "-")) or (
+            commit.create_branch and not commit.branch.startswith("codepilot/")
+        ):
+            raise ForbiddenTargetError(f"{commit.branch!r} is no branch that the bot may write to; nothing was sent.")
+        # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
+        if leaks := await asyncio.to_thread(_leaks, commit.change, self.redactor):
+            raise LeakError(f"A secret of the bot's stands in {leaks}. Nothing was published.")
+
+    def is_default(self, branch: str) -> bool:
+        """Whether a branch is the one that is never written to."""
+        return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
+
+    async def _commit(self, commit: Commit) -> CommitFacts:
+        earlier = await self._made_earlier(commit)
+        if earlier is not None:
+            return earlier
+        # Checked before the branch is made: a branch without its commit would be half a publication.
+        self.github.check_expressible(commit.change)
+        if commit.create_branch:
+            await self.github.create_branch(self.target.repo, commit.branch, commit.expected_head)
+        return await self.github.commit_on_branch(
+            self.target.repo,
+            branch=commit.branch,
+            expected_head=commit.expected_head,
+            title=commit.title,
+            body=commit.body,
+            change=commit.change,
+        )
+
+    async def _made_earlier(self, commit: Commit) -> CommitFacts | None:
+        """The commit of a try that was killed before it could note it."""
+        head = await self.github.branch_head(self.target.repo, commit.branch)
+        if head is None or head == commit.expected_head:
+            return None
+        facts = await self.github.commit_facts(self.target.repo, head)
+        ours = self._is_made(facts, commit, parent=commit.expected_head, tree_sha=commit.change.tree_sha)
+        return facts if ours else None
+
+    def _is_made(self, facts: CommitFacts, commit: Commit, *, parent: str, tree_sha: str) -> bool:
+        return is_made(facts, parent=parent, tree_sha=tree_sha, message=self._message(commit))
+
+    def _message(self, commit: Commit) -> str:
+        return self.github.redacted(f"{commit.title}\n\n{commit.body}\n")
+
+    async def _push(self, commit: Commit) -> CommitFacts:
+        sha = await self.pusher.commit(commit.change, message=self._message(commit))
+        await self.pusher.push(
+            sha,
+            branch=commit.branch,
+            expected="" if commit.create_branch else commit.expected_head,
+            url=self.target.clone_url,
+            token=await self.github.push_token(self.target.repo),
+        )
+        return await self.github.commit_facts(self.target.repo, sha)
+
+
+def _leaks(change: Change, redactor: Redactor) -> str:
+    names = [
+        file.path
+        for file in change.files
+        if redactor.holds(file.path) or (file.content and redactor.holds(file.content.decode("latin-1")))
+    ]
+    return ", ".join(code(redactor.redact(name)) for name in names)

@@ -1,0 +1,130 @@
+"""What the status comment says, raw; `render.py` makes it Markdown, and harmless. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agent_runtime import Usage
+from bot.publishing.defuse import Allowed
+from bot.workspace.change import FileChange
+
+State = Literal["queued", "working", "waiting", "done", "stopped", "failed", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One thing that the agent did or does, e.g. `read src/app.py`."""
+
+    label: str
+    state: Literal["doing", "done", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A command that the agent ran.
+
+    Attributes:
+        exit_code: None when it was stopped before it ended.
+        seconds: how long it took.
+    """
+
+    command: str
+    exit_code: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingView:
+    """What waits for a person.
+
+    Attributes:
+        kind: a call that needs a permission, a question, a change that needs an approval to be published, or a plan.
+        request_id: names it, whole; the comment shows as much of it as is needed.
+        trigger: the word that answers begin with.
+        reason: why it waits; for a question, the question.
+        preview: what would happen: a diff or a command; may be empty.
+        language: of the preview, e.g. `diff` or `bash`.
+        expires: until when it can be answered, e.g. `25 November 2026, 05:00 UTC`.
+        others: ids of other requests that wait in the thread.
+    """
+
+    kind: Literal["permission", "question", "publication", "plan"]
+    request_id: str
+    trigger: str
+    reason: str = ""
+    preview: str = ""
+    language: Literal["diff", "bash", ""] = ""
+    expires: str = ""
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusView:
+    """Everything that the comment says, raw; rendering makes it harmless.
+
+    Attributes:
+        state: where the job stands.
+        asked: the command as it was given, e.g. `/codepilot fix`.
+        allowed: who asked, in which thread, on which server.
+        job_id: for the log.
+        marker: from `marker.marker`.
+        seconds: since the command was given.
+        run_url: the page of the run, e.g. the check run's or the workflow's.
+        pending: what waits for a person.
+        activities: what the agent did, oldest first.
+        completion: the agent's final text.
+        reason: why it failed, stopped or was refused.
+        remedy: what to do about that.
+        withheld: what was not published, and why.
+        kept: where the work is that was not published, and for how long.
+        would: for a dry run: what would have been sent.
+        warning: what went wrong and did not end the job.
+        notes: what else to know, a sentence or two each: an option that was cut, a label that is void.
+        files: what changed.
+        checks: commands the agent ran, oldest first.
+        commit_sha: of the commit that was made.
+        commit_url: its page.
+        pull_number: of the pull request that was opened.
+        pull_url: its page.
+        review_url: the page of the review that was made.
+        wip_url: the page that shows unfinished work on a branch of its own.
+        ci_note: that no checks begin by themselves on what was pushed, and how to begin them.
+        steps: model replies so far.
+        usage: tokens and money, or None before the first reply.
+        model: which model worked.
+        sandbox: the level the agent's commands ran at, e.g. `bubblewrap, no network`.
+        level: how much the run might do unasked, e.g. `ask`.
+    """
+
+    state: State
+    asked: str
+    allowed: Allowed
+    job_id: str
+    marker: str
+    seconds: float
+    run_url: str = ""
+    pending: PendingView | None = None
+    activities: tuple[Activity, ...] = ()
+    completion: str | None = None
+    reason: str = ""
+    remedy: str = ""
+    withheld: str = ""
+    kept: str = ""
+    would: str = ""
+    warning: str = ""
+    notes: tuple[str, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    checks: tuple[Check, ...] = ()
+    commit_sha: str | None = None
+    commit_url: str | None = None
+    pull_number: int | None = None
+    pull_url: str | None = None
+    review_url: str | None = None
+    wip_url: str | None = None
+    ci_note: str = ""
+    steps: int = 0
+    usage: Usage | None = None
+    model: str = ""
+    sandbox: str = ""
+    level: str = ""

@@ -1,0 +1,71 @@
+"""The model and the bounds of one run: command, then configuration, then operator, and never over the operator's."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime import RunLimits
+from bot.gate.options import Settled, settled
+from bot.gate.permissions import Refusal
+from bot.gate.repo_config import RepoConfig, Wishes
+from bot.gate.standing import Bounds
+from bot.intake.commands import Options
+
+BOUNDS = Bounds(limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small"))
+CONFIG = RepoConfig(model="small", budget_usd=2, max_steps=20, verbs={"plan": Wishes(model="big", max_steps=7)})
+
+
+def _settled(options: Options, *, verb: str = "fix", config: RepoConfig = CONFIG, bounds: Bounds = BOUNDS) -> Settled:
+    made = settled(verb, options, config, bounds)
+    assert isinstance(made, Settled)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "config", "model", "bounds"),
+    [
+        ("fix", Options(), RepoConfig(), "usual", (5, 30)),
+        ("fix", Options(), CONFIG, "small", (2, 20)),
+        ("plan", Options(), CONFIG, "big", (2, 7)),
+        ("plan", Options(model="usual", budget_usd=4.5, max_steps=29), CONFIG, "usual", (4.5, 29)),
+    ],
+)
+def test_the_nearest_word_counts(
+    verb: str, options: Options, config: RepoConfig, model: str, bounds: tuple[float, int]
+) -> None:
+    made = _settled(options, verb=verb, config=config)
+    assert (made.model, (made.limits.max_cost_usd, made.limits.max_steps)) == (model, bounds)
+    assert made.limits.max_seconds == 99
+    assert made.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [(Options(budget_usd=50, max_steps=500), RepoConfig()), (Options(), RepoConfig(budget_usd=50, max_steps=500))],
+    ids=["command", "configuration"],
+)
+def test_nothing_goes_over_the_operators_bounds_and_the_cut_is_told(options: Options, config: RepoConfig) -> None:
+    made = _settled(options, config=config)
+    assert (made.limits.max_cost_usd, made.limits.max_steps) == (5, 30)
+    assert made.notes == (
+        "A budget of 50.00 USD is over the operator's bound; it is 5.00 USD.",
+        "500 steps are over the operator's bound; it is 30 steps.",
+    )
+
+
+def test_where_the_operator_sets_no_bound_a_budget_still_holds() -> None:
+    unbound = Bounds(limits=RunLimits(max_cost_usd=None), model="usual")
+    assert _settled(Options(budget_usd=50), config=RepoConfig(), bounds=unbound).limits.max_cost_usd == 50
+    assert _settled(Options(), config=RepoConfig(), bounds=unbound).limits.max_cost_usd is None
+
+
+def test_a_model_that_is_not_offered_is_refused_with_those_that_are() -> None:
+    refusal = settled("fix", Options(model="huge"), CONFIG, BOUNDS)
+    assert isinstance(refusal, Refusal)
+    assert "no model `huge`. Ask with one of `usual`, `big`, `small`" in refusal.reason
+
+
+def test_a_model_that_the_configuration_may_not_name_is_left_out_and_told() -> None:
+    made = _settled(Options(), config=RepoConfig(model="huge"))
+    assert made.model == "usual"
+    assert "asks for the model `huge`, which is not offered here; I used `usual`" in made.notes[0]

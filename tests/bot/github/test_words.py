@@ -1,0 +1,84 @@
+"""Comments below a thread and in a thread about lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.github import Spot
+from tests.github_world import SECRET, World
+
+
+@pytest.fixture
+def lines(world: World) -> Spot:
+    """A thread that a person began about a line of a pull request."""
+    pull = world.pull()
+    root = world.hub.review_comment(
+        world.repo, pull.number, author="mona", body="Why twenty?", path="long.txt", line=20
+    )
+    return Spot(kind="review_thread", number=pull.number, root=root.id)
+
+
+async def test_an_answer_stands_in_the_thread_about_the_lines(world: World, lines: Spot) -> None:
+    made = await world.github.create_comment(world.name, lines, f"Because. {SECRET} <!-- mark -->")
+    [_, answer] = world.hub.review_comments(world.repo, lines.number)
+    assert (answer.id, answer.in_reply_to) == (made.id, lines.root)
+    assert SECRET not in answer.body
+    assert world.hub.comments(world.repo, lines.number) == []
+    edited = await world.github.edit_comment(world.name, lines, made.id, "Changed. <!-- mark -->")
+    assert edited.body == "Changed. <!-- mark -->"
+
+
+async def test_our_answer_is_found_in_its_own_thread_only(world: World, lines: Spot) -> None:
+    world.hub.review_comment(world.repo, lines.number, author="mona", body="mark", in_reply_to=lines.root)
+    made = await world.github.create_comment(world.name, lines, "mark")
+    other = world.hub.review_comment(world.repo, lines.number, author="mona", body="Another", path="long.txt", line=21)
+    me = await world.github.me()
+    assert await world.github.find_comment(world.name, lines, "mark", me.id) == made
+    elsewhere = Spot(kind="review_thread", number=lines.number, root=other.id)
+    assert await world.github.find_comment(world.name, elsewhere, "mark", me.id) is None
+
+
+async def test_a_comment_on_lines_takes_a_reaction(world: World, lines: Spot) -> None:
+    for _ in range(2):
+        await world.github.react(world.name, lines, lines.root, "eyes")
+    [root] = world.hub.review_comments(world.repo, lines.number)
+    assert [each.content for each in world.hub.reactions(root)] == ["eyes"]
+
+
+async def test_all_that_was_said_is_read_oldest_first_over_pages(world: World) -> None:
+    for n in range(101):
+        world.hub.comment(world.repo, world.issue.number, author="mona", body=f"Word {n}")
+    edited = world.hub.comments(world.repo, world.issue.number)[3]
+    world.hub.edit_comment(edited, by="mona", body="Changed")
+    said = await world.github.comments(world.name, world.issue.number)
+    mona = world.hub.add_user("mona")
+    assert [each.body for each in said[:5]] == ["Word 0", "Word 1", "Word 2", "Changed", "Word 4"]
+    assert len(said) == 101
+    assert {(each.author, each.author_id) for each in said} == {("mona", mona.id)}
+    assert said[0].created_at == said[0].updated_at
+    assert said[3].created_at <= said[3].updated_at
+
+
+async def test_comments_on_lines_say_where_they_stand(world: World, lines: Spot) -> None:
+    await world.github.create_comment(world.name, lines, "Because.")
+    first, second = await world.github.review_comments(world.name, lines.number)
+    assert (first.comment.id, first.root) == (lines.root, lines.root)
+    assert (second.root, second.comment.body) == (lines.root, "Because.")
+    assert (first.path, first.line, first.start_line, first.side) == ("long.txt", 20, None, "RIGHT")
+    assert "+line twenty" in first.hunk
+    assert first.commit_sha == world.hub.branches(world.repo)["topic"]
+
+
+async def test_the_words_of_reviews(world: World) -> None:
+    pull = world.pull()
+    world.hub.add_collaborator(world.repo, "hubot", "write")
+    world.hub.review(world.repo, pull.number, author="hubot", body="Please split it.", state="CHANGES_REQUESTED")
+    [review] = await world.github.reviews(world.name, pull.number)
+    assert (review.author, review.body, review.state) == ("hubot", "Please split it.", "CHANGES_REQUESTED")
+    assert review.submitted_at
+    assert review.commit_sha == world.hub.branches(world.repo)["topic"]
+
+
+def test_a_thread_about_lines_needs_its_first_comment() -> None:
+    with pytest.raises(ValueError, match="review_thread"):
+        Spot(kind="review_thread", number=1)

@@ -1,0 +1,140 @@
+"""What holds for every trigger alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.intake.deliveries import Ignored
+from bot.intake.triggers import TRIGGERS
+from bot.jobs.job import Actor, Job, Repo
+from tests.payloads import EVENTS, a_payload, job, read
+
+COMMANDED = (
+    "issue_comment",
+    "pull_request_review_comment",
+    "pull_request_review",
+    "issues",
+    "pull_request",
+    "check_run",
+)
+NAMELESS = ("installation", "installation_repositories", "repository")
+
+
+def test_there_is_a_payload_for_every_trigger() -> None:
+    assert set(EVENTS) == set(TRIGGERS)
+
+
+@pytest.mark.parametrize("event", set(EVENTS) - set(NAMELESS))
+def test_a_job_says_who_and_where(event: str) -> None:
+    found = job(event)
+    assert found.repo == Repo(id=10, full_name="octo/calc", private=False)
+    assert found.actor == Actor(id=20, login="octo-owner")
+    assert found.thread.number in {7, 8}
+    assert found.delivery_id == "d1"
+    assert found.installation == 30
+    assert found.trigger == "/codepilot"
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_jobs_id_is_short_and_the_same_for_a_redelivery(event: str) -> None:
+    first = job(event)
+    assert first == job(event)
+    assert len(first.id) == 12
+    assert first.id.isalnum()
+    assert first.id == first.id.lower()
+
+
+def test_the_jobs_of_different_events_have_different_ids() -> None:
+    assert len({job(event).id for event in EVENTS}) == len(EVENTS)
+
+
+@pytest.mark.parametrize(
+    "event", ["issue_comment", "pull_request_review_comment", "pull_request_review", "workflow_run"]
+)
+def test_what_has_a_number_of_its_own_is_the_same_job_under_another_guid(event: str) -> None:
+    assert job(event).id == job(event, delivery_id="d2").id
+    payload = a_payload(event, repository__id=11)
+    if event == "workflow_run":
+        run = payload["workflow_run"]
+        for place in (run["head_repository"], *(run["pull_requests"][0][side]["repo"] for side in ("head", "base"))):
+            place["id"] = 11
+    elsewhere = read(event, payload)
+    assert isinstance(elsewhere, Job)
+    assert job(event).id != elsewhere.id
+
+
+@pytest.mark.parametrize("event", ["issues", "pull_request", "check_run", *NAMELESS])
+def test_what_happens_twice_is_two_jobs(event: str) -> None:
+    assert job(event).id != job(event, delivery_id="d2").id
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("action", ["", "edited", "unheard_of"])
+def test_another_action_asks_for_nothing_and_is_said(event: str, action: str) -> None:
+    found = read(event, a_payload(event, action=action))
+    assert isinstance(found, Ignored)
+    assert (action or "of no action") in found.reason
+
+
+@pytest.mark.parametrize("event", COMMANDED)
+def test_the_bot_itself_never_commands(event: str) -> None:
+    found = read(event, _by(event, {"id": 77, "login": "codepilot[bot]"}, kind="Bot"))
+    assert isinstance(found, Ignored)
+    assert "own" in found.reason
+
+
+@pytest.mark.parametrize("event", [*COMMANDED, "workflow_run"])
+@pytest.mark.parametrize(("login", "kind"), [("renovate[bot]", "Bot"), ("renovate[bot]", "User"), ("renovate", "Bot")])
+def test_bots_do_not_command_save_those_listed_by_number(event: str, login: str, kind: str) -> None:
+    found = read(event, _by(event, {"id": 99, "login": login}, kind=kind))
+    assert isinstance(found, Ignored)
+    assert "list the user id 99 in CODEPILOT_TRUSTED_BOT_IDS" in found.reason
+    listed = read(event, _by(event, {"id": 88, "login": login}, kind=kind))
+    assert isinstance(listed, Job)
+    assert listed.actor == Actor(id=88, login=login)
+
+
+def _by(event: str, user: dict[str, object], *, kind: str) -> dict[str, Any]:
+    """An event of another account's making."""
+    payload = a_payload(event, sender={**user, "type": kind})
+    for part in ("comment", "review"):
+        if part in payload:
+            payload[part]["user"] = user
+    if "workflow_run" in payload:
+        payload["workflow_run"] |= {name: {**user, "type": kind} for name in ("actor", "triggering_actor")}
+    return payload
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_missing_part_is_named(event: str) -> None:
+    for part in set(a_payload(event)) - {"action", "installation"}:
+        payload = a_payload(event)
+        if part == "assignee" or (part == "repository" and event in {"installation", "installation_repositories"}):
+            continue
+        del payload[part]
+        found = read(event, payload)
+        assert isinstance(found, Ignored)
+        assert part in found.reason
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(EVENTS), st.data())
+def test_no_payload_raises(event: str, data: st.DataObject) -> None:
+    payload = a_payload(event)
+    part = payload
+    key = data.draw(st.sampled_from(sorted(part)))
+    while isinstance(part[key], dict) and data.draw(st.booleans()):
+        part = part[key]
+        key = data.draw(st.sampled_from(sorted(part)))
+    part[key] = data.draw(_JSON)
+    read(event, payload)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from bot.intake.commands import Closed, Fix, Labelled, Pushed, Review
+from bot.jobs.job import Origin, Thread
+from tests.payloads import HEAD, job, reason
+
+EVENT = "pull_request"
+
+
+@pytest.mark.parametrize("name", ["codepilot", "CODEPILOT"])
+def test_the_start_label_asks_for_a_fix(name: str) -> None:
+    found = job(EVENT, label__name=name)
+    assert found.command == Fix()
+    assert found.origin == Origin(kind="label", id=0)
+    assert found.thread == Thread(kind="pull", number=8, title="Add it up", body="As said.", author="mona")
+    assert found.head_sha == HEAD
+
+
+def test_any_other_label_is_told_with_the_commit_it_is_bound_to() -> None:
+    found = job(EVENT, label__name="codepilot:auto")
+    assert found.command == Labelled(label="codepilot:auto", bound_to=HEAD)
+    assert found.lane == "steer"
+
+
+def test_a_label_is_heard_from_other_bots_but_not_from_the_bot_itself() -> None:
+    other = {"id": 99, "login": "labeler[bot]", "type": "Bot"}
+    assert job(EVENT, label__name="codepilot:auto", sender=other).actor.id == 99
+    own = {"id": 77, "login": "codepilot[bot]", "type": "Bot"}
+    assert "itself" in reason(EVENT, label__name="codepilot:auto", sender=own)
+
+
+def test_a_push_is_told_with_the_new_head_whoever_pushed() -> None:
+    for identity in (20, 77):
+        found = job(EVENT, action="synchronize", sender__id=identity, pull_request__head__sha="d" * 40)
+        assert found.command == Pushed(head_sha="d" * 40)
+        assert found.head_sha == "d" * 40
+        assert found.lane == "steer"
+
+
+def test_readiness_asks_for_a_review() -> None:
+    found = job(EVENT, action="ready_for_review")
+    assert (found.command, found.origin) == (Review(), Origin(kind="event", id=0))
+    assert found.lane == "work"
+
+
+@pytest.mark.parametrize("action", ["closed", "locked"])
+def test_the_end_of_a_pull_request_is_told(action: str) -> None:
+    assert job(EVENT, action=action).command == Closed()
+
+
+@pytest.mark.parametrize("action", ["opened", "converted_to_draft", "edited", "unlabeled", "review_requested"])
+def test_nothing_else_is_asked_for(action: str) -> None:
+    assert action in reason(EVENT, action=action)
+
+
+@pytest.mark.parametrize("sha", ["", "HEAD", "a" * 39, "A" * 40, f"{'a' * 40}\n", None])
+def test_a_head_that_is_no_commit_is_named(sha: str | None) -> None:
+    assert "pull_request.head.sha" in reason(EVENT, pull_request__head__sha=sha)

@@ -1,0 +1,181 @@
+"""From a completion to a review."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from bot.github.drafts import ReviewDraft, ReviewNote
+from bot.publishing.defuse import Allowed, harmless
+from bot.publishing.difflines import diff_lines
+from bot.publishing.review import parse_review, prose_of
+from tests.origin import git
+
+ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+HEAD = "a" * 40
+DIFF = """\
+diff --git a/src/a.py b/src/a.py
+index 1111111..2222222 100644
+--- a/src/a.py
++++ b/src/a.py
+@@ -1,3 +1,4 @@
+ one
+--- two
++++ two
++three
+ four
+@@ -20,2 +21,2 @@ def f():
+ x
+-y
++z
+diff --git a/old.py b/old.py
+deleted file mode 100644
+--- a/old.py
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+diff --git "a/na\\303\\257ve \\"x\\".py" "b/na\\303\\257ve \\"x\\".py"
+--- "a/na\\303\\257ve \\"x\\".py"
++++ "b/na\\303\\257ve \\"x\\".py"
+@@ -0,0 +1 @@
++new
+"""
+
+
+def reviewed(*comments: object, prose: str = "Two things.", block: str | None = None) -> ReviewDraft:
+    written = json.dumps(list(comments)) if block is None else block
+    return parse_review(f"{prose}\n\n```json\n{written}\n```\n", DIFF, ALLOWED, commit_sha=HEAD)
+
+
+def test_comments_on_lines_of_the_diff_become_notes_with_suggestions() -> None:
+    review = reviewed(
+        {"path": "src/a.py", "start_line": 2, "line": 3, "body": "Off by one.", "suggestion": "two\nthree"},
+        {"path": "old.py", "line": 1, "side": "LEFT", "body": "Still used.", "suggestion": "cannot be"},
+    )
+    assert review == ReviewDraft(
+        commit_sha=HEAD,
+        body="Two things.",
+        notes=(
+            ReviewNote(
+                path="src/a.py",
+                start_line=2,
+                line=3,
+                body="Off by one.\n\n```suggestion\ntwo\nthree\n```",
+            ),
+            ReviewNote(path="old.py", line=1, side="LEFT", body="Still used."),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "side", "first", "last", "held"),
+    [
+        ("src/a.py", "RIGHT", 1, 4, True),
+        ("src/a.py", "RIGHT", 4, 5, False),
+        ("src/a.py", "RIGHT", 4, 21, False),
+        ("src/a.py", "RIGHT", 22, 21, False),
+        ("src/a.py", "LEFT", 2, 2, True),
+        ("src/a.py", "LEFT", 21, 21, True),
+        ("src/b.py", "RIGHT", 1, 1, False),
+        ("old.py", "RIGHT", 1, 1, False),
+        ('naïve "x".py', "RIGHT", 1, 1, True),
+    ],
+)
+def test_only_lines_of_one_hunk_can_be_commented(path: str, side: str, first: int, last: int, held: bool) -> None:  # noqa: FBT001 - a table's column
+    assert diff_lines(DIFF).hold(path, side, first, last) is held  # type: ignore[arg-type] # one of two words
+
+
+def test_gits_own_diff_is_read_as_git_means_it(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    git(tmp_path, "init", "--quiet", str(repo))
+    odd = 'sp ace\t"é".txt'
+    (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41)))
+    git(repo, "add", "--all")
+    (repo / odd).write_text("".join(f"{n}\n" for n in range(1, 41) if n != 5).replace("30\n", "-- 30\n++ 30\n"))
+    lines = diff_lines(git(repo, "diff"))
+    assert sorted(lines.shown[odd, "RIGHT"]) == [*range(2, 8), *range(26, 34)]
+    assert sorted(lines.shown[odd, "LEFT"]) == [*range(2, 9), *range(27, 34)]
+
+
+def test_comments_elsewhere_move_into_the_body_with_their_place() -> None:
+    review = reviewed(
+        {"path": "src/a.py", "line": 99, "body": "Here, too.", "suggestion": "x = 1"},
+        {"path": "../@octo/x.py", "start_line": 1, "line": 2, "body": "And there."},
+    )
+    assert review.notes == ()
+    assert review.body == (
+        "Two things.\n\n**At** `src/a.py:99`: Here, too.\n\n```\nx = 1\n```\n\n**At** `../@octo/x.py:1-2`: And there."
+    )
+
+
+def test_there_are_at_most_thirty_and_the_others_are_not_lost() -> None:
+    review = reviewed(*({"path": "src/a.py", "line": 1, "body": f"number {n}"} for n in range(40)))
+    assert len(review.notes) == 30
+    assert review.body.count("**At** `src/a.py:1`") == 10
+
+
+@pytest.mark.parametrize("block", ["{", "[" * 100_000, '{"path": "a"}', "null"])
+def test_comments_that_cannot_be_read_are_told_of(block: str) -> None:
+    review = reviewed(block=block)
+    assert review.notes == ()
+    assert "could not be read" in review.body
+
+
+def test_the_prose_is_what_stands_around_the_block() -> None:
+    shown = "Look:\n```sh\nmake\n```\n"
+    assert prose_of(f"{shown}\n```json\n[]\n```\n\nThat is all.") == f"{shown}\n\nThat is all."
+    assert prose_of("All is well.") == "All is well."
+
+
+def test_nothing_to_say_is_a_review_too() -> None:
+    assert reviewed(prose="All is well.") == ReviewDraft(commit_sha=HEAD, body="All is well.")
+    assert parse_review("No block.", DIFF, ALLOWED, commit_sha=HEAD).body == "No block."
+    assert parse_review("```json\n[]\n```", DIFF, ALLOWED, commit_sha=HEAD).body == "See the comments below."
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        None,
+        {},
+        {"path": 1, "line": 1, "body": "x"},
+        {"path": "src/a.py", "line": True, "body": "x"},
+        {"path": "src/a.py", "line": -1, "body": "x"},
+        {"path": "src/a.py", "line": 1, "body": " "},
+        {"path": "src/a.py", "line": 1, "body": ["x"]},
+    ],
+)
+def test_a_comment_that_says_nothing_or_nowhere_is_left_out(comment: object) -> None:
+    good = {"path": "src/a.py", "line": 1, "body": "x"}
+    assert [note.body for note in reviewed(comment, good).notes] == ["x"]
+
+
+def test_all_of_it_is_defused() -> None:
+    hostile = "Ask @hubot, fixes #9 ![](https://evil.example/p.png) <b>\n/codepilot fix"
+    review = reviewed(
+        {"path": "src/a.py", "line": 1, "body": hostile}, {"path": "@hubot", "line": 1, "body": hostile}, prose=hostile
+    )
+    assert harmless(review.body, ALLOWED)
+    assert harmless(review.notes[0].body, ALLOWED)
+    assert not [line for line in review.body.splitlines() if line.startswith("/")]
+
+
+def test_a_suggestion_of_nothing_takes_the_lines_away() -> None:
+    review = reviewed({"path": "src/a.py", "line": 1, "body": "Not needed.", "suggestion": ""})
+    assert review.notes[0].body == "Not needed.\n\n```suggestion\n```"
+
+
+@given(st.lists(st.sampled_from(["```", "````", "~~~", "```suggestion", "@hubot", "x", "", " "]), max_size=8))
+def test_no_suggestion_leaves_its_block(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    body = reviewed({"path": "src/a.py", "line": 1, "body": "See:", "suggestion": text}).notes[0].body
+    tokens = MarkdownIt("commonmark").parse(body)
+    fences = [token for token in tokens if token.type == "fence"]
+    assert [token.info for token in fences] == ["suggestion"]
+    assert fences[0].content == (f"{text.removesuffix(chr(10))}\n" if text else "")
+    assert tokens[-1] is fences[0]

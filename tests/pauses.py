@@ -1,0 +1,90 @@
+"""Jobs that wait for a person, on a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bot.jobs import waiting
+from bot.jobs.job import TRANSITIONS, JobState
+from bot.jobs.memory import JobMemory
+from bot.localhub.model import CheckRun, Comment
+from tests.stage import Stage
+from tests.waiting import eventually
+
+ASKING = {"level": "ask"}
+"""The operator's setting under which commands that are not on the list wait for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A job that waits for a person.
+
+    Attributes:
+        job_id: the job.
+        number: of its thread.
+        request_id: names what it waits for, whole.
+        status: the status comment's text.
+    """
+
+    job_id: str
+    number: int
+    request_id: str
+    status: str
+
+    @property
+    def short_id(self) -> str:
+        """As much of the id as the comment shows."""
+        return self.request_id[:4]
+
+
+async def pause_of(stage: Stage, comment: Comment) -> Pause:
+    """Wait until a comment's job waits for a person."""
+    return await pause_of_job(stage, await stage.job_of(comment), comment.number)
+
+
+async def next_pause(stage: Stage, last: Pause) -> Pause:
+    """Wait until a job waits for a person about something else than the last time."""
+    return await pause_of_job(stage, last.job_id, last.number, after=last.request_id)
+
+
+async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "") -> Pause:
+    """Wait until a job of a thread waits for a person, about another request than the one named `after`."""
+
+    async def paused() -> Pause | None:
+        stored = await stage.queue.get(job_id)
+        assert stored is not None
+        assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
+        asked = await waiting.asked(JobMemory(stage.queue, job_id))
+        if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
+            return None
+        told = (await stage.queue.recall(job_id))["comment"].partition(" ")[0]
+        [status] = [each.body for each in stage.hub.comments(stage.repo, number) if str(each.id) == told]
+        return Pause(job_id=job_id, number=number, request_id=asked.request_id, status=status)
+
+    return await eventually(paused, within=30)
+
+
+async def still_waits(stage: Stage, pause: Pause) -> bool:
+    """Whether a job waits, and has no answer."""
+    stored = await stage.queue.get(pause.job_id)
+    assert stored is not None
+    return stored.state is JobState.WAITING and not await waiting.is_answered(JobMemory(stage.queue, pause.job_id))
+
+
+async def out_of_time(stage: Stage, pause: Pause) -> None:
+    """Let the time for an answer be over; the queue itself does not notice."""
+    memory = JobMemory(stage.queue, pause.job_id)
+    asked = await waiting.asked(memory)
+    assert asked is not None
+    await waiting.ask(memory, replace(asked, until=1.0))
+
+
+def check_of(stage: Stage, job_id: str) -> CheckRun:
+    """A job's check run as it is now."""
+    [found] = [each for each in stage.hub.check_runs(stage.repo) if each.external_id.startswith(f"{job_id}:")]
+    return found
+
+
+def buttons_of(check: CheckRun) -> dict[str, str]:
+    """The identifiers of a check run's buttons, by their labels."""
+    return {each["label"]: each["identifier"] for each in check.actions}

@@ -1,0 +1,118 @@
+"""A publication's way out: a real hub, the real client, real git, and a memory without a database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bot.github import GitHub
+from bot.jobs.job import Job
+from bot.localhub import LocalHub
+from bot.localhub.model import Issue, Repo
+from bot.publishing.plan import Commit, Publication, PullRequest
+from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.redact import Redactor
+from bot.publishing.wording import branch_name, commit_body, pull_body
+from bot.workspace import Source, Tree, Workspaces
+from bot.workspace.change import Change
+from tests.builders import a_job
+from tests.origin import git
+
+SECRET = "a-secret-of-the-bots-own"
+REDACTOR = Redactor([SECRET])
+
+
+@dataclass(slots=True)
+class Remembered:
+    """A job's memory without a database; `deaf` stands for a worker killed before it could write."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    deaf: bool = False
+
+    async def recall(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    async def remember(self, key: str, value: str) -> None:
+        if not self.deaf:
+            self.values[key] = value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlet:
+    """Everything between a change and GitHub."""
+
+    hub: LocalHub
+    repo: Repo
+    github: GitHub
+    tree: Tree
+    target: Target
+    memory: Remembered
+
+    @property
+    def base(self) -> str:
+        return self.tree.base_sha
+
+    def job(self, kind: str = "issue") -> Job:
+        return a_job(number=1, kind=kind)
+
+    async def publication(self, *, branch: str | None = None, change: Change | None = None) -> Publication:
+        """What the workspace holds now: for a branch that is there, or for one of ours with a pull request."""
+        change = change or await self.tree.change()
+        job = self.job("pull" if branch else "issue")
+        commit = Commit(
+            branch=branch or branch_name(job),
+            expected_head=change.base_sha,
+            create_branch=branch is None,
+            title=f"Fix it {SECRET}",
+            body=commit_body(job),
+            change=change,
+        )
+        body = pull_body(job, f"Fixed it. {SECRET}", server=self.hub.url)
+        request = PullRequest(base="main", title=commit.title, body=body, draft=False)
+        return Publication(commit=commit, pull_request=None if branch else request)
+
+    async def send(self, publication: Publication, *, replay: bool = False, dry_run: bool = False) -> Delivered:
+        return await publish(
+            self.github,
+            self.memory,
+            publication,
+            job=self.job("issue" if publication.pull_request else "pull"),
+            target=self.target,
+            pusher=self.tree,
+            redactor=REDACTOR,
+            replay=replay,
+            dry_run=dry_run,
+        )
+
+    def pulls(self) -> list[Issue]:
+        """Pull requests that the bot opened."""
+        return [issue for issue in self.hub.issues(self.repo) if issue.number != 1]
+
+
+@asynccontextmanager
+async def an_outlet(hub: LocalHub, state: Path) -> AsyncIterator[Outlet]:
+    """A repository with issue 1, and a checkout of the commit that `main` and `topic` stand at."""
+    hub.add_user("mona")
+    files = {"a.txt": "1\n", "b.txt": "1\n", "long.txt": "".join(f"line {n}\n" for n in range(1, 41))}
+    repo = hub.add_repo("mona/calc", owner="mona", private=True, files=files)
+    hub.open_issue(repo, author="mona", title="It breaks")
+    base = hub.branches(repo)["main"]
+    git(repo.path, "branch", "topic", base)
+    hub.sync(repo, author="mona")
+    app = hub.add_app("codepilot")
+    github = GitHub.for_installation(
+        app.id,
+        app.private_key_pem,
+        hub.install(app, repo),
+        hub.api_url,
+        redact=REDACTOR.redact,
+        seconds_between_writes=0,
+    )
+    async with github:
+        facts = await github.repo_facts("mona/calc")
+        token = await github.clone_token("mona/calc")
+        source = Source(url=facts.clone_url, token=token, ref="refs/heads/main", sha=base)
+        async with Workspaces(state).open("j1", facts.id, source) as tree:
+            yield Outlet(hub=hub, repo=repo, github=github, tree=tree, target=Target.of(facts), memory=Remembered())

@@ -1,0 +1,37 @@
+"""A queue for a test: a database of its own, and seconds that pass only when told to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bot.jobs.database import Database
+from bot.jobs.job import Lane
+from bot.jobs.queue import Queue, SqliteQueue
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def opened_queue(path: Path, clock: Clock | None = None, *, max_attempts: int = 3) -> AsyncIterator[SqliteQueue]:
+    """A queue in the file `path`, which is closed when the body ends."""
+    database = Database(path)
+    try:
+        yield SqliteQueue(database, max_attempts=max_attempts, clock=clock or Clock())
+    finally:
+        await database.close()
+
+
+async def claimed(queue: Queue, worker: str = "w1", *, lane: Lane = "work") -> str | None:
+    """Claim for a minute; the id of the job, or None when there was none."""
+    found = await queue.claim(worker, 60, lane=lane)
+    return found.job.id if found else None

@@ -1,0 +1,71 @@
+"""Threat 3 at the intake: a bot commands by none of the ways in, save one that the operator lists by its number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bot import values
+from bot.intake.deliveries import Ignored
+from bot.jobs.job import Job
+from tests.payloads import OWN_ID, TRUSTED_ID, a_payload, read
+
+# Every way to ask for work, or to steer it.
+WAYS: list[tuple[str, dict[str, object]]] = [
+    ("issue_comment", {}),
+    ("pull_request_review_comment", {}),
+    ("pull_request_review", {}),
+    ("issues", {"action": "labeled"}),
+    ("issues", {"action": "assigned"}),
+    ("pull_request", {"action": "labeled"}),
+    ("pull_request", {"action": "ready_for_review"}),
+    ("workflow_run", {}),
+    ("check_run", {"requested_action__identifier": "stop"}),
+    ("check_run", {"requested_action__identifier": "retry"}),
+    ("check_run", {"requested_action__identifier": "approve"}),
+    ("check_run", {"requested_action__identifier": "deny"}),
+    ("check_run", {"action": "rerequested"}),
+]
+
+
+def _by(event: str, changes: dict[str, object], account: dict[str, object]) -> dict[str, Any]:
+    """The payload as this account would have caused it."""
+    payload = a_payload(event, **changes, sender=account)
+    for part in ("comment", "review"):
+        if part in payload:
+            payload[part]["user"] = account
+    if "workflow_run" in payload:
+        payload["workflow_run"] |= {"actor": account, "triggering_actor": account}
+    return payload
+
+
+@pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("identity", "login", "kind"),
+    [(5, "evil[bot]", "User"), (5, "evil", "Bot"), (5, "codepilot[bot]", "Bot"), (5, "trusted[bot]", "Bot")],
+)
+def test_a_bot_does_not_command(event: str, changes: dict[str, object], identity: int, login: str, kind: str) -> None:
+    account: dict[str, object] = {"id": identity, "login": login, "type": kind}
+    assert isinstance(read(event, _by(event, changes, account)), Ignored)
+
+
+@pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
+def test_a_bot_on_the_list_is_known_by_its_number_and_not_by_its_name(event: str, changes: dict[str, object]) -> None:
+    listed: dict[str, object] = {"id": TRUSTED_ID, "login": "ci[bot]", "type": "Bot"}
+    assert isinstance(read(event, _by(event, changes, listed)), Job)
+    namesake = {**listed, "id": 89}
+    assert isinstance(read(event, _by(event, changes, namesake)), Ignored)
+
+
+@pytest.mark.parametrize(("event", "changes"), [way for way in WAYS if way[0] != "workflow_run"], ids=str)
+def test_the_bot_itself_does_not_command(event: str, changes: dict[str, object]) -> None:
+    for kind in ("Bot", "User"):
+        account: dict[str, object] = {"id": OWN_ID, "login": "codepilot", "type": kind}
+        assert isinstance(read(event, _by(event, changes, account)), Ignored)
+
+
+@pytest.mark.parametrize("text", ["*", "ci[bot]", "88,*", "ci", "88 89"])
+def test_the_list_takes_numbers_only(text: str) -> None:
+    with pytest.raises(ValueError, match="numeric user ids"):
+        values.user_ids(text)

@@ -1,0 +1,63 @@
+"""Threats 6 and 7: a label raises nothing over its setter's own rights, nor for another commit than it was set on."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from bot.gate.levels import level_for
+from bot.gate.permissions import Grant, Role, grant_for
+from bot.gate.standing import Level, SetLabel, text_binding
+from bot.jobs.job import Actor
+from tests.builders import a_job, a_request_for, thread_facts
+
+OLD, NEW = "a" * 40, "b" * 40
+RITA = Actor(id=40, login="rita")
+
+
+def _label(level: Level, *, role: Role = "write", bound_to: str = OLD) -> SetLabel:
+    return SetLabel(name=f"codepilot:{level}", level=level, labeller=RITA, role=role, bound_to=bound_to)
+
+
+@pytest.mark.parametrize("role", get_args(Role))
+def test_a_label_raises_only_when_who_set_it_may_write(role: Role) -> None:
+    request = a_request_for(a_job(kind="pull"), labels=(_label("auto", role=role),))
+    found = level_for(request)
+    if role in {"admin", "maintain", "write"}:
+        assert found.level == "auto"
+    else:
+        assert found.level == "ask"
+        assert "rita, who set it, has no write access" in found.notes[0]
+
+
+@pytest.mark.parametrize("role", get_args(Role))
+def test_a_label_that_restricts_counts_whoever_set_it_and_whatever_was_pushed(role: Role) -> None:
+    label = _label("read-only", role=role, bound_to=NEW)
+    assert level_for(a_request_for(a_job(kind="pull"), labels=(label, _label("auto")))).level == "read-only"
+
+
+def test_a_push_voids_a_label_and_says_so() -> None:
+    job, label = a_job(kind="pull"), _label("auto")
+    before = grant_for(a_request_for(job, labels=(label,), facts=thread_facts(head_sha=OLD)))
+    after = grant_for(a_request_for(job, labels=(label,), facts=thread_facts(head_sha=NEW)))
+    assert isinstance(before, Grant)
+    assert isinstance(after, Grant)
+    assert (before.level, before.voided) == ("auto", ())
+    assert (after.level, after.voided) == ("ask", ("codepilot:auto",))
+    assert after.notes[0].startswith("I took the label `codepilot:auto` off: it was set on commit aaaaaaaaaa")
+
+
+def test_what_a_label_allowed_for_one_commit_is_not_carried_to_the_next() -> None:
+    """A change made with rights that a label gave must not follow a head that moved meanwhile."""
+    raised = grant_for(a_request_for(a_job(kind="pull"), labels=(_label("auto"),)))
+    plain = grant_for(a_request_for(a_job(kind="pull")))
+    assert isinstance(raised, Grant)
+    assert isinstance(plain, Grant)
+    assert (raised.replay, plain.replay) == (False, True)
+
+
+def test_the_label_of_an_issue_is_void_when_its_words_were_changed() -> None:
+    label = _label("auto", bound_to=text_binding("Harmless", "words"))
+    found = level_for(a_request_for(a_job(title="Harmless", body="words, and run this"), labels=(label,)))
+    assert (found.level, found.voided) == ("ask", ("codepilot:auto",))

@@ -1,0 +1,62 @@
+"""Threat 22: a stranger's text is never a template, and no branch has a name that a shell or a URL could misread."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime import Outcome, Policy, Status
+from bot.gate.brief import task_for
+from bot.gate.permissions import Grant
+from bot.gate.repo_keys import is_safe_branch
+from bot.publishing.defuse import Allowed
+from bot.publishing.plan import plan
+from bot.publishing.render import PendingView, StatusView, render_reply, render_status
+from tests.builders import a_job
+from tests.changes import BASE, a_change, a_file
+
+TEMPLATES = ["${{ secrets.TOKEN }}", "{{ 7 * 7 }}", "{% for x in y %}", "{# gone #}", "$(id)", "{job.id}", "%(id)s"]
+ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+
+
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_a_template_is_shown_as_it_was_written(text: str) -> None:
+    pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", reason=text, preview=text)
+    view = StatusView(
+        state="waiting",
+        asked=f"/codepilot {text}",
+        allowed=ALLOWED,
+        job_id="j1",
+        marker="",
+        seconds=1,
+        completion=text,
+        pending=pending,
+        notes=(text,),
+        withheld=text,
+    )
+    assert render_status(view).count(text) == 6
+    assert text in render_reply(text, ALLOWED, job_id="j1")
+    assert text in task_for(a_job(title=text)).quotes[0].text
+
+
+@pytest.mark.parametrize("text", [*TEMPLATES, "; rm -rf .", "../../main", "-f", "\nmain"])
+def test_a_branch_of_ours_holds_nothing_of_a_title_or_of_the_models_words(text: str) -> None:
+    grant = Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE)
+    publication = plan(
+        a_job(title=text, body=text),
+        grant,
+        Outcome(status=Status.FINISHED, summary=text),
+        a_change(a_file()),
+        base_branch="main",
+        server="https://github.example",
+    )
+    assert publication.commit is not None
+    assert publication.commit.branch == "codepilot/issue-7-j1"
+    assert "\n" not in publication.commit.title
+
+
+@pytest.mark.parametrize(
+    "name", ["-f", "--upload-pack=x", "a..b", "a b", "$(id)", "${{ x }}", "a;b", "a\nb", "`id`", "é", "", "a" * 201]
+)
+def test_a_branch_with_an_odd_name_is_not_handled(name: str) -> None:
+    assert not is_safe_branch(name)
+    assert is_safe_branch("feature/add-1.2_x")

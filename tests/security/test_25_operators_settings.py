@@ -1,0 +1,76 @@
+"""Threat 25: a repository names no model, no API, no tool server and no hook, and no host that the operator did not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import Network, RunLimits
+from bot.gate.network import narrowed
+from bot.gate.options import Settled, settled
+from bot.gate.repo_config import RepoConfigError, parse_config
+from bot.gate.standing import Bounds
+from bot.intake.commands import Options
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.acceptance.test_setup import with_config
+from tests.stage import acting, staged
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "base_url: https://evil.example",
+        "api_url: https://evil.example",
+        "mcp: [evil]",
+        "hooks: {start: evil}",
+    ],
+)
+async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
+    hub: LocalHub, tmp_path: Path, key: str
+) -> None:
+    """The file counts for nothing then, and that is said: the rest of it may hang together with such a key."""
+    nothing = acting("print('looked')", completion="There is nothing to do.")
+    async with staged(hub, tmp_path, [nothing], files=with_config(f"{key}\nsetup: [touch ran]")) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+    assert end.state is JobState.DONE
+    assert "setup: touch ran" not in end.status
+    assert "permission: `ask`" in end.status
+    assert len(stage.providers) == 1
+    assert f"`{key.partition(':')[0]}`" in end.status
+    assert "is no key here" in end.status
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("provider: openai", "provider"),
+        ("model_url: https://evil.example", "model_url"),
+        ("mcp_servers: {evil: {command: evil}}", "mcp_servers"),
+        ("verbs: {fix: {base_url: 'https://evil.example'}}", "verbs.fix.base_url"),
+        ("labels: {hook: evil}", "labels.hook"),
+        ("trusted_bot_ids: [1]", "trusted_bot_ids"),
+        ("sandbox: local", "sandbox"),
+    ],
+)
+def test_there_is_no_key_for_what_reaches_further_than_the_repository(text: str, key: str) -> None:
+    with pytest.raises(RepoConfigError, match=f"`{re.escape(key)}`: is no key here"):
+        parse_config(text.encode())
+
+
+def test_a_model_that_the_operator_does_not_offer_is_not_used() -> None:
+    config = parse_config(b"model: expensive\nbudget_usd: 1000\nmax_steps: 1000")
+    bounds = Bounds(limits=RunLimits(max_steps=5, max_cost_usd=1), model="usual")
+    made = settled("fix", Options(), config, bounds)
+    assert isinstance(made, Settled)
+    assert (made.model, made.limits) == ("usual", bounds.limits)
+
+
+@pytest.mark.parametrize("wanted", ["registries", "[evil.example]", "[a.example, evil.example, 'a.example:8443']"])
+def test_its_network_is_at_most_the_operators(wanted: str) -> None:
+    operator = Network.of("a.example", "b.example")
+    config = parse_config(f"network: {wanted}".encode())
+    assert narrowed(operator, config.network).network.allowed <= operator.allowed
+    assert not narrowed(Network(), config.network).network

@@ -1,0 +1,93 @@
+"""Threat 45: binary and executable files are pointed out; what is too large is a draft, or is not taken at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import Outcome, Policy, Status
+from bot.gate.permissions import Grant
+from bot.localhub import LocalHub
+from bot.publishing.defuse import Allowed
+from bot.publishing.plan import plan
+from bot.publishing.render import StatusView, render_status
+from bot.workspace import ChangeError
+from bot.workspace.tree import MAX_FILE_BYTES
+from tests.publishing_world import Outlet, an_outlet
+
+
+@pytest.fixture
+async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
+    async with an_outlet(hub, tmp_path / "state") as opened:
+        yield opened
+
+
+async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
+    """Publish what the workspace holds: whether the pull request is a draft, its words, and the comment."""
+    job, change = outlet.job(), await outlet.tree.change()
+    publication = plan(
+        job,
+        Grant(policy=Policy(), publish="new_branch", bound_to_sha=outlet.base),
+        Outcome(status=Status.FINISHED, summary="Did it."),
+        change,
+        base_branch="main",
+        server=outlet.hub.url,
+    )
+    delivered = await outlet.send(publication)
+    assert delivered.pull_number is not None
+    opened = outlet.hub.issue(outlet.repo, delivered.pull_number)
+    assert opened.pull is not None
+    allowed = Allowed(login="mona", number=1, server=outlet.hub.url, repo="mona/calc")
+    view = StatusView(
+        state="done", asked="/codepilot fix", allowed=allowed, job_id="j1", marker="", seconds=1, files=change.files
+    )
+    return opened.pull.draft, opened.body or "", render_status(view)
+
+
+async def test_a_small_change_is_ready_for_review(outlet: Outlet) -> None:
+    (outlet.tree.path / "a.txt").write_text("2\n")
+    draft, body, _ = await opened_draft(outlet)
+    assert not draft
+    assert "Binary" not in body
+    assert "executable" not in body
+
+
+async def test_binary_and_executable_files_are_pointed_out(outlet: Outlet) -> None:
+    (outlet.tree.path / "logo.png").write_bytes(b"\x89PNG\x00\xff")
+    (outlet.tree.path / "a.txt").chmod(0o755)
+    (outlet.tree.path / "link").symlink_to("a.txt")
+    draft, body, comment = await opened_draft(outlet)
+    assert not draft
+    assert "Binary: `logo.png`." in body
+    assert "Made executable: `a.txt`." in body
+    [logo] = [line for line in comment.splitlines() if "`logo.png`" in line]
+    [script] = [line for line in comment.splitlines() if "`a.txt`" in line]
+    [link] = [line for line in comment.splitlines() if "`link`" in line]
+    assert ("binary" in logo, "made executable" in script, "symbolic link" in link) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"many/{n}.txt": b"1\n" for n in range(101)},
+        {"long.txt": b"line\n" * 5_001},
+        {"heavy.bin": bytes(6 * 1024 * 1024)},
+    ],
+    ids=["files", "lines", "bytes"],
+)
+async def test_a_change_over_the_limit_is_opened_as_a_draft(outlet: Outlet, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (outlet.tree.path / name).parent.mkdir(exist_ok=True)
+        (outlet.tree.path / name).write_bytes(content)
+    draft, body, _ = await opened_draft(outlet)
+    assert draft
+    assert "The change is large" in body
+
+
+async def test_a_file_that_github_would_refuse_is_not_taken(outlet: Outlet) -> None:
+    with (outlet.tree.path / "huge.bin").open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    with pytest.raises(ChangeError, match=r"huge\.bin"):
+        await outlet.tree.change()

@@ -1,0 +1,136 @@
+"""Threat 57: a saved step that a byte of was altered, or that is of another run, is refused before it is loaded."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    InMemorySession,
+    Paused,
+    Policy,
+    ResumeError,
+    Rule,
+    SandboxSettings,
+    ScriptedProvider,
+    Status,
+    pick_sandbox,
+)
+from agent_runtime.interpreter import Interpreter
+from agent_runtime.interpreter.suspension import InterpreterState
+from agent_runtime.pause import SavedStep, seal, unseal
+
+KEY = b"a key of sixteen bytes or more"
+REPLY = '```codepilot\nkept = "kept"\nexecute("main", "echo run >> runs.txt")\n```\n'
+DONE = "```completion\nDone.\n```\n"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., AsyncRuntime]:
+    """Makes a runtime on a session, which asks before each command."""
+    sandbox = pick_sandbox("auto", SandboxSettings())
+
+    def make(session: InMemorySession, *replies: str, key: bytes = KEY) -> AsyncRuntime:
+        policy = Policy(rules=(Rule(decision="ask", tool="execute"),))
+        (tmp_path / "work").mkdir(exist_ok=True)
+        agent = Agent(
+            provider=ScriptedProvider(replies), work_dir=tmp_path / "work", sandbox=sandbox, policy=policy, chat=False
+        )
+        return AsyncRuntime(agent, session, state_key=key)
+
+    return make
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[InterpreterState]:
+    """Every state that an interpreter was given to go on with."""
+    seen: list[InterpreterState] = []
+    resume = Interpreter.resume
+
+    async def watched(interpreter: Interpreter, state: InterpreterState, **rest: object) -> None:
+        seen.append(state)
+        await resume(interpreter, state, **rest)  # type: ignore[arg-type] # passed on as they came
+
+    monkeypatch.setattr(Interpreter, "resume", watched)
+    return seen
+
+
+async def _paused(start: Callable[..., AsyncRuntime], name: str) -> tuple[InMemorySession, int, Paused]:
+    """A session with a run that waits; where the pause stands in it, and the pause."""
+    session = InMemorySession(name)
+    async with start(session, REPLY) as runtime:
+        assert (await runtime.run("Count")).status is Status.PAUSED
+    return next((session, at, event) for at, event in enumerate(session.events) if isinstance(event, Paused))
+
+
+def _altered(paused: Paused, at: float) -> Paused:
+    """The same pause with one byte of the interpreter's memory changed, `at` of the way through it."""
+    state = json.loads(paused.state)
+    memory = bytearray(base64.b64decode(state["interpreter"]["snapshot"]))
+    memory[int(at * (len(memory) - 1))] ^= 1
+    state["interpreter"]["snapshot"] = base64.b64encode(memory).decode()
+    return dataclasses.replace(paused, state=json.dumps(state, sort_keys=True, separators=(",", ":")))
+
+
+@pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.9, 1.0])
+async def test_one_byte_of_it_is_enough(
+    start: Callable[..., AsyncRuntime], loads: list[InterpreterState], at: float, tmp_path: Path
+) -> None:
+    session, place, paused = await _paused(start, "altered")
+    session._events[place] = _altered(paused, at)
+    async with start(session) as later:
+        with pytest.raises(ResumeError, match="its state was altered"):
+            await later.resume(approve=True)
+    assert loads == []
+    assert not (tmp_path / "work" / "runs.txt").exists()
+
+
+async def test_one_of_another_run_is_refused_though_its_signature_is_right(
+    start: Callable[..., AsyncRuntime], loads: list[InterpreterState], tmp_path: Path
+) -> None:
+    session, place, _ = await _paused(start, "one")
+    _, _, theirs = await _paused(start, "another")
+    session._events[place] = theirs
+    async with start(session) as later:
+        with pytest.raises(ResumeError, match="is not what was paused"):
+            await later.resume(approve=True)
+    assert loads == []
+    assert not (tmp_path / "work" / "runs.txt").exists()
+
+
+@pytest.mark.parametrize("part", ["session_id", "run_id", "log"])
+async def test_each_of_session_run_and_log_is_bound(start: Callable[..., AsyncRuntime], part: str) -> None:
+    _, _, paused = await _paused(start, "bound")
+    state = {name: value for name, value in json.loads(paused.state).items() if name != "format"}
+    saved = SavedStep(**state | {"pending": paused.pending})
+    where = {"session_id": saved.session_id, "run_id": saved.run_id, "log": saved.log}
+    assert unseal(seal(saved, KEY), KEY, **where) == saved
+    with pytest.raises(ResumeError, match="is not what was paused"):
+        unseal(seal(saved, KEY), KEY, **where | {part: "another"})
+
+
+async def test_another_installation_s_key_is_no_key(
+    start: Callable[..., AsyncRuntime], loads: list[InterpreterState]
+) -> None:
+    session, _, _ = await _paused(start, "foreign")
+    async with start(session, key=b"another key of sixteen bytes") as later:
+        with pytest.raises(ResumeError, match="signed with another key"):
+            await later.resume(approve=True)
+    assert loads == []
+
+
+async def test_the_positive_control_is_gone_on_with(
+    start: Callable[..., AsyncRuntime], loads: list[InterpreterState], tmp_path: Path
+) -> None:
+    session, _, _ = await _paused(start, "whole")
+    async with start(session, DONE) as later:
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+    assert len(loads) == 1
+    assert (tmp_path / "work" / "runs.txt").read_text() == "run\n"
