@@ -177,7 +177,8 @@ class Stage:
             stored = await self.queue.get(job_id)
             return stored if stored is not None and stored.state is JobState.WAITING else None
 
-        return (await eventually(waiting, within=30.0)).job.id
+        stored: Stored = await eventually(waiting, within=30.0)
+        return stored.job.id
 
     async def ask(self, number: int, body: str, *, author: str = "mona") -> End:
         """Comment, and wait until the job has ended."""

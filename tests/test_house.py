@@ -99,6 +99,7 @@ _PURE = (
     "bot/github/parsing.py",
     "bot/github/parsing_talk.py",
     "bot/intake/**/*.py",
+    "bot/jobs/answers.py",
     "bot/jobs/job.py",
     "bot/jobs/progress.py",
     "bot/publishing/check.py",

@@ -25,6 +25,7 @@ _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
+_REDIRECTION = frozenset({"message", "url", "documentation_url"})
 SECONDS_BETWEEN_WRITES = 0.25
 
 
@@ -58,8 +59,9 @@ class Connection:
     ) -> None:
         # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
         logging.getLogger("github.Requester").setLevel(logging.INFO)
+        self._base_url = base_url.rstrip("/")
         settings: dict[str, Any] = {
-            "base_url": base_url.rstrip("/"),
+            "base_url": self._base_url,
             "timeout": 30,
             "per_page": 100,
             "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
@@ -99,7 +101,8 @@ class Connection:
         waited = 0.0
         for attempt in range(1, _TRIES + 1):
             try:
-                return await asyncio.to_thread(self._locked, ask, writes=writes)
+                async with self._pace.turn() if writes else nullcontext():
+                    return await asyncio.to_thread(self._locked, ask)
             except GithubException as error:
                 failure = _failure(what, error)
                 pause = _limit_pause(error)
@@ -127,16 +130,25 @@ class Connection:
         repeat: bool | None = None,
     ) -> Any:  # noqa: ANN401 - parsed JSON
         """Make one REST request and give back the parsed answer; only POST is not repeated unless told so."""
-        ask = self.github.requester.requestJsonAndCheck
         again = verb != "POST" if repeat is None else repeat
-        answer = await self.call(
-            what, lambda: ask(verb, path, dict(query or {}), input=body), repeat=again, writes=verb != "GET"
-        )
-        return answer[1]
+        return await self.call(what, lambda: self._asked(verb, path, query, body), repeat=again, writes=verb != "GET")
 
-    def _locked(self, ask: Callable[[], T], *, writes: bool) -> T:
-        # The turn first: who waits for one must not keep this connection from its readers.
-        with self._pace.turn() if writes else nullcontext(), self._lock:
+    def _asked(self, verb: str, path: str, query: Mapping[str, Any] | None, body: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - parsed JSON
+        """One request; where the repository has another name by now, the same request there.
+
+        PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
+        https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
+        """
+        ask = self.github.requester.requestJsonAndCheck
+        headers, answer = ask(verb, path, dict(query or {}), input=body)
+        place = headers.get("location", "")
+        # A thing that was made has its place in the headers, too, and other words in its answer.
+        if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
+            return ask(verb, place, dict(query or {}), input=body)[1]
+        return answer
+
+    def _locked(self, ask: Callable[[], T]) -> T:
+        with self._lock:
             return ask()
 
 

@@ -5,14 +5,14 @@ https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-res
 
 from __future__ import annotations
 
-import threading
+import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 
 class Pace:
-    """Whose turn it is to write; shared by all clients of one installation, in whatever thread they are.
+    """Whose turn it is to write; shared by all clients of one installation. Who waits takes up no thread.
 
     Args:
         seconds: between the end of one write and the beginning of the next.
@@ -20,14 +20,14 @@ class Pace:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock = asyncio.Lock()
         self._free_at = 0.0
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until no other writes and the pause is over, then hold the turn; blocks the thread."""
-        with self._lock:
-            time.sleep(max(0.0, self._free_at - time.monotonic()))
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until no other writes and the pause is over, then hold the turn."""
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._free_at - time.monotonic()))
             try:
                 yield
             finally:

@@ -21,6 +21,7 @@ class Assignment:
         grant: what it may do.
         asked: what the repository's configuration asks for.
         source: the commit that is worked on.
+        closing: why it only ends what an attempt before this began: nothing is published any more; else empty.
     """
 
     command: Work
@@ -28,3 +29,4 @@ class Assignment:
     grant: Grant
     asked: Asked
     source: Source
+    closing: str = ""

@@ -115,6 +115,14 @@ class Case:
         """Where in the thread the job is answered."""
         return spot_of(self.job)
 
+    @property
+    def kept(self) -> str:
+        """Where the patch of work that was not published is, for the comment."""
+        if self.house.sessions is None:
+            return "The patch is in the summary of this workflow run."
+        where = "attached to the check run, and " if self.house.checks else ""
+        return f"The patch is {where}with the operator for {self.house.keep_days} days, as `{self.job.id}.patch`."
+
     def of(self, other: Job) -> JobMemory:
         """What another job has done so far."""
         return JobMemory(self.queue, other.id)

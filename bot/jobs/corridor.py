@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import assert_never
 
-from agent_runtime import Policy
+from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import resolved
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Happening, Help, Malformed, Steering, Talk, Undo, Unknown, Work
-from bot.intake.verbs import help_text
+from bot.intake.commands import Happening, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
+from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
+from bot.jobs.begun import begun_before, begun_on
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CheckRun
 from bot.jobs.configuration import configured
 from bot.jobs.deciding import decide
-from bot.jobs.errand import Errand, begun_before, begun_on
+from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, look
@@ -28,7 +28,6 @@ from bot.jobs.setup import Asked
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
 from bot.jobs.undo import aimed, undo
-from bot.publishing.text import code
 from bot.publishing.view import StatusView
 from bot.workspace import BranchGoneError, Source, WorkspaceError
 
@@ -84,7 +83,7 @@ class Corridor:
 
     async def give_up(self, reason: str) -> Ending | None:
         """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""
-        return await self._wind_up(await self._look(), reason)
+        return await self._wind_up(await self._look(), reason, Status.FAILED)
 
     async def greet(self) -> None:
         """Say at once that the command was heard: the job itself may have to wait for others."""
@@ -101,7 +100,7 @@ class Corridor:
         if self._errand is not None:
             self._errand.hear(signal)
 
-    def failed(self, reason: str, remedy: str = "", *, told: bool = False) -> Ending:
+    async def failed(self, reason: str, remedy: str = "", *, told: bool = False) -> Ending:
         """The ending of a job that something went wrong with; not a word of it to who may not even command.
 
         Args:
@@ -111,11 +110,14 @@ class Corridor:
         """
         if not (told or self._may_be_answered):
             return Ending(state=JobState.FAILED, reason=reason)
-        view = self._account.now(state="failed", reason=reason, remedy=remedy)
-        return Ending(state=JobState.FAILED, reason=reason, view=view)
+        done = await self._case.house.work.find(self._case.job.id, self._case.memory)
+        patch = done[1].decode("utf-8", "surrogateescape") if done else ""
+        kept = self._case.kept if patch else ""
+        view = self._account.now(state="failed", reason=reason, remedy=remedy, kept=kept)
+        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch)
 
     async def _look(self) -> Here:
-        here = await look(self._case.github, self._case.job)
+        here = await look(self._case.github, self._case.job, trusted_bot_ids=self._case.house.bounds.trusted_bot_ids)
         await self._account.since_asked()
         self._may_be_answered = here.may_command
         return here
@@ -161,12 +163,10 @@ class Corridor:
                 self._errand.hear(signal)
             return await self._errand.go()
 
-    async def _wind_up(self, here: Here, why: str) -> Ending | None:
+    async def _wind_up(self, here: Here, why: str, status: Status = Status.STOPPED) -> Ending | None:
         """End a job that was begun and may not go on, and keep what it did; None when there is nothing of it."""
-        case, command = (
-            self._case,
-            resolved(self._case.job.command, kind=self._case.job.thread.kind, config=RepoConfig()),
-        )
+        case = self._case
+        command = resolved(case.job.command, kind=case.job.thread.kind, config=RepoConfig())
         base = await begun_before(case)
         if base is None or not isinstance(command, Work):
             return None
@@ -177,9 +177,10 @@ class Corridor:
             grant=nothing,
             asked=Asked(config=RepoConfig(), base_sha=base),
             source=replace(await self._source(here), sha=base),
+            closing=why,
         )
         try:
-            return await Errand(case, self._account, assignment).give_up(why)
+            return await Errand(case, self._account, assignment).give_up(status)
         except WorkspaceError:  # it had not come so far as to have files
             return None
 
@@ -224,18 +225,3 @@ class Corridor:
                 f"`{branch}`, the base of this pull request, is gone.", "Choose another and ask again."
             )
         return replace(source, ref=f"refs/heads/{branch}", sha=sha)
-
-
-def answer_to(command: Talk, *, trigger: str) -> str:
-    """What the bot says to what needs no agent and concerns no job."""
-    verbs = help_text(trigger=trigger)
-    match command:
-        case Unknown(word=word, nearest=nearest):
-            hint = f" Did you mean {code(nearest)}?" if nearest else ""
-            return f"I know no command {code(word)}.{hint}\n\n{verbs}"
-        case Malformed(reason=reason):
-            return f"{reason}\n\n{verbs}"
-        case Help():
-            return verbs
-        case other:
-            assert_never(other)

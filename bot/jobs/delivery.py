@@ -63,7 +63,7 @@ class Delivery:
         """
         case, begun = self._case, self._assignment
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-        here = await look(case.github, case.job)
+        here = await look(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
         if publication.blocked and finished and verdict is None and case.house.sessions is not None:
@@ -138,17 +138,10 @@ class Delivery:
             commit_sha=begun.grant.bound_to_sha,
         )
 
-    def _kept(self) -> str:
-        """Where the patch is."""
-        case = self._case
-        if case.house.sessions is None:
-            return "The patch is in the summary of this workflow run."
-        days = case.house.keep_days
-        where = "attached to the check run, and " if case.house.checks else ""
-        return f"The patch is {where}with the operator for {days} days, as `{case.job.id}.patch`."
-
     async def _planned(self, here: Here, outcome: Outcome, change: Change, verdict: Verdict | None) -> Publication:
         case, begun = self._case, self._assignment
+        if begun.closing:
+            return Publication(commit=None, pull_request=None)
         decision = await decide(case, here, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
             return Publication(commit=None, pull_request=None, withheld=decision.reason)
@@ -214,7 +207,7 @@ class Delivery:
             completion=prose_of(outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
-            kept=self._kept() if lost else "",
+            kept=case.kept if lost else "",
             ci_note=case.house.ci_note if published else "",
             steps=outcome.steps,
             usage=outcome.usage,

@@ -39,8 +39,6 @@ from bot.workspace import Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
 
-_BASE = "base"
-"""The fact that keeps the commit which a job works on."""
 
 T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
@@ -89,18 +87,20 @@ class Errand:
         # Its worker died before it could tell that it waits.
         return self._delivery.waits(asked)
 
-    async def give_up(self, why: str) -> Ending:
-        """End a job that was begun, and keep what it did.
+    async def give_up(self, status: Status) -> Ending:
+        """End a job that was begun, as the assignment says why, and keep what it did.
 
         Raises:
             WorkspaceError: its files are gone.
         """
+        why, memory = self._assignment.closing, self._case.memory
         self._stopped = why
         await self._account.recall()
-        done = await self._case.house.work.find(self._case.job.id, self._case.memory)
+        done = await self._case.house.work.find(self._case.job.id, memory)
         if done is not None:
-            return await self._publish_again(done[0], done[1], await waiting.asked(self._case.memory))
-        return await self._stop_waiting(why)
+            ended = replace(done[0], outcome=replace(done[0].outcome, status=status, reason=why))
+            return await self._publish_again(ended, done[1], None)
+        return await self._stop_waiting(why, status)
 
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
@@ -145,9 +145,9 @@ class Errand:
             log.warning("job %s: begun anew, as its files are gone: %s", self._case.job.id, error)
             return await self._begin_anew()
 
-    async def _stop_waiting(self, why: str) -> Ending:
+    async def _stop_waiting(self, why: str, status: Status = Status.STOPPED) -> Ending:
         async with self._reopened() as tree:
-            return await self._end(tree, Outcome(status=Status.STOPPED, reason=why, usage=self._account.progress.usage))
+            return await self._end(tree, Outcome(status=status, reason=why, usage=self._account.progress.usage))
 
     @asynccontextmanager
     async def _reopened(self) -> AsyncIterator[Tree]:
@@ -282,25 +282,6 @@ class Errand:
         self._account.listen(event)
         if isinstance(event, NetworkUsed):
             log.info("job %s: network: %s", self._case.job.id, event.connection)
-
-
-async def begun_before(case: Case) -> str | None:
-    """The commit that an attempt before this worked on, when it left something to go on with; else None."""
-    session = case.house.session_of(case.job)
-    goes_on = (
-        await waiting.asked(case.memory) is not None
-        or await case.house.work.find(case.job.id, case.memory) is not None
-        or (session is not None and await asyncio.to_thread(session.exists))
-    )
-    return await case.memory.recall(_BASE) if goes_on else None
-
-
-async def begun_on(case: Case, head_sha: str) -> str:
-    """The commit that the job works on: of an attempt before this, or from now on `head_sha`."""
-    before = await begun_before(case)
-    if before is None:
-        await case.memory.remember(_BASE, head_sha)
-    return before or head_sha
 
 
 def _nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from bot.errors import BotError
@@ -37,8 +38,13 @@ class Here:
         return all(map(may_command, self.roles))
 
 
-async def look(github: GitHub, job: Job) -> Here:
+async def look(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] = ()) -> Here:
     """Look at a job's place.
+
+    Args:
+        github: acts for the job.
+        job: the job.
+        trusted_bot_ids: numeric user ids of bots that may command; other bots have no rights here.
 
     Raises:
         ReplacedRepositoryError: the name belongs to another repository now.
@@ -48,7 +54,9 @@ async def look(github: GitHub, job: Job) -> Here:
     repo = await github.repo_facts(name)
     if repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
-    roles = tuple([await _role(github, repo.full_name, job, each) for each in (job.actor, *job.others)])
+    roles = tuple(
+        [await _role(github, repo.full_name, job, each, trusted_bot_ids) for each in (job.actor, *job.others)]
+    )
     thread = await github.thread_facts(repo.full_name, number)
     if job.thread.kind == "pull":
         pull = await github.pull_facts(repo.full_name, number)
@@ -75,8 +83,11 @@ async def look(github: GitHub, job: Job) -> Here:
     )
 
 
-async def _role(github: GitHub, repo: str, job: Job, who: Actor) -> Role:
-    """A person's role; CI that runs on the bot's own push has the bot for its actor, whose push somebody asked for."""
-    if job.origin.kind == "ci" and who.id == (await github.me()).id:
-        return "write"
+async def _role(github: GitHub, repo: str, job: Job, who: Actor, trusted_bot_ids: Collection[int]) -> Role:
+    """What somebody may do, as far as the bot listens to them.
+
+    CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish.
+    """
+    if who.login.endswith("[bot]") and who.id not in trusted_bot_ids:
+        return "write" if job.origin.kind == "ci" and who.id == (await github.me()).id else "none"
     return await github.role_of(repo, who.id, who.login)

@@ -164,21 +164,21 @@ class Worker:
                     f"This job was begun {claimed.attempt - 1} times and never came to its end, so it was given up."
                 )
                 remedy = f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again."
-                return await corridor.give_up(f"{reason} {remedy}") or corridor.failed(reason, remedy, told=told)
+                return await corridor.give_up(f"{reason} {remedy}") or await corridor.failed(reason, remedy, told=told)
             return await corridor.walk()
         except GitHubError as error:
             if error.passing:
                 raise
-            return corridor.failed(str(error))
+            return await corridor.failed(str(error))
         except (WorkspaceError, RepoConfigError) as error:
-            return corridor.failed(error.reason, error.remedy)
+            return await corridor.failed(error.reason, error.remedy)
         except LeaseLostError:
             raise
         except (BotError, AgentError) as error:
-            return corridor.failed(str(error))
+            return await corridor.failed(str(error))
         except Exception:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("job %s: a fault of the bot's own", claimed.job.id)
-            return corridor.failed(
+            return await corridor.failed(
                 "The bot has a fault of its own.", f"The operator finds it in the log under job `{claimed.job.id}`."
             )
 

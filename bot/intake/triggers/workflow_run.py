@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bot.intake.asking import job_of, no_commander, other_action
+from bot.intake.asking import job_of, other_action
 from bot.intake.commands import Fix
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
@@ -16,7 +16,8 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     """The fix that a red workflow may ask for, or why it asks for none.
 
     Branch names prove nothing, for a fork's may be the same: the pull request is the one whose head is the run's commit
-    in this very repository. Runs on the bot's own pushes are taken: what may follow upon them is counted by the gate.
+    in this very repository. Whoever made it run is nobody who commands, a bot as often as not: the gate asks what they
+    may do, and counts what follows upon the bot's own pushes.
     """
     if delivery.action != "completed":
         return other_action(delivery, "completed")
@@ -28,10 +29,6 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     number = _pull_request(event)
     if isinstance(number, Ignored):
         return number
-    for who in (event.workflow_run.actor, event.workflow_run.triggering_actor):
-        refusal = None if who.id in listening.own_ids else no_commander(who, listening)
-        if refusal is not None:
-            return refusal
     return _job(delivery, listening, event, number)
 
 

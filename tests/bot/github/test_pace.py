@@ -80,9 +80,10 @@ def test_each_installation_has_a_pace_of_its_own() -> None:
     assert paces.of(1) is not paces.of(2)
 
 
-def test_the_turn_is_given_back_after_an_error() -> None:
+async def test_the_turn_is_given_back_after_an_error() -> None:
     pace = Pace(0.0)
-    with pytest.raises(ValueError, match="refused"), pace.turn():
-        raise ValueError("refused")
-    with pace.turn():
+    with pytest.raises(ValueError, match="refused"):
+        async with pace.turn():
+            raise ValueError("refused")
+    async with asyncio.timeout(10), pace.turn():
         pass
