@@ -268,6 +268,8 @@ class NetworkUsed:
 class NetworkLost:
     """The network of the sandbox has gone away; what programs ask for there is refused by the kernel. Live only.
 
+    The run ends with its step: as `finished` when that finishes the task, else as `network_lost`.
+
     Attributes:
         reason: why, for people.
     """

@@ -36,6 +36,7 @@ class Hands:
         registry: its tools.
         files: those for files, which keep track of them.
         workspace: its directory.
+        network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class Hands:
             SettingsError: a tool that the agent is to have does not exist, or its network cannot be kept to.
         """
         self._agent = agent
+        self._say = say
         self._oriented = False
+        self.network_lost = ""
         self._logs = Logs(agent.logs)
         sandbox, place = agent.sandbox, agent.work_dir
         self.workspace = Workspace(
@@ -76,7 +79,7 @@ class Hands:
             sandbox,
             agent.network,
             told=lambda connection: say(NetworkUsed(connection=connection)),
-            lost=lambda reason: say(NetworkLost(reason=reason)),
+            lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress)
         self.registry = Registry()
@@ -120,11 +123,22 @@ class Hands:
         """Break off whatever runs, in all terminals; their shells live on where they can."""
         await self._shell.interrupt(reason)
 
+    async def renew(self) -> list[str]:
+        """Have the next command start a new sandbox, if this one has lost its network.
+
+        Returns:
+            What the model should know of it, one line each.
+        """
+        if not self.network_lost:
+            return []
+        await self._end_terminals()
+        return ["Every terminal was ended, because its sandbox had lost its network. The next command starts anew."]
+
     async def reset(self) -> None:
         """Forget everything about files, and end every terminal and what was started there."""
         self._oriented = False
         self.files.reset()
-        await self._shell.reset()
+        await self._end_terminals()
 
     async def close(self) -> None:
         """Give everything back; idempotent."""
@@ -132,6 +146,14 @@ class Hands:
         self._search.close()
         self.workspace.close()
         self._logs.close()
+
+    async def _end_terminals(self) -> None:
+        await self._shell.reset()
+        self.network_lost = ""  # a new sandbox is served anew, within what is left of the network's bounds
+
+    def _note_lost(self, reason: str) -> None:
+        self.network_lost = reason
+        self._say(NetworkLost(reason=reason))
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""

@@ -93,6 +93,7 @@ class Loop:
         emit: tells watchers only.
         inject: records the messages that people have sent to the agent meanwhile.
         status: the short text sent after the last message of a request, from the step's number.
+        network_lost: why the network that the run was given is gone; empty while it is there, or none was given.
         limits: bounds of the run.
         chat: whether a reply that neither acts nor finishes is an answer.
     """
@@ -108,12 +109,13 @@ class Loop:
     emit: Callable[[Event], None]
     inject: Callable[[int], None]
     status: Callable[[int], str]
+    network_lost: Callable[[], str]
     limits: RunLimits
     chat: bool
     repeats: Repeats = field(default_factory=Repeats, init=False)
 
     async def run(self) -> Outcome:
-        """Take steps until the task is finished or a limit is reached.
+        """Take steps until the task is finished, a limit is reached or the network is lost.
 
         Raises:
             Suspended: a call waits for a person.
@@ -125,8 +127,8 @@ class Loop:
         self.repeats.recall(progress)
         writers = progress.writers()
         for step in range(progress.step + 1, self.limits.max_steps + 1):
-            if (over := self._over_budget()) is not None:
-                return over
+            if (cut := self._cut_off()) is not None:
+                return cut
             self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
             self._hear(step)
             parser, stop = await self._ask(step, writers)
@@ -141,7 +143,7 @@ class Loop:
             await self.session.commit()
             if outcome is not None:
                 return outcome
-        return self._over_budget() or self._outcome(
+        return self._cut_off() or self._outcome(
             Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
         )
 
@@ -273,7 +275,11 @@ class Loop:
         self.record(Observed(step=step, text=text, ok=False))
         return self._outcome(Status.FORMAT_ERRORS, reason=str(error)) if count >= limit else None
 
-    def _over_budget(self) -> Outcome | None:
+    def _cut_off(self) -> Outcome | None:
+        """How the run ends because no further reply may be asked for; None when one may."""
+        if lost := self.network_lost():
+            reason = f"The sandbox has no network any more: {lost}. The next run gets a new sandbox."
+            return self._outcome(Status.NETWORK_LOST, reason=reason)
         usage, limits = self.progress.read().usage, self.limits
         if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
             reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."

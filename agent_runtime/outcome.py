@@ -38,6 +38,8 @@ class Status(StrEnum):
     """The model service failed; `reason` says how."""
     SANDBOX_FAILED = "sandbox_failed"
     """The sandbox could not be started, or its programs went over its limits again and again; `reason` says which."""
+    NETWORK_LOST = "network_lost"
+    """The network that the run was given went away; `reason` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,8 @@ class Run:
         self.record(Recovered(text=notes.cut_off(progress.step, calls, acted=progress.acted)))
 
     async def _first(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
-        orientation = await self.hands.orientation(task, facts)
+        renewed = await self.hands.renew()
+        orientation = await self.hands.orientation(task, [*facts, *renewed])
         number, token = self.progress.tasks + 1, self.agent.surroundings.token
         first = opening(
             task,
@@ -275,6 +276,7 @@ class Run:
             emit=self.emit,
             inject=self.inject,
             status=self._status,
+            network_lost=lambda: self.hands.network_lost,
             limits=agent.policy.limits,
             chat=agent.chat,
         )

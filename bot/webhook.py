@@ -177,7 +177,9 @@ class _Webhook:
         if isinstance(found, Ignored):
             log.info("delivery %s: ignored: %s", delivery.id, found.reason, extra=extra)
             return web.json_response({"status": "ignored", "reason": found.reason})
-        if not await self._queue.enqueue(found, held_seconds=self._door.held_seconds):
+        # What steers is done at once: nobody answers it first.
+        held = self._door.held_seconds if found.lane == "work" else 0.0
+        if not await self._queue.enqueue(found, held_seconds=held):
             log.info("delivery %s: a duplicate of job %s", delivery.id, found.id, extra=extra)
             return web.json_response({"status": "duplicate", "job": found.id})
         log.info("delivery %s: accepted as job %s", delivery.id, found.id, extra=extra)

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _UNASKED = frozenset({"ci", "event"})
 """What a job comes from that no person gave a command for."""
 
+_GREETED = "greeted"
+"""The fact that a command has been answered before its job was taken up."""
 _CHECKED = "checked"
 """The fact that keeps the commit which the check run stands on."""
 
@@ -93,6 +95,7 @@ class Corridor:
         await self._case.react("eyes")
         if isinstance(await decide(self._case, here, RepoConfig()), Grant):
             await self.comment.show(self._account.now(state="queued"))
+            await self._case.memory.remember(_GREETED, "yes")
 
     def hear(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it is walked."""
@@ -126,12 +129,13 @@ class Corridor:
         case, unasked = self._case, self._case.job.origin.kind in _UNASKED
         if unasked and (why := await unwanted(case, here)):
             return Ending(state=JobState.REFUSED, reason=why)
-        if not unasked:
+        if not unasked and await case.memory.recall(_GREETED) is None:
             await case.react("eyes")
             await self._show()
         source = await self._source(here)
         base = await self._base(here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
+        here = await self._at_base(here, found.asked.config.base)
         grant = await decide(case, here, found.asked.config)
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
@@ -144,7 +148,8 @@ class Corridor:
         self._account.begin(grant, warning=found.warning)
         await case.void(grant.voided)
         grant = replace(grant, bound_to_sha=await begun_on(case, grant.bound_to_sha))
-        return await self._granted(here, grant, found.asked, replace(source, sha=grant.bound_to_sha))
+        source = replace(await self._source(here), sha=grant.bound_to_sha)
+        return await self._granted(here, grant, found.asked, source)
 
     async def _granted(self, here: Here, grant: Grant, asked: Asked, source: Source) -> Ending:
         case = self._case
@@ -219,9 +224,17 @@ class Corridor:
         if self._case.job.thread.kind == "issue":
             return source
         branch = here.thread.base_ref
+        return replace(source, ref=f"refs/heads/{branch}", sha=await self._head_of(here, branch))
+
+    async def _at_base(self, here: Here, base: str | None) -> Here:
+        """An issue's place, at the branch that the repository wants new pull requests to be for."""
+        if base is None or self._case.job.thread.kind == "pull" or isinstance(self._case.job.command, Undo):
+            return here
+        sha = await self._head_of(here, base)
+        return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))
+
+    async def _head_of(self, here: Here, branch: str) -> str:
         sha = await self._case.github.branch_head(here.repo.full_name, branch)
         if sha is None:
-            raise BranchGoneError(
-                f"`{branch}`, the base of this pull request, is gone.", "Choose another and ask again."
-            )
-        return replace(source, ref=f"refs/heads/{branch}", sha=sha)
+            raise BranchGoneError(f"`{branch}`, which the work is for, is gone.", "Choose another and ask again.")
+        return sha

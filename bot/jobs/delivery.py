@@ -97,7 +97,8 @@ class Delivery:
             return Verdict(approved=False, why=stopped)
         if answer is not None:
             said = f": {answer.note}" if answer.note else "."
-            return Verdict(approved=answer.approved, why="" if answer.approved else f"@{answer.by.login} said no{said}")
+            why = "" if answer.approved else f"@{answer.by.login} said no{said}"
+            return Verdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
         return Verdict(approved=False, why=waiting.unanswered(asked)) if asked.until <= time.time() else None
 
     async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
@@ -153,7 +154,7 @@ class Delivery:
             base_branch=begun.asked.config.base or here.thread.base_ref,
             head_branch=here.thread.head_ref if case.job.thread.kind == "pull" else None,
             server=case.house.server_url,
-            approved=frozenset({change.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
+            approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
             keep_unfinished=begun.asked.config.wip_branches,
             run_url=self._account.run_url,
         )

@@ -108,6 +108,8 @@ async def _answer(
             trusted_bot_ids=case.house.bounds.trusted_bot_ids,
         )
         if refusal is not None:
+            if refusal.cause == "moved-head":
+                await stop_all(case, tuple(each for each in jobs if each.job.id == target.id), refusal.reason)
             raise _Unfit(refusal.cause, refusal.reason)
     await _give(case, target, asked, approved=approved, note=note)
 

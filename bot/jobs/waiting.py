@@ -70,10 +70,12 @@ class Verdict:
     Attributes:
         approved: whether it may be.
         why: else: why not.
+        tree_sha: the git tree that was looked at.
     """
 
     approved: bool
     why: str = ""
+    tree_sha: str = ""
 
 
 _WAITINGS, _ANSWERS = TypeAdapter(Waiting), TypeAdapter(Answer)

@@ -26,6 +26,8 @@ REMEDIES = {
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.FAILED: "When the cause is mended, ask again with the same command.",
     Status.SANDBOX_FAILED: "When the cause is mended, or the operator has raised the limit, ask again.",
+    Status.NETWORK_LOST: "Ask again; if it happens again, ask for less that needs the network, or have the operator "
+    "read the bot's log.",
 }
 """What to do about a run that did not finish, for the comment."""
 

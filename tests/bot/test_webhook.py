@@ -61,6 +61,16 @@ async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None
         assert "own" in (await door.post(*a_request(by_bot)))[1]["reason"]
 
 
+async def test_work_waits_for_its_greeting_and_a_word_to_other_jobs_waits_for_nothing(queue: SqliteQueue) -> None:
+    async with opened(queue, held_seconds=3600.0) as door:
+        _, work = await door.post(*a_request(a_comment_event("/codepilot fix", comment__id=1), delivery_id="1"))
+        _, word = await door.post(*a_request(a_comment_event("/codepilot stop", comment__id=2), delivery_id="2"))
+    assert await queue.claim("w", 60.0) is None
+    claimed = await queue.claim("w", 60.0, lane="steer")
+    assert claimed is not None
+    assert claimed.job.id == word["job"] != work["job"]
+
+
 async def test_a_large_genuine_delivery_is_taken(door: OpenDoor) -> None:
     status, _ = await door.post(*a_request(a_comment_event(issue__body="x" * 2_000_000)))
     assert status == 202
