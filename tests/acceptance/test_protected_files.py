@@ -1,0 +1,246 @@
+"""Threat 30 on the hub: a change to protected files is published when a person has approved that very change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.model import Comment
+from tests.origin import git
+from tests.patches import applied, kept_patch
+from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, out_of_time, pause_of, still_waits
+from tests.stage import FILES, MENDED, Stage, acting, staged
+
+WORKFLOW = ".github/workflows/ci.yml"
+JOBS = "on: push\njobs: {}\n"
+ADDS = acting(
+    f'write_file("calc.py")\nwrite_file("{WORKFLOW}")', MENDED, JOBS, completion="Mended `add`, and had CI check it."
+)
+
+
+async def _held(stage: Stage, number: int) -> tuple[Comment, Pause]:
+    command = stage.say(number, "/codepilot fix")
+    return command, await pause_of(stage, command)
+
+
+@pytest.mark.parametrize("level", ["auto", "ask"])
+async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
+    hub: LocalHub, tmp_path: Path, level: str
+) -> None:
+    async with staged(hub, tmp_path, [ADDS], operator={"level": level}) as stage:
+        _, pause = await _held(stage, stage.issue().number)
+        for said in (
+            "Waiting for a yes or no before this is published.",
+            f"files that only a person may change: `{WORKFLOW}`",
+            "+on: push",
+            f"/codepilot approve {pause.short_id}\n",
+            "Mended `add`, and had CI check it.",
+        ):
+            assert said in pause.status, said
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        assert set(buttons_of(check_of(stage, pause.job_id))) == {"Approve", "Deny", "Stop"}
+
+
+async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        issue = stage.issue()
+        command, pause = await _held(stage, issue.number)
+        stage.say(issue.number, f"/codepilot approve {pause.short_id}")
+        end = await stage.end_of(command)
+        assert (end.state, end.job_id) == (JobState.DONE, pause.job_id)
+        assert "Not published" not in end.status
+        [(branch, sha)] = stage.bot_branches().items()
+        assert stage.file(sha, WORKFLOW) == JOBS.strip()
+        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.git("rev-list", "--count", f"main..{branch}") == "1"
+        [pull] = stage.pulls()
+        assert pull.pull is not None
+        assert pull.pull.draft
+        assert "Approved by a person" in (pull.body or "")
+        assert WORKFLOW in (pull.body or "")
+        assert len(stage.bot_comments(issue.number)) == 1
+        # Nobody asked the model again.
+        assert len(stage.providers) == 1
+        assert not kept_patch(stage, pause.job_id).exists()
+
+
+async def test_an_approved_change_to_a_pull_request_lands_on_its_branch(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        pull = stage.pull()
+        before = stage.git("rev-parse", "topic")
+        command, pause = await _held(stage, pull.number)
+        assert stage.git("rev-parse", "topic") == before
+        check = check_of(stage, pause.job_id)
+        assert (check.head_sha, check.conclusion) == (before, "action_required")
+        hub.press(check, buttons_of(check)["Approve"], by="mona")
+        assert (await stage.end_of(command)).state is JobState.DONE
+        assert stage.git("rev-parse", "topic^") == before
+        assert stage.file("topic", WORKFLOW) == JOBS.strip()
+
+
+@pytest.mark.parametrize("how", ["denied", "expired", "stopped"])
+async def test_a_change_that_nobody_approves_is_kept_as_a_patch(hub: LocalHub, tmp_path: Path, how: str) -> None:
+    hours = 0 if how == "expired" else 72
+    async with staged(hub, tmp_path, [ADDS], operator={"approval_hours": hours}) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        if how != "expired":
+            pause = await pause_of(stage, command)
+            said = "stop" if how == "stopped" else f"deny {pause.short_id} not now"
+            stage.say(issue.number, f"/codepilot {said}")
+        end = await stage.end_of(command)
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        why = {"denied": "@mona said no: not now", "expired": "Nobody answered", "stopped": "Stopped by @mona"}[how]
+        for word in ("Not published", why, f"`{WORKFLOW}`", "attached to the check run", f"{end.job_id}.patch"):
+            assert word in end.status, word
+        assert "/codepilot approve" not in end.status
+        check = check_of(stage, end.job_id)
+        assert "+on: push" in (check.text or "")
+        assert check.conclusion != "success"
+        assert (applied(stage, end.job_id) / WORKFLOW).read_text() == JOBS
+        late = await stage.ask(issue.number, "/codepilot approve")
+        assert late.state is JobState.REFUSED
+        assert stage.nothing_published()
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["patch", "patch and its note"])
+async def test_an_approval_covers_that_very_tree_only(hub: LocalHub, tmp_path: Path, *, noted: bool) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        issue = stage.issue()
+        command, pause = await _held(stage, issue.number)
+        patch = kept_patch(stage, pause.job_id)
+        patch.write_text(patch.read_text().replace("+on: push", "+on: pull_request_target"))
+        if noted:
+            clone = applied(stage, pause.job_id)
+            git(clone, "add", "--all")
+            work = json.loads((await stage.queue.recall(pause.job_id))["work"])
+            work["tree_sha"] = git(clone, "write-tree")
+            await stage.queue.remember(pause.job_id, "work", json.dumps(work))
+        stage.say(issue.number, f"/codepilot approve {pause.short_id}")
+        end = await stage.end_of(command)
+        assert "Not published" in end.status if noted else end.state is JobState.FAILED
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+
+
+async def test_an_approval_of_one_change_publishes_no_other(hub: LocalHub, tmp_path: Path) -> None:
+    other = acting(f'write_file("{WORKFLOW}")', "on: schedule\n", completion="Other CI.")
+    async with staged(hub, tmp_path, [ADDS], [other]) as stage:
+        issue = stage.issue()
+        first, one = await _held(stage, issue.number)
+        _, two = await _held(stage, issue.number)
+        unclear = await stage.ask(issue.number, "/codepilot approve")
+        assert unclear.state is JobState.REFUSED
+        assert one.short_id in unclear.status
+        assert two.short_id in unclear.status
+        stage.say(issue.number, f"/codepilot approve {one.request_id}")
+        assert (await stage.end_of(first)).state is JobState.DONE
+        assert await still_waits(stage, two)
+        [sha] = stage.bot_branches().values()
+        assert stage.file(sha, WORKFLOW) == JOBS.strip()
+        assert len(stage.pulls()) == 1
+
+
+async def test_a_push_voids_the_approval_of_a_change_made_for_the_commit_before(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        pull = stage.pull()
+        command, pause = await _held(stage, pull.number)
+        moved = hub.commit(stage.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
+        end = await stage.end_of(command)
+        assert f"moved to {moved[:10]}" in end.status
+        assert kept_patch(stage, pause.job_id).exists()
+        late = await stage.ask(pull.number, f"/codepilot approve {pause.short_id}")
+        assert late.state is JobState.REFUSED
+        assert stage.git("rev-parse", "topic") == moved
+
+
+async def test_whoever_may_not_write_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        hub.add_collaborator(stage.repo, "tina", "triage")
+        issue = stage.issue()
+        _, pause = await _held(stage, issue.number)
+        end = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}", author="tina")
+        assert end.state is JobState.REFUSED
+        assert await still_waits(stage, pause)
+        assert stage.nothing_published()
+
+
+async def test_an_approval_after_the_asker_lost_their_role_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        hub.add_collaborator(stage.repo, "rita", "write")
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix", author="rita")
+        pause = await pause_of(stage, command)
+        hub.add_collaborator(stage.repo, "rita", "read")
+        stage.say(issue.number, f"/codepilot approve {pause.short_id}")
+        end = await stage.end_of(command)
+        assert end.state is not JobState.DONE or "Not published" in end.status
+        assert stage.nothing_published()
+        assert kept_patch(stage, pause.job_id).exists()
+
+
+async def test_an_approval_that_comes_too_late_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        issue = stage.issue()
+        _, pause = await _held(stage, issue.number)
+        await out_of_time(stage, pause)
+        late = await stage.ask(issue.number, f"/codepilot approve {pause.short_id}")
+        assert late.state is JobState.REFUSED
+        assert "expired" in late.status
+        assert stage.nothing_published()
+
+
+async def test_an_approval_outlives_the_service(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as first:
+        issue = first.issue()
+        command, pause = await _held(first, issue.number)
+    async with staged(hub, tmp_path, after=first) as second:
+        second.say(issue.number, f"/codepilot approve {pause.short_id}")
+        assert (await second.end_of(command)).state is JobState.DONE
+        assert second.providers == []
+        [sha] = second.bot_branches().values()
+        assert second.file(sha, WORKFLOW) == JOBS.strip()
+
+
+@pytest.mark.parametrize("path", ["infra/main.tf", "web/package-lock.json"])
+async def test_the_repositorys_own_list_and_the_built_in_one_both_hold(
+    hub: LocalHub, tmp_path: Path, path: str
+) -> None:
+    config = {".github/codepilot.yml": "protected: [infra/**]\n"}
+    script = [acting(f'write_file("{path}")', "x\n", completion="Changed.")]
+    async with staged(hub, tmp_path, script, files={**FILES, **config}) as stage:
+        _, pause = await _held(stage, stage.issue().number)
+        assert f"`{path}`" in pause.status
+        assert stage.nothing_published()
+
+
+@pytest.mark.parametrize("command", [f"rm {WORKFLOW}", f"mv {WORKFLOW} ci.txt"])
+async def test_a_protected_file_is_not_taken_away_either(hub: LocalHub, tmp_path: Path, command: str) -> None:
+    script = [acting(f'execute("main", "{command}", check=True)', completion="Gone.")]
+    async with staged(hub, tmp_path, script, files={**FILES, WORKFLOW: JOBS}) as stage:
+        _, pause = await _held(stage, stage.issue().number)
+        assert f"`{WORKFLOW}`" in pause.status
+        assert stage.nothing_published()
+
+
+async def test_a_command_and_its_publication_are_approved_one_by_one(hub: LocalHub, tmp_path: Path) -> None:
+    command = f"mkdir -p .github/workflows && printf 'on: push' > {WORKFLOW}"
+    script = [acting(f'execute("main", "{command}", check=True)', completion="Added CI.")]
+    async with staged(hub, tmp_path, script, operator=ASKING) as stage:
+        issue = stage.issue()
+        asked = stage.say(issue.number, "/codepilot fix")
+        first = await pause_of(stage, asked)
+        assert "before this is published" not in first.status
+        stage.say(issue.number, f"/codepilot approve {first.short_id}")
+        second = await next_pause(stage, first)
+        assert "before this is published" in second.status
+        assert stage.nothing_published()
+        stage.say(issue.number, f"/codepilot approve {second.short_id}")
+        assert (await stage.end_of(asked)).state is JobState.DONE
+        assert len(stage.pulls()) == 1

@@ -1,0 +1,248 @@
+"""However a run ends, what it did is kept, and its comment says where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import RunLimits
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.patches import applied, kept_patch
+from tests.pauses import check_of
+from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, End, Stage, acting, staged
+from tests.waiting import eventually
+
+MENDS = acting('write_file("calc.py")', MENDED, fence="python")
+"""Half of the work: the file is written, and the model has not said that it is done."""
+MENDS_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED, fence="python")
+ONE_STEP = RunLimits(max_steps=1)
+NO_BRANCHES = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
+
+
+def _on_a_branch(stage: Stage, end: End) -> None:
+    """The work is on a branch of its own, which no pull request is for, and the comment links it."""
+    [(branch, sha)] = stage.bot_branches().items()
+    assert branch.endswith("-wip")
+    assert branch in end.status
+    assert f"/compare/{stage.git('rev-parse', f'{sha}^')}...{branch}" in end.status
+    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert stage.git("log", "-1", "--format=%s", sha).startswith("Keep unfinished work on ")
+
+
+def _as_a_patch(stage: Stage, end: End) -> None:
+    """The work is on no branch; the check run shows the patch, the operator has it, and the comment says both."""
+    assert stage.nothing_published()
+    assert "attached to the check run" in end.status
+    assert f"`{end.job_id}.patch`" in end.status
+    assert "30 days" in end.status
+    assert "+    return a + b\n" in (check_of(stage, end.job_id).text or "")
+    assert (applied(stage, end.job_id) / "calc.py").read_text() == MENDED
+
+
+async def _stopped(stage: Stage, number: int) -> End:
+    """Stop a run in the middle of its work."""
+    command = stage.say(number, "/codepilot fix")
+    await stage.job_of(command)
+    await stage.at_work()
+    stage.say(number, "/codepilot stop")
+    return await stage.end_of(command)
+
+
+async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert "step limit" in end.status
+        assert "CODEPILOT_MAX_STEPS" in end.status
+        _on_a_branch(stage, end)
+        assert stage.pulls() == []
+        assert check_of(stage, end.job_id).conclusion not in {None, "success"}
+        assert len(stage.bot_comments(issue.number)) == 1
+        assert not kept_patch(stage, end.job_id).exists()
+
+
+async def test_a_limit_that_the_command_sets_counts_alike(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix --max-steps 1")
+        assert end.state is JobState.FAILED
+        assert "step limit" in end.status
+        _on_a_branch(stage, end)
+
+
+async def test_where_branches_are_not_wanted_a_patch_is_kept(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP, files=NO_BRANCHES) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert "Nothing was published" in end.status
+        _as_a_patch(stage, end)
+
+
+async def test_unfinished_work_on_a_pull_request_does_not_go_to_its_branch(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP) as stage:
+        pull = stage.pull()
+        before = stage.git("rev-parse", "topic")
+        end = await stage.ask(pull.number, "/codepilot fix")
+        assert stage.git("rev-parse", "topic") == before
+        _on_a_branch(stage, end)
+        assert [each.number for each in stage.pulls()] == [pull.number]
+        assert check_of(stage, end.job_id).conclusion == "failure"
+
+
+@pytest.mark.parametrize("files", [FILES, NO_BRANCHES], ids=["branch", "patch"])
+async def test_a_run_that_is_stopped_keeps_what_it_did(hub: LocalHub, tmp_path: Path, files: dict[str, str]) -> None:
+    async with staged(hub, tmp_path, [MENDS_AND_WAITS], files=files) as stage:
+        issue = stage.issue()
+        end = await _stopped(stage, issue.number)
+        assert end.state is JobState.STOPPED
+        assert "Stopped by @mona" in end.status
+        (_on_a_branch if files is FILES else _as_a_patch)(stage, end)
+        assert stage.pulls() == []
+        assert len(stage.bot_comments(issue.number)) == 1
+        assert stage.nothing_left()
+
+
+async def test_a_run_that_is_stopped_before_it_did_anything_leaves_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO)]) as stage:
+        end = await _stopped(stage, stage.issue().number)
+        assert end.state is JobState.STOPPED
+        assert stage.nothing_published()
+        assert "patch" not in end.status
+        assert not kept_patch(stage, end.job_id).exists()
+
+
+async def test_unfinished_work_on_protected_files_goes_to_no_branch(hub: LocalHub, tmp_path: Path) -> None:
+    script = [acting('write_file(".github/workflows/ci.yml")', "on: push\n")]
+    async with staged(hub, tmp_path, script, limits=ONE_STEP) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        assert stage.nothing_published()
+        assert "`.github/workflows/ci.yml`" in end.status
+        assert f"`{end.job_id}.patch`" in end.status
+        assert "+on: push" in (check_of(stage, end.job_id).text or "")
+        assert (applied(stage, end.job_id) / ".github/workflows/ci.yml").read_text() == "on: push\n"
+
+
+async def test_a_model_that_fails_costs_no_work(hub: LocalHub, tmp_path: Path) -> None:
+    stops = ScriptedReply(text="never given", expect=("what is never said",))
+    async with staged(hub, tmp_path, [MENDS, stops]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.FAILED
+        _on_a_branch(stage, end)
+
+
+@pytest.mark.parametrize("meanwhile", ["role", "closed"])
+async def test_a_refusal_meanwhile_keeps_the_finished_work(hub: LocalHub, tmp_path: Path, meanwhile: str) -> None:
+    script = [MENDS_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]
+    async with staged(hub, tmp_path, script) as stage:
+        hub.add_collaborator(stage.repo, "rita", "write")
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix", author="rita")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        if meanwhile == "role":
+            hub.add_collaborator(stage.repo, "rita", "read")
+            await stage.let_go(job_id)
+        else:
+            hub.close(stage.repo, issue.number, by="mona")
+        end = await stage.end_of(command)
+        assert stage.pulls() == []
+        assert stage.nothing_published()
+        why = "write access" if meanwhile == "role" else "closed"
+        assert why in end.status
+        _as_a_patch(stage, end)
+
+
+async def test_a_repository_archived_meanwhile_leaves_the_patch_with_the_operator(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [MENDS_AND_WAITS, f"```completion\n{COMPLETION}\n```\n"]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        hub.archive(stage.repo)
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert end.state is not JobState.RUNNING
+        assert stage.nothing_published()
+        assert (applied(stage, job_id) / "calc.py").read_text() == MENDED
+
+
+async def test_what_github_refuses_to_take_is_kept(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), FIX]) as stage:
+        command = stage.say(stage.issue().number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        # The owner takes a permission back.
+        store, poorer = hub._site.store, {**stage.app.permissions, "contents": "read"}
+        for installation in list(store.installations):
+            store.installations.put(replace(installation, permissions=poorer))
+        for name, token in store.tokens.items():
+            store.tokens[name] = replace(token, permissions={**token.permissions, "contents": "read"})
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert stage.nothing_published()
+        assert stage.pulls() == []
+        _as_a_patch(stage, end)
+
+
+async def test_a_service_that_ends_in_the_middle_costs_no_work(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS, acting(WAIT_FOR_GO)]) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        job_id = await first.job_of(command)
+
+        await eventually(lambda: [type(each).__name__ for each in first.events].count("ToolCalled") > 1)
+    assert (first.files_of(job_id) / "calc.py").read_text() == MENDED
+    rest = [f"```completion\n{COMPLETION}\n```\n"]
+    async with staged(hub, tmp_path, rest, after=first) as second:
+        end = await second.end_of(command)
+        assert end.state is JobState.DONE, end
+        [sha] = second.bot_branches().values()
+        assert second.file(sha, "calc.py") == MENDED.strip()
+        assert len(second.pulls()) == 1
+        assert len(second.bot_comments(issue.number)) == 1
+
+
+async def test_a_job_given_up_after_its_workers_died_keeps_what_they_did(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS, acting(WAIT_FOR_GO)]) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        job_id = await first.job_of(command)
+        await first.at_work()
+        await eventually(lambda: (first.files_of(job_id) / "calc.py").read_text() == MENDED)
+    async with staged(hub, tmp_path, [], after=first, held=True) as second:
+        for attempt in (1, 2, 3):
+            assert await second.queue.claim(f"killed-{attempt}", lease_seconds=-1.0) is not None
+        second.open_for_work.set()
+        end = await second.end_of(command)
+        assert end.state is JobState.FAILED
+        assert "begun 3 times" in end.status
+        assert end.job_id == job_id
+        _as_a_patch(second, end)
+        assert check_of(second, job_id).conclusion not in {None, "success"}
+
+
+async def test_kept_patches_go_after_their_time(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP, files=NO_BRANCHES) as first:
+        end = await first.ask(first.issue().number, "/codepilot fix")
+        assert kept_patch(first, end.job_id).exists()
+    async with staged(hub, tmp_path, after=first):
+        assert kept_patch(first, end.job_id).exists()
+    async with staged(hub, tmp_path, after=first, operator={"keep_days": 0}):
+        assert not kept_patch(first, end.job_id).exists()
+
+
+async def test_a_run_that_may_not_publish_keeps_no_patch(hub: LocalHub, tmp_path: Path) -> None:
+    script = [acting('execute("main", "touch made")', completion="Looked.")]
+    async with staged(hub, tmp_path, script) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot test")
+        assert end.state is JobState.DONE
+        assert stage.nothing_published()
+        assert "patch" not in end.status
+        assert not kept_patch(stage, end.job_id).exists()
