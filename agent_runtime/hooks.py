@@ -41,7 +41,7 @@ class EventType(StrEnum):
     SECURITY_ERROR = "security_error"
     """error: the model tried something that is not allowed; it did not happen."""
     RUNTIME_ERROR = "runtime_error"
-    """error: the model service, the sandbox, a reply or a control block failed."""
+    """error: the model service, the sandbox, its network, a reply or a control block failed."""
     COMPLETION_WITHDRAWN = "completion_withdrawn"
     """step: completion text was streamed, but its step failed, so it does not count."""
     FINISH = "finish"

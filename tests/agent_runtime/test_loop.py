@@ -125,6 +125,7 @@ class Bench:
                 emit=self.live.append,
                 inject=lambda _step: None,
                 status=lambda step: f"[step {step}]",
+                network_lost=lambda: "",
                 limits=policy.limits,
                 chat=chat,
             ).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from agent_runtime import (
     Event,
     EventType,
     Network,
+    NetworkLimits,
+    NetworkLost,
     NetworkUsed,
     ScriptedProvider,
     SettingsError,
@@ -47,6 +50,30 @@ async def test_a_refused_connection_is_told_to_the_model_and_to_who_watches(tmp_
     used = await eventually(lambda: [event for event in events if isinstance(event, NetworkUsed)])
     assert [(each.connection.host, each.connection.allowed) for each in used] == [("b.example", False)]
     assert errors == [f"network: {used[0].connection}"]
+
+
+async def test_a_run_ends_with_the_step_that_lost_its_network_and_the_next_one_starts_a_new_sandbox(
+    tmp_path: Path,
+) -> None:
+    asks = f"```codepilot\nprint(execute('main', {_ASKS!r})['output'])\n```\n"
+    finishes = "```completion\nDone.\n```\n"
+    agent = Agent(
+        provider=ScriptedProvider([asks, f"{asks}{finishes}"]),
+        work_dir=tmp_path,
+        sandbox=pick_sandbox("auto", SandboxSettings()),
+        network=replace(Network.of("a.example"), limits=NetworkLimits(connections=1)),
+    )
+    events: list[Event] = []
+    async with AsyncRuntime(agent, listeners=[events.append]) as runtime:
+        first = await runtime.run("Fetch it")
+        assert (first.status, first.usage.requests) == (Status.NETWORK_LOST, 1)
+        assert "1 connections were made" in str(first)
+        second = await runtime.run("Finish it")
+        # What finished in the very step that lost the network is finished.
+        assert (second.status, second.usage.requests) == (Status.FINISHED, 1)
+        [_, started] = [event for event in runtime.session.events if isinstance(event, Started)]
+    assert "Every terminal was ended, because its sandbox had lost its network." in started.opening
+    assert sum(isinstance(event, NetworkLost) for event in events) == 2
 
 
 async def test_without_a_network_the_model_is_told_of_none(tmp_path: Path) -> None:
