@@ -231,6 +231,19 @@ async def test_the_work_of_a_thread_is_listed_newest_first(queue: Queue) -> None
     assert await queue.of_thread(11, 7) == ()
 
 
+async def test_no_number_of_refused_and_queued_jobs_hides_the_one_that_waits(queue: Queue) -> None:
+    await _parked(queue, "waits")
+    for number in range(30):
+        await queue.enqueue(a_job(f"r{number}"))
+        assert await claimed(queue) == f"r{number}"
+        await queue.finish(f"r{number}", JobState.REFUSED, worker="w1")
+    for number in range(30):
+        await queue.enqueue(a_job(f"q{number}"))
+    found = [each.job.id for each in await queue.of_thread(10, 7)]
+    assert len(found) == 41
+    assert found[-1] == "waits"
+
+
 async def test_what_is_under_way_in_an_installation_is_found(queue: Queue) -> None:
     await _parked(queue, "waits", number=1)
     for number, name in enumerate(("ended", "runs", "queued"), start=2):

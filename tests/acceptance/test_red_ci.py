@@ -1,0 +1,217 @@
+"""Work that nobody asks for in words: a workflow's run that went red, a pull request that became ready."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.stage import COMPLETION, FILES, FIX, MENDED, End, Stage, acting, staged
+
+CONFIGURED = FILES | {".github/codepilot.yml": "automatic: [fix_red_ci, review_when_ready]\n"}
+ONE_KEY = {
+    "fix_red_ci": FILES | {".github/codepilot.yml": "automatic: [review_when_ready]\n"},
+    "review_when_ready": FILES | {".github/codepilot.yml": "automatic: [fix_red_ci]\n"},
+}
+REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
+
+
+def writes(number: int) -> list[str]:
+    """A run that changes something, in vain."""
+    return [acting(f'write_file("try-{number}.txt")', "x\n", completion=f"Tried {number}.")]
+
+
+def ran(stage: Stage, conclusion: str, *, branch: str = "topic", by: str = "mona", actor: str = "mona") -> None:
+    """A workflow ended on a branch's head."""
+    stage.hub.workflow_run(
+        stage.repo,
+        head_sha=stage.hub.branches(stage.repo)[branch],
+        head_branch=branch,
+        conclusion=conclusion,
+        actor=actor,
+        triggering_actor=by,
+        event="push" if branch == "main" else "pull_request",
+    )
+
+
+async def red(stage: Stage, *, by: str = "mona", actor: str = "mona") -> End:
+    """The pull request's workflow went red; how the job ended that this began."""
+    ran(stage, "failure", by=by, actor=actor)
+    return await stage.end_after("workflow_run", "completed")
+
+
+async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
+    script = [ScriptedReply(text=FIX, expect=('The workflow "CI" failed on this pull request.',))]
+    async with staged(hub, tmp_path, script, files=CONFIGURED) as stage:
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        before = hub.branches(stage.repo)["topic"]
+        end = await red(stage)
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
+        assert stage.git("rev-parse", "topic^") == before
+        assert stage.file("topic", "calc.py") == MENDED.strip()
+        assert len(stage.bot_comments(pull.number)) == 1
+
+
+@pytest.mark.parametrize("files", [FILES, ONE_KEY["fix_red_ci"]], ids=["no file", "another key"])
+async def test_a_red_run_is_left_alone_where_nobody_wants_it(
+    hub: LocalHub, tmp_path: Path, files: dict[str, str]
+) -> None:
+    async with staged(hub, tmp_path, files=files) as stage:
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        end = await red(stage)
+        assert end.state is JobState.REFUSED
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []
+        assert hub.check_runs(stage.repo) == []
+
+
+async def test_the_pull_requests_own_file_turns_nothing_on(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        wish = {".github/codepilot.yml": CONFIGURED[".github/codepilot.yml"]}
+        hub.commit(stage.repo, wish, message="Wish", author="mona", branch="topic")
+        hub.open_pull(stage.repo, author="mona", head="topic", title="Wish")
+        ran(stage, "success", branch="main")
+        assert (await red(stage)).state is JobState.REFUSED
+        assert stage.providers == []
+
+
+async def test_nothing_is_done_when_the_base_is_red_too(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        ran(stage, "failure", branch="main")
+        end = await red(stage)
+        assert end.state is JobState.REFUSED
+        assert "The base branch is red, too" in end.reason
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []
+
+
+async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub, tmp_path: Path) -> None:
+    scripts: Sequence[Sequence[str]] = [writes(1), writes(2), writes(3)]
+    async with staged(hub, tmp_path, *scripts, files=CONFIGURED) as stage:
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        bot = stage.app.bot.login
+        for number, pusher in ((1, "mona"), (2, bot)):
+            end = await red(stage, by=pusher, actor=pusher)
+            assert end.state is JobState.DONE, end
+            assert stage.file("topic", f"try-{number}.txt") == "x"
+        end = await red(stage, by=bot, actor=bot)
+        assert end.state is JobState.REFUSED
+        assert "I have tried 2 times" in end.reason
+        assert len(stage.providers) == 2
+        # A commit of a person's begins another lineage.
+        hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
+        assert (await red(stage)).state is JobState.DONE
+        assert len(stage.bot_comments(pull.number)) == 3
+
+
+async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], files=CONFIGURED) as stage:
+        await stage.ask(stage.issue().number, "/codepilot fix")
+        [branch] = stage.bot_branches()
+        ran(stage, "success", branch="main")
+        ran(stage, "failure", branch=branch)
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.REFUSED
+        assert "This branch is one of mine" in end.reason
+        assert len(stage.providers) == 1
+
+
+@pytest.mark.parametrize("who", ["actor", "triggering actor"])
+async def test_both_who_caused_a_run_and_who_started_it_must_have_write_access(
+    hub: LocalHub, tmp_path: Path, who: str
+) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        pull = stage.pull()
+        hub.add_user("stranger")
+        ran(stage, "success", branch="main")
+        end = await (red(stage, actor="stranger") if who == "actor" else red(stage, by="stranger"))
+        assert end.state is JobState.REFUSED
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []
+
+
+async def test_a_red_run_of_a_fork_with_a_branch_of_the_same_name_is_ignored(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        stage.pull()
+        hub.add_user("forker")
+        fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+        hub.commit(fork, {"evil.txt": "x\n"}, message="Mine", author="forker", branch="topic")
+        hub.open_pull(stage.repo, author="forker", head="forker:topic", title="Mine")
+        hub.workflow_run(
+            stage.repo,
+            head_sha=hub.branches(fork)["topic"],
+            head_branch="topic",
+            conclusion="failure",
+            actor="mona",
+            head_repository=fork,
+            event="pull_request",
+        )
+        answer = await stage.answer_to("workflow_run", "completed")
+        assert "job" not in answer
+        assert answer["reason"] == "the workflow ran for a fork"
+
+
+async def test_a_red_run_of_another_bot_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    robot = hub.add_user("robot[bot]", kind="Bot").login
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        hub.add_collaborator(stage.repo, robot, "write")
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        assert (await red(stage, by=robot, actor=robot)).state is JobState.REFUSED
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []
+
+
+async def test_a_run_that_was_for_an_older_commit_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED, held=True) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        ran(stage, "failure")
+        assert "job" in await stage.answer_to("workflow_run", "completed")
+        hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
+        stage.open_for_work.set()
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.REFUSED
+        assert "The pull request has moved on since that run." in end.reason
+        assert stage.providers == []
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_pull_request_that_becomes_ready_is_reviewed_where_the_repository_wants_it(
+    hub: LocalHub, tmp_path: Path, *, wanted: bool
+) -> None:
+    files = CONFIGURED if wanted else ONE_KEY["review_when_ready"]
+    async with staged(hub, tmp_path, [REVIEW], files=files) as stage:
+        number = stage.pull().number
+        hub.set_draft(stage.repo, number, draft=True, by="mona")
+        hub.set_draft(stage.repo, number, draft=False, by="mona")
+        end = await stage.end_after("pull_request", "ready_for_review")
+        assert end.state is (JobState.DONE if wanted else JobState.REFUSED), end
+        assert [each.state for each in hub.reviews(stage.repo, number)] == (["COMMENTED"] if wanted else [])
+        assert len(stage.providers) == wanted
+        assert len(stage.bot_comments(number)) == wanted
+        assert len(hub.check_runs(stage.repo)) == wanted
+
+
+async def test_a_pull_request_that_a_stranger_makes_ready_is_not_reviewed(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        hub.add_user("forker")
+        fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+        hub.commit(fork, {"mine.txt": "x\n"}, message="Mine", author="forker", branch="topic")
+        pull = hub.open_pull(stage.repo, author="forker", head="forker:topic", title="Mine", draft=True)
+        hub.set_draft(stage.repo, pull.number, draft=False, by="forker")
+        end = await stage.end_after("pull_request", "ready_for_review")
+        assert end.state is JobState.REFUSED
+        assert hub.reviews(stage.repo, pull.number) == []
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []

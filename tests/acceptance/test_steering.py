@@ -1,0 +1,286 @@
+"""Commands about other jobs: each does its work at once, and only for who may command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import MessageInjected
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.errand import Errand
+from bot.jobs.job import JobState
+from bot.jobs.queue import Signal, Stored
+from bot.localhub import LocalHub
+from bot.localhub.model import Comment
+from tests.sandboxes import processes_with
+from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
+from tests.waiting import eventually
+
+DONE = "```completion\nNothing left.\n```\n"
+ASK_LEVEL = {"level": "ask"}
+NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
+ASKS = acting('ask_user("Which sum?")')
+
+
+async def at_wait(stage: Stage, number: int, said: str = "/codepilot fix") -> tuple[Comment, str]:
+    """A command whose agent waits for the file `go`, and its job."""
+    command = stage.say(number, said)
+    job_id = await stage.job_of(command)
+    await stage.at_work()
+    return command, job_id
+
+
+async def test_stop_ends_a_running_command_and_keeps_what_was_done(hub: LocalHub, tmp_path: Path) -> None:
+    marker = f"marker-{tmp_path.name}"
+    runs = acting(f'write_file("calc.py")\nexecute("main", "sh -c \'sleep 600; true\' {marker}")', MENDED)
+    async with staged(hub, tmp_path, [runs]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await eventually(lambda: len(processes_with(marker)) > 0, within=20)
+        stop = stage.say(issue.number, "/codepilot stop")
+        # The sleep takes ten minutes: an end within the helper's half minute can only be the stop's doing.
+        end = await stage.end_of(command)
+        assert end.state is JobState.STOPPED, end
+        assert "Stopped by @mona." in end.status
+        assert stage.reactions(stop) == ["+1"]
+        assert stage.pulls() == []
+        [(branch, sha)] = stage.bot_branches().items()
+        assert branch.endswith("-wip")
+        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert f"`{branch}`" in end.status
+        assert "[unfinished work](" in end.status
+        assert not processes_with(marker)
+        assert len(stage.bot_comments(issue.number)) == 1
+        assert stage.nothing_left()
+
+
+async def test_what_was_stopped_is_kept_as_a_patch_where_branches_are_not_wanted(hub: LocalHub, tmp_path: Path) -> None:
+    runs = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)
+    files = {"calc.py": BUG, ".github/codepilot.yml": "wip_branches: false\n"}
+    async with staged(hub, tmp_path, [runs], files=files) as stage:
+        command, job_id = await at_wait(stage, stage.issue().number)
+        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == MENDED)
+        stage.say(command.number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert stage.nothing_published()
+        assert f"`{job_id}.patch`" in end.status
+        assert "+    return a + b\n" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("script", "asked"), [(NEEDS_A_YES, "make mischief"), (ASKS, "Which sum?")])
+async def test_stop_ends_a_job_that_waits_for_a_person(hub: LocalHub, tmp_path: Path, script: str, asked: str) -> None:
+    async with staged(hub, tmp_path, [script], operator=ASK_LEVEL) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.waits(command)
+        assert asked in stage.bot_comments(issue.number)[0]
+        stage.say(issue.number, "/codepilot stop")
+        end = await stage.end_of(command)
+        assert end.state is JobState.STOPPED
+        assert "Stopped by @mona." in end.status
+        assert "/codepilot approve" not in end.status
+        assert stage.pulls() == []
+        late = await stage.ask(issue.number, "/codepilot approve")
+        assert late.state is JobState.REFUSED
+        assert "Nothing waits for an answer here." in late.status
+        assert len(stage.providers) == 1
+        assert stage.nothing_left()
+
+
+async def test_stop_ends_the_jobs_that_are_queued_behind(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO)]) as stage:
+        issue = stage.issue()
+        first, _ = await at_wait(stage, issue.number)
+        second = stage.say(issue.number, "/codepilot fix more")
+        await stage.job_of(second)
+        stage.say(issue.number, "/codepilot stop")
+        for command in (first, second):
+            end = await stage.end_of(command)
+            assert end.state is JobState.STOPPED, end
+            assert "Stopped by @mona." in end.status
+        # A queued job never gets a model of its own.
+        assert len(stage.providers) == 1
+
+
+async def test_stop_with_nothing_under_way_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot stop")
+        assert end.state is JobState.REFUSED
+        assert "Nothing is under way in this thread." in end.status
+
+
+async def test_continue_reaches_the_running_job_at_its_next_step(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Signal] = []
+    hear = Errand.hear
+
+    def overheard(errand: Errand, signal: Signal) -> None:
+        hear(errand, signal)
+        heard.append(signal)
+
+    monkeypatch.setattr(Errand, "hear", overheard)
+    next_step = ScriptedReply(text=FIX, expect=("@mona says, while you work: mind the minus",))
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), next_step]) as stage:
+        issue = stage.issue()
+        command, job_id = await at_wait(stage, issue.number)
+        message = stage.say(issue.number, "/codepilot continue mind the minus")
+        assert (await stage.end_of(message)).state is JobState.DONE
+        assert stage.reactions(message) == ["+1"]
+
+        await eventually(lambda: heard)
+        await stage.let_go(job_id)
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
+        assert any(isinstance(each, MessageInjected) for each in stage.events)
+        # One comment: what was told to the job has a reaction and no answer of its own.
+        assert len(stage.bot_comments(issue.number)) == 1
+
+
+async def test_continue_answers_the_question_that_waits(hub: LocalHub, tmp_path: Path) -> None:
+    goes_on = ScriptedReply(text=FIX, expect=("The sum of two.",))
+    async with staged(hub, tmp_path, [ASKS], [goes_on], operator=ASK_LEVEL) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.waits(command)
+        stage.say(issue.number, "/codepilot continue The sum of two.")
+        # What the agent then asks for is a yes to its command: the answer itself was no such yes.
+        await eventually(lambda: "sh check.sh" in stage.bot_comments(issue.number)[0] or None, within=20)
+        await stage.waits(command)
+        assert len(stage.providers) == 2
+        assert stage.nothing_published()
+
+
+async def test_continue_with_nothing_under_way_says_what_to_do(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot continue go on")
+        assert end.state is JobState.REFUSED
+        assert "Ask for new work with `fix`." in end.status
+
+
+async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE], [FIX]) as stage:
+        issue = stage.issue()
+        command, job_id = await at_wait(stage, issue.number, "/codepilot fix the sum")
+        early = await stage.ask(issue.number, "/codepilot retry")
+        assert early.state is JobState.REFUSED
+        assert "A job is still under way here." in early.status
+        await stage.let_go(job_id)
+        await stage.end_of(command)
+        assert stage.pulls() == []
+        retry = stage.say(issue.number, "/codepilot retry")
+        assert (await stage.end_of(retry)).state is JobState.DONE
+        assert stage.reactions(retry) == ["+1"]
+        await eventually(stage.pulls, within=30)
+        [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        assert (await stage.ended(newest.job.id)).state is JobState.DONE
+        assert newest.job.command == (await stored(stage, job_id)).job.command
+
+
+async def test_retry_with_nothing_done_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot retry")
+        assert end.state is JobState.REFUSED
+        assert "I have done no work in this thread yet." in end.status
+
+
+async def test_status_tells_of_what_runs_and_waits(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE], [NEEDS_A_YES], operator=ASK_LEVEL) as stage:
+        issue = stage.issue()
+        nothing = await stage.ask(issue.number, "/codepilot status")
+        assert "Nothing is under way in this thread." in nothing.status
+        command = stage.say(issue.number, "/codepilot fix")
+        await stage.waits(command)
+        told = await stage.ask(issue.number, "/codepilot status")
+        assert told.state is JobState.DONE
+        assert "for @mona: waiting" in told.status
+        assert "/codepilot approve " in told.status
+        assert (await stored(stage, await stage.job_of(command))).state is JobState.WAITING
+
+
+async def test_status_answers_while_a_job_runs(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE]) as stage:
+        command, job_id = await at_wait(stage, stage.issue().number)
+        told = await stage.ask(command.number, "/codepilot status")
+        assert "for @mona: running" in told.status
+        await stage.let_go(job_id)
+        assert (await stage.end_of(command)).state is JobState.DONE
+
+
+@pytest.mark.parametrize("kind", ["issue", "pull", "the bot's own pull"])
+async def test_undo_takes_the_bots_last_commit_back_by_a_new_one(hub: LocalHub, tmp_path: Path, kind: str) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        number = stage.pull().number if kind == "pull" else stage.issue().number
+        assert (await stage.ask(number, "/codepilot fix")).state is JobState.DONE
+        branch = "topic" if kind == "pull" else next(iter(stage.bot_branches()))
+        made = hub.branches(stage.repo)[branch]
+        if kind == "the bot's own pull":
+            [pull] = stage.pulls()
+            number = pull.number
+        end = await stage.ask(number, "/codepilot undo")
+        assert end.state is JobState.DONE, end
+        assert "I took commit" in end.status
+        undone = hub.branches(stage.repo)[branch]
+        assert stage.git("rev-parse", f"{undone}^") == made
+        assert stage.file(undone, "calc.py") == BUG.strip()
+        assert stage.git("rev-parse", f"{undone}^{{tree}}") == stage.git("rev-parse", f"{made}^^{{tree}}")
+        assert stage.git("log", "-1", "--format=%s", undone) == 'Revert "Fix add: it counted one too many"'
+        assert stage.git("log", "-1", "--format=%an %cn", undone) == "codepilot[bot] GitHub"
+        assert len(stage.pulls()) == 1
+        assert len(stage.providers) == 1
+
+
+async def test_undo_leaves_a_commit_alone_that_somebody_pushed_after(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        number = stage.pull().number
+        await stage.ask(number, "/codepilot fix")
+        made = hub.branches(stage.repo)["topic"]
+        theirs = hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
+        end = await stage.ask(number, "/codepilot undo")
+        assert end.state is JobState.REFUSED
+        assert f"`topic` has moved on to {theirs[:10]} since my commit {made[:10]}." in end.status
+        assert "git revert" in end.status
+        assert hub.branches(stage.repo)["topic"] == theirs
+
+
+async def test_undo_where_the_bot_did_nothing_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        number = stage.pull().number
+        before = hub.branches(stage.repo)
+        end = await stage.ask(number, "/codepilot undo")
+        assert end.state is JobState.REFUSED
+        assert "There is no commit of mine in this thread to take back." in end.status
+        assert hub.branches(stage.repo) == before
+
+
+@pytest.mark.parametrize("role", ["none", "triage"])
+async def test_who_may_not_write_steers_nothing(hub: LocalHub, tmp_path: Path, role: str) -> None:
+    async with staged(
+        hub, tmp_path, [FIX], [NEEDS_A_YES], operator=ASK_LEVEL | {"allow_commands": ("sh check.sh",)}
+    ) as stage:
+        hub.add_user("stranger")
+        hub.add_collaborator(stage.repo, "stranger", "triage" if role == "triage" else "none")
+        issue = stage.issue()
+        assert (await stage.ask(issue.number, "/codepilot fix")).state is JobState.DONE
+        command = stage.say(issue.number, "/codepilot fix more")
+        job_id = await stage.waits(command)
+        before, said = hub.branches(stage.repo), stage.bot_comments(issue.number)
+        for verb in ("stop", "continue do this", "approve", "deny", "retry", "status", "undo"):
+            steering = stage.say(issue.number, f"/codepilot {verb}", author="stranger")
+            end = await stage.end_of(steering)
+            assert end.state is JobState.REFUSED, verb
+            assert stage.reactions(steering) == ["confused"], verb
+        assert (await stored(stage, job_id)).state is JobState.WAITING
+        assert await stage.queue.signals(job_id, 0) == ()
+        assert stage.bot_comments(issue.number) == said
+        assert hub.branches(stage.repo) == before
+        assert len(stage.providers) == 2
+
+
+async def stored(stage: Stage, job_id: str) -> Stored:
+    """A job as the queue has it now."""
+    found = await stage.queue.get(job_id)
+    assert found is not None
+    return found
