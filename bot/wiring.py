@@ -149,10 +149,11 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 async def _sweep(shared: House, queue: SqliteQueue) -> None:
     """Clean up what killed workers left, and what has been kept long enough."""
     live = await queue.live_ids()
-    await shared.workspaces.sweep(live)
+    # First, as the workspaces may take minutes, in which other jobs begin.
     await asyncio.to_thread(shared.sweep_sessions, live)
+    await shared.workspaces.sweep(live)
     await queue.sweep(shared.keep_days)
-    shared.work.sweep(shared.keep_days)
+    await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
 
 
 async def act(
@@ -223,7 +224,7 @@ async def _see_through(
             ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
             github_for=lambda _job: GitHub.for_token(token, settings.api_url, redact=redactor.redact),
         )
-        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds)
+        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=0)
         # Nobody comes after this process to try again, and an operator's own directory may hold other jobs.
         while (stored := await queue.get(job.id)) is not None and TRANSITIONS[stored.state]:
             if not await worker.step(job.lane):

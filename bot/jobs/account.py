@@ -13,6 +13,7 @@ from agent_runtime import Event
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.jobs.case import Case
+from bot.jobs.memory import read, spelled
 from bot.jobs.progress import Progress
 from bot.publishing.view import Activity, StatusView
 
@@ -62,12 +63,12 @@ class Account:
 
     async def keep(self) -> None:
         """Keep what was done so far, for the process that goes on with a job that waits."""
-        await self._case.memory.remember(_FACT, _PROGRESS.dump_json(self.progress).decode())
+        await self._case.memory.remember(_FACT, spelled(_PROGRESS, self.progress))
 
     async def recall(self) -> None:
         """Go on from what was kept."""
         if (kept := await self._case.memory.recall(_FACT)) is not None:
-            self.progress = _PROGRESS.validate_json(kept)
+            self.progress = read(_PROGRESS, kept)
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""

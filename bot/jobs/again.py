@@ -12,6 +12,7 @@ from bot.jobs.job import Job
 def again(old: Job, *, asked_by: Job) -> Job:
     """The work of `old` once more: for whoever asks now, with the thread's words as they are now."""
     has_words = asked_by.origin.kind != "button"
+    origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(
         old,
         id=job_id("again", old.repo.id, asked_by.id),
@@ -19,8 +20,8 @@ def again(old: Job, *, asked_by: Job) -> Job:
         thread=asked_by.thread if has_words else old.thread,
         actor=asked_by.actor,
         others=(),
-        trigger=asked_by.trigger,
-        origin=replace(old.origin, at=asked_by.origin.at or old.origin.at),
+        trigger=asked_by.trigger if has_words else old.trigger,
+        origin=origin,
         head_sha="",
     )
 
@@ -31,7 +32,8 @@ def carried_out(planned: Job, command: Plan, plan: str) -> Job:
         planned,
         id=job_id("plan", planned.repo.id, planned.id),
         delivery_id=f"{planned.delivery_id}.plan",
-        command=Fix(goal=command.goal, options=command.options, plan=plan),
+        # A model may write what UTF-8 cannot hold, and so no queue.
+        command=Fix(goal=command.goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
         head_sha="",
     )
 

@@ -148,10 +148,11 @@ class Case:
                 log.warning("job %s: the label %s was not taken off: %s", self.job.id, name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
-        """Say no: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
+        """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
         number, repo_id = self.job.thread.number, self.job.repo.id
         await self.void(refusal.voided)
-        if refusal.silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
+        silent = refusal.silent or self.job.is_unasked
+        if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
         view = Reply(text=refusal.reason, refused=True)

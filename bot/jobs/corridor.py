@@ -16,7 +16,7 @@ from bot.jobs.assignment import Assignment
 from bot.jobs.begun import begun_before, begun_on
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CheckRun
-from bot.jobs.configuration import configured
+from bot.jobs.configuration import configured, on_default_branch
 from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
@@ -32,9 +32,6 @@ from bot.publishing.view import StatusView
 from bot.workspace import BranchGoneError, Source, WorkspaceError
 
 log = logging.getLogger(__name__)
-
-_UNASKED = frozenset({"ci", "event"})
-"""What a job comes from that no person gave a command for."""
 
 _GREETED = "greeted"
 """The fact that a command has been answered before its job was taken up."""
@@ -77,8 +74,7 @@ class Corridor:
             if isinstance(aim, Refusal):
                 return await case.refuse(aim)
             here = aim
-        # Before anything is fetched or said: what the repository itself asks for can only come later.
-        decision = await decide(case, here, RepoConfig())
+        decision = await self._may_begin(here)
         if isinstance(decision, Refusal):
             return await self._wind_up(here, decision.reason) or await case.refuse(decision)
         return await self._work(here)
@@ -90,12 +86,17 @@ class Corridor:
     async def greet(self) -> None:
         """Say at once that the command was heard: the job itself may have to wait for others."""
         here = await self._look()
-        if not here.may_command or self._case.job.lane != "work" or self._case.job.origin.kind in _UNASKED:
+        if not here.may_command or self._case.job.lane != "work" or self._case.job.is_unasked:
             return
         await self._case.react("eyes")
-        if isinstance(await decide(self._case, here, RepoConfig()), Grant):
+        if isinstance(await self._may_begin(here), Grant):
             await self.comment.show(self._account.now(state="queued"))
             await self._case.memory.remember(_GREETED, "yes")
+
+    @property
+    def is_to_stop(self) -> bool:
+        """Whether somebody has told the job to stop."""
+        return any(signal.kind == "stop" for signal in self._heard)
 
     def hear(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it is walked."""
@@ -125,8 +126,18 @@ class Corridor:
         self._may_be_answered = here.may_command
         return here
 
+    async def _may_begin(self, here: Here) -> Grant | Refusal:
+        """Decide before anything is fetched or said; most of what the repository itself asks for comes later."""
+        case, again = self._case, await begun_before(self._case) is not None
+        decision = await decide(case, here, RepoConfig(), again=again)
+        if isinstance(decision, Refusal) and decision.cause == "read-only":
+            # The labels that allow more may have names of the repository's own.
+            config = await on_default_branch(case.github, here.repo.full_name)
+            decision = await decide(case, here, config, again=again)
+        return decision
+
     async def _work(self, here: Here) -> Ending:
-        case, unasked = self._case, self._case.job.origin.kind in _UNASKED
+        case, unasked = self._case, self._case.job.is_unasked
         if unasked and (why := await unwanted(case, here)):
             return Ending(state=JobState.REFUSED, reason=why)
         if not unasked and await case.memory.recall(_GREETED) is None:
@@ -136,7 +147,7 @@ class Corridor:
         base = await self._base(here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
         here = await self._at_base(here, found.asked.config.base)
-        grant = await decide(case, here, found.asked.config)
+        grant = await decide(case, here, found.asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
                 return ending
@@ -147,7 +158,7 @@ class Corridor:
             return Ending(state=JobState.REFUSED, reason=grant.reason, view=view)
         self._account.begin(grant, warning=found.warning)
         await case.void(grant.voided)
-        grant = replace(grant, bound_to_sha=await begun_on(case, grant.bound_to_sha))
+        grant = await begun_on(case, grant)
         source = replace(await self._source(here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, found.asked, source)
 

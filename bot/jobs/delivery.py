@@ -76,10 +76,12 @@ class Delivery:
             target=Target.of(here.repo),
             pusher=tree,
             redactor=case.house.redactor,
-            replay=begun.grant.replay,
+            # What a person approved is this very tree, and no other.
+            replay=begun.grant.replay and verdict is None,
             dry_run=begun.grant.dry_run,
         )
-        if delivered.commit_sha is not None and case.job.thread.kind == "pull":
+        on_head = delivered.branch == here.thread.head_ref and not delivered.note
+        if delivered.commit_sha is not None and on_head and case.job.thread.kind == "pull":
             await case.ledger.rebind_labels(
                 here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
@@ -198,11 +200,10 @@ class Delivery:
         review = None
         if isinstance(begun.command, Review) and finished:
             review = await self._review(outcome)
-            sent = replace(sent, delivered=await self._send_review(here, review))
+            if not sent.delivered.withheld:
+                sent = replace(sent, delivered=await self._send_review(here, review))
         published = sent.delivered.commit_sha is not None
         lost = change if isinstance(begun.command, Fix) and not published else None
-        if not lost:
-            case.house.work.forget(case.job.id)
         view = self._account.now(
             state="done" if finished else "stopped" if outcome.status is Status.STOPPED else "failed",
             completion=prose_of(outcome.summary or "") if review else outcome.summary,
@@ -227,7 +228,7 @@ class Delivery:
         """What was sent and what was not; what a run left that was not to change anything concerns nobody."""
         delivered, writes = sent.delivered, isinstance(self._assignment.command, Fix)
         return {
-            "withheld": delivered.withheld if writes else "",
+            "withheld": delivered.withheld if isinstance(self._assignment.command, (Fix, Review)) else "",
             "would": delivered.would,
             "notes": (*self._assignment.grant.notes, *sent.notes, *filter(None, [delivered.note])),
             "files": change.files if writes else (),

@@ -51,8 +51,9 @@ class Greeter:
             async with self._slots, asyncio.timeout(GREET_SECONDS), self._desk.case(job) as case:
                 await Corridor(case).greet()
         except TimeoutError:
+            # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("job %s: no greeting: GitHub did not answer in time", job.id)
+            return
         except (BotError, AgentError) as error:
             log.warning("job %s: no greeting: %s", job.id, error)
-        finally:
-            await self._desk.queue.unhold(job.id)
+        await self._desk.queue.unhold(job.id)

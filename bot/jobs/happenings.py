@@ -71,6 +71,8 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
             await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await case.queue.wake(each.job.id)
     kept = await case.ledger.labels(job.repo.id, job.thread.number)
+    if not kept:
+        return Ending(state=JobState.DONE)
     config = await on_default_branch(case.github, job.repo.full_name)
     gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
     await case.void(gone)

@@ -156,6 +156,11 @@ class Job:
     head_sha: str = ""
 
     @property
+    def is_unasked(self) -> bool:
+        """Whether nobody gave a command: CI went red, or something else happened. Then nobody is owed an answer."""
+        return self.origin.kind in {"ci", "event"}
+
+    @property
     def lane(self) -> Lane:
         """Work waits until the thread's job before it has ended; all else must not."""
         return "steer" if isinstance(self.command, Steering | Talk | Happening) else "work"

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
 from bot.jobs.queue import Queue
+
+T = TypeVar("T")
+
+
+def spelled(kind: TypeAdapter[T], value: T) -> str:
+    """A value as a fact can hold it: half a surrogate pair too, which patches and models' words may have."""
+    # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
+    return json.dumps(kind.dump_python(value, mode="json"))
+
+
+def read(kind: TypeAdapter[T], fact: str) -> T:
+    """What `spelled` made a fact of.
+
+    Raises:
+        ValidationError: it is none of this kind.
+    """
+    return kind.validate_python(json.loads(fact))
 
 
 class JobMemory:

@@ -74,8 +74,13 @@ class Queue(Protocol):
             LeaseLostError: the job is no longer this worker's.
         """
 
-    async def release(self, job_id: str, worker: str) -> None:
+    async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
         """Give a claimed job back, to be run from its start by anyone; the attempt is not counted.
+
+        Args:
+            job_id: the job.
+            worker: whose it is.
+            held_seconds: for how long nobody is to claim it.
 
         Raises:
             LeaseLostError: the job is no longer this worker's.
@@ -140,7 +145,7 @@ class Queue(Protocol):
         """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
 
     async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
-        """The last `limit` pieces of work of a thread, newest first; without those that `sweep` forgot."""
+        """A thread's work, newest first: the last `limit` in each state; without what `sweep` forgot."""
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
         """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
@@ -212,9 +217,10 @@ class SqliteQueue:
         until = self._clock() + lease_seconds
         await self._run(lambda rows: sqlite.renew(rows, job_id, worker, until))
 
-    async def release(self, job_id: str, worker: str) -> None:
+    async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
         """See `Queue.release`."""
-        await self._run(lambda rows: sqlite.release(rows, job_id, worker))
+        held_until = self._clock() + held_seconds if held_seconds else 0.0
+        await self._run(lambda rows: sqlite.release(rows, job_id, worker, held_until))
         self._work.set()
 
     async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None) -> bool:

@@ -89,14 +89,17 @@ def get(rows: sqlite3.Connection, job_id: str) -> Stored | None:
 
 
 def of_thread(rows: sqlite3.Connection, repo_id: int, number: int, limit: int) -> tuple[Stored, ...]:
-    """The newest pieces of work of a thread, newest first."""
-    return _readable(
-        rows.execute(
-            f"{_STORED} WHERE repo_id = ? AND thread = ? AND lane = 'work' AND body IS NOT NULL"
-            " ORDER BY seq DESC LIMIT ?",
-            (repo_id, number, limit),
-        )
+    """The newest pieces of work of a thread in each state, newest first."""
+    # By state: whoever may comment can have any number of jobs queued and refused, and must not crowd out the others.
+    places = (
+        "SELECT seq, row_number() OVER (PARTITION BY state ORDER BY seq DESC) AS place FROM jobs"
+        " WHERE repo_id = ? AND thread = ? AND lane = 'work' AND body IS NOT NULL"
     )
+    found = rows.execute(
+        f"{_STORED} WHERE seq IN (SELECT seq FROM ({places}) WHERE place <= ?) ORDER BY seq DESC",  # noqa: S608 - ours
+        (repo_id, number, limit),
+    )
+    return _readable(found)
 
 
 def live_of(rows: sqlite3.Connection, installation: int, repo_ids: Collection[int]) -> tuple[Stored, ...]:

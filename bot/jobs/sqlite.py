@@ -99,12 +99,12 @@ def renew(rows: sqlite3.Connection, job_id: str, worker: str, until: float) -> N
         rows.execute("UPDATE jobs SET lease_until = ? WHERE id = ?", (until, job_id))
 
 
-def release(rows: sqlite3.Connection, job_id: str, worker: str) -> None:
+def release(rows: sqlite3.Connection, job_id: str, worker: str, held_until: float) -> None:
     """Queue a job again, as if this attempt had not been."""
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
         _requeue(rows, job_id)
-        rows.execute("UPDATE jobs SET attempts = attempts - 1 WHERE id = ?", (job_id,))
+        rows.execute("UPDATE jobs SET attempts = attempts - 1, held_until = ? WHERE id = ?", (held_until, job_id))
 
 
 def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None) -> bool:

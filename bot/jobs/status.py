@@ -67,10 +67,8 @@ class StatusComment:
             return
         if self._id is None:
             self._id = await self._known_id()
-        if self._id is None:
+        if self._id is None or not await self._edited(self._id, body):
             await self._create(body)
-        else:
-            await self._github.edit_comment(self._job.repo.full_name, self._spot, self._id, body)
         self._body = body
 
     @asynccontextmanager
@@ -119,6 +117,16 @@ class StatusComment:
             return None
         found = await self._find()
         return found.id if found else None
+
+    async def _edited(self, comment_id: int, body: str) -> bool:
+        """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
+        try:
+            await self._github.edit_comment(self._job.repo.full_name, self._spot, comment_id, body)
+        except GitHubError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+                raise
+            return False
+        return True
 
     async def _create(self, body: str) -> None:
         # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.

@@ -6,13 +6,13 @@ import time
 from typing import assert_never
 
 from bot.gate.decision import Refusal
-from bot.gate.permissions import approver_refusal
+from bot.gate.permissions import approver_refusal, may_command
 from bot.gate.sanitise import clean
 from bot.intake.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
 from bot.jobs import waiting
 from bot.jobs.again import again
 from bot.jobs.case import Case, Ending, Reply
-from bot.jobs.job import TRANSITIONS, Job, JobState
+from bot.jobs.job import Job, JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Signal, Stored
 from bot.jobs.waiting import Answer, Waiting
@@ -21,6 +21,9 @@ from bot.publishing.text import code
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "Nothing is under way in this thread."
+_MEANT = "meant"
+"""The fact that keeps which request a command has answered: a second attempt of it must not answer the next one."""
+
 LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 """The states of a job that has not ended."""
 
@@ -51,7 +54,7 @@ async def steer(case: Case, command: Steering, here: Here) -> Ending:
                     request_id, words = "", f"{request_id} {words}".strip()
                 await _answer(case, here, jobs, request_id, approved=False, note=words)
             case Retry():
-                await _retry(case, jobs)
+                await _retry(case, here, jobs)
             case Status():
                 return Ending(state=JobState.DONE, view=Reply(text=await _told(case, jobs)))
             case other:
@@ -81,7 +84,9 @@ async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
         if asked is not None and asked.kind == "question":
             await _give(case, each.job, asked, approved=True, note=message)
             return
-    target = next((each.job for each in jobs if each.state in {JobState.RUNNING, JobState.QUEUED}), None)
+    # Of those that have not begun, the newest may be anybody's.
+    states = (JobState.RUNNING, JobState.QUEUED)
+    target = next((each.job for state in states for each in jobs if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
         remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
@@ -93,7 +98,11 @@ async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
 async def _answer(
     case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str
 ) -> None:
-    target, asked = await _meant(case, jobs, request_id)
+    before = await case.memory.recall(_MEANT)
+    if before is not None and not await _is_asked(case, jobs, before):
+        await _wake_answered(case, jobs)
+        return
+    target, asked = await _meant(case, jobs, before or request_id)
     if approved and asked.kind == "question":
         remedy = f"Answer it with `{case.job.trigger} continue` and your words."
         raise _Unfit("question", f"{code(asked.request_id[:4])} is a question. {remedy}")
@@ -148,19 +157,37 @@ async def _is_asked(case: Case, jobs: tuple[Stored, ...], request_id: str) -> bo
 
 
 async def _give(case: Case, target: Job, asked: Waiting, *, approved: bool, note: str) -> None:
+    await case.memory.remember(_MEANT, asked.request_id)
     given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor)
-    if not await waiting.answer(case.of(target), given):
-        raise _Unfit("answered", "Somebody else has answered that already.")
+    counts = await waiting.answer(case.of(target), given)
+    # Also for whoever answered first: they may have died before they could.
     await case.queue.wake(target.id)
+    if not counts:
+        raise _Unfit("answered", "Somebody else has answered that already.")
 
 
-async def _retry(case: Case, jobs: tuple[Stored, ...]) -> None:
+async def _wake_answered(case: Case, jobs: tuple[Stored, ...]) -> None:
+    for each in jobs:
+        if each.state is JobState.WAITING and await waiting.is_answered(case.of(each.job)):
+            await case.queue.wake(each.job.id)
+
+
+async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...]) -> None:
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
-    ended = next((each.job for each in jobs if not TRANSITIONS[each.state]), None)
-    if ended is None:
-        raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
-    await case.queue.enqueue(again(ended, asked_by=case.job))
+    for each in jobs:
+        if await _is_ours(case, here, each):
+            await case.queue.enqueue(again(each.job, asked_by=case.job))
+            return
+    raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
+
+
+async def _is_ours(case: Case, here: Here, ended: Stored) -> bool:
+    """Whether somebody with a say here asked for a job: who says `retry` adopts no stranger's words unread."""
+    job = ended.job
+    if job.is_unasked:
+        return ended.state is not JobState.REFUSED
+    return may_command(await case.github.role_of(here.repo.full_name, job.actor.id, job.actor.login))
 
 
 async def _told(case: Case, jobs: tuple[Stored, ...]) -> str:

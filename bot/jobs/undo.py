@@ -15,15 +15,29 @@ from bot.publishing.publish import Target, publish
 from bot.publishing.text import code
 from bot.workspace import Source
 
+_AIM = "undoing"
+"""The fact that keeps which commit is taken back, and its branch."""
+
 _OWN_BRANCH = re.compile(r"codepilot/(?:issue|pull)-[0-9]+-([a-z0-9]+)")
 
 
 async def aimed(case: Case, here: Here) -> Here | Refusal:
     """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
-    found = await _last_commit(case, here)
-    if found is None:
+    before = await case.memory.recall(_AIM)
+    aim = before or await _last_commit(case, here)
+    if aim is None:
         return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to take back.")
-    sha, branch = found
+    sha, _, branch = aim.partition(" ")
+    if before is None:
+        if (refusal := await _moved(case, here, sha, branch)) is not None:
+            return refusal
+        await case.memory.remember(_AIM, aim)
+    thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
+    return replace(here, thread=thread)
+
+
+async def _moved(case: Case, here: Here, sha: str, branch: str) -> Refusal | None:
+    """Why a commit is not the last one of its branch any more; an attempt before this may have seen to that itself."""
     head = await case.github.branch_head(here.repo.full_name, branch)
     if head is None:
         return Refusal(cause="undo-gone", reason=f"The branch `{branch}` is gone, and my commit with it.")
@@ -33,8 +47,7 @@ async def aimed(case: Case, here: Here) -> Here | Refusal:
             reason=f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I take back only the last "
             f"commit of a branch; use `git revert {sha[:10]}`.",
         )
-    thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
-    return replace(here, thread=thread)
+    return None
 
 
 async def undo(case: Case, account: Account, here: Here, grant: Grant, source: Source) -> Ending:
@@ -72,8 +85,8 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
     return Ending(state=state, reason=delivered.withheld, view=view)
 
 
-async def _last_commit(case: Case, here: Here) -> tuple[str, str] | None:
-    """The commit and the branch of the newest job of this thread that made one."""
+async def _last_commit(case: Case, here: Here) -> str | None:
+    """The commit and the branch, with a space between, of the newest job of this thread that made one."""
     jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.number)]
     own = _OWN_BRANCH.fullmatch(here.thread.head_ref) if case.job.thread.kind == "pull" else None
     if own is not None and (maker := await case.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
@@ -81,6 +94,5 @@ async def _last_commit(case: Case, here: Here) -> tuple[str, str] | None:
     for job in jobs:
         noted = await case.of(job).recall("commit")
         if noted is not None and job.id != case.job.id:
-            sha, _, branch = noted.partition(" ")
-            return sha, branch
+            return noted
     return None

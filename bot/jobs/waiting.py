@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from agent_runtime import PendingCall
 from bot.jobs.job import Actor
-from bot.jobs.memory import JobMemory
+from bot.jobs.memory import JobMemory, read, spelled
 from bot.publishing.text import code, one_line
 
 WaitKind = Literal["permission", "question", "publication", "plan"]
@@ -83,24 +83,24 @@ _WAITINGS, _ANSWERS = TypeAdapter(Waiting), TypeAdapter(Answer)
 
 async def ask(memory: JobMemory, waiting: Waiting) -> None:
     """Keep what the job waits for, in place of what it waited for before."""
-    await memory.remember(_WAITING, _WAITINGS.dump_json(waiting).decode())
+    await memory.remember(_WAITING, spelled(_WAITINGS, waiting))
 
 
 async def asked(memory: JobMemory) -> Waiting | None:
     """What the job waits for, or waited for last."""
     found = await memory.recall(_WAITING)
-    return _WAITINGS.validate_json(found) if found else None
+    return read(_WAITINGS, found) if found else None
 
 
 async def answer(memory: JobMemory, given: Answer) -> bool:
     """Keep an answer; False when there is one already: the first counts."""
-    return await memory.remember_once(_answer_to(given.request_id), _ANSWERS.dump_json(given).decode())
+    return await memory.remember_once(_answer_to(given.request_id), spelled(_ANSWERS, given))
 
 
 async def answered(memory: JobMemory, asked: Waiting) -> Answer | None:
     """The answer to a request, if there is one."""
     found = await memory.recall(_answer_to(asked.request_id))
-    return _ANSWERS.validate_json(found) if found else None
+    return read(_ANSWERS, found) if found else None
 
 
 def _answer_to(request_id: str) -> str:

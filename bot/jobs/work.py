@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from agent_runtime import Outcome
-from bot.jobs.memory import JobMemory
+from bot.jobs.memory import JobMemory, read, spelled
 from bot.jobs.progress import Progress
 from bot.workspace.change import Change
 
@@ -53,8 +53,7 @@ class WorkStore:
     async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
         await asyncio.to_thread(self._write, job_id, change.patch)
-        # The standard library's JSON spells half a surrogate pair, which models and file names can hold; UTF-8 cannot.
-        await memory.remember(_FACT, json.dumps(_WORK.dump_python(work, mode="json")))
+        await memory.remember(_FACT, spelled(_WORK, work))
 
     async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, bytes] | None:
         """The work of an earlier attempt and its patch, or None where they are not to be had here."""
@@ -63,7 +62,7 @@ class WorkStore:
         if fact is None or not path.is_file():
             return None
         try:
-            return _WORK.validate_python(json.loads(fact)), await asyncio.to_thread(path.read_bytes)
+            return read(_WORK, fact), await asyncio.to_thread(path.read_bytes)
         except ValidationError:
             return None
 
@@ -76,11 +75,12 @@ class WorkStore:
         """Drop the patch: what it holds is published, or there was nothing in it."""
         self._path(job_id).unlink(missing_ok=True)
 
-    def sweep(self, days: float) -> int:
-        """Remove the patches that were kept `days` ago; give back how many they were."""
+    def sweep(self, days: float, *, keep: Collection[str] = ()) -> int:
+        """Remove the patches that were kept `days` ago, but of no job in `keep`; give back how many they were."""
         before = time.time() - days * _DAY_SECONDS
         # What was only begun to be written when the process died is of no use at any age, but another may write it now.
-        old = [path for path in self._folder.glob("*.p*") if path.stat().st_mtime < before]
+        found = [path for path in self._folder.glob("*.p*") if path.stem not in keep]
+        old = [path for path in found if path.stat().st_mtime < before]
         for path in old:
             path.unlink(missing_ok=True)
         return len(old)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Never
@@ -29,6 +30,12 @@ LEASE_SECONDS = 60.0
 POLL_SECONDS = 2.0
 HEAR_SECONDS = 0.5
 
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+
+_SILENT = "silent"
+"""The fact that keeps since when GitHub has been silent, in seconds since the epoch; empty once the job waits."""
+
 
 class Worker:
     """Walks jobs through the corridor."""
@@ -40,6 +47,7 @@ class Worker:
         desk: Desk,
         jobs_at_once: int = 1,
         lease_seconds: float = LEASE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Prepare; nothing is claimed before `run`.
 
@@ -48,6 +56,7 @@ class Worker:
             desk: where jobs come from, and all that they share.
             jobs_at_once: how many pieces of work, of different threads, it walks side by side.
             lease_seconds: how long a claimed job stays this worker's without a sign of life.
+            patience_seconds: for how long GitHub may be silent before what it breaks off counts as an attempt.
         """
         self._name = name
         self._desk = desk
@@ -55,6 +64,7 @@ class Worker:
         work: Lane = "work"
         self._lanes: tuple[Lane, ...] = (*(work for _ in range(jobs_at_once)), "steer")
         self._lease_seconds = lease_seconds
+        self._patience_seconds = patience_seconds
 
     async def run(self) -> None:
         """Work until cancelled; jobs in hand are then given back to the queue.
@@ -93,8 +103,9 @@ class Worker:
             await asyncio.shield(self._give_back(job.id))
             raise
         except GitHubError:
-            # Its ending could not be told. When the lease has run out it is taken up again, and told then.
-            log.exception("job %s: GitHub cannot be reached; trying again when the lease has run out", job.id)
+            # What could not be asked or told now is asked or told when the job is taken up again.
+            log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, self._lease_seconds)
+            await self._put_off(job.id)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
@@ -102,6 +113,15 @@ class Worker:
             reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
             await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
         return True
+
+    async def _put_off(self, job_id: str) -> None:
+        """Give a job back for a while: GitHub's silence is no attempt that died, until it lasts for too long."""
+        memory, now = JobMemory(self._queue, job_id), time.time()
+        since = float(await memory.recall(_SILENT) or now)
+        await memory.remember(_SILENT, str(since))
+        if now - since < self._patience_seconds:
+            with suppress(LeaseLostError):
+                await self._queue.release(job_id, self._name, held_seconds=self._lease_seconds)
 
     async def _give_back(self, job_id: str) -> None:
         with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
@@ -125,7 +145,7 @@ class Worker:
                 ending = await self._ending(corridor, claimed, told=told)
             await self._tell(corridor, memory, ending, job)
             if ending.state is JobState.WAITING:
-                await self._park(case, ending, heard=ears.heard)
+                await self._park(case, corridor, ending, heard=ears.heard)
             else:
                 await self._queue.finish(job.id, ending.state, ending.reason, worker=self._name)
             log.info("job %s: %s %s", job.id, ending.state, ending.reason)
@@ -146,12 +166,15 @@ class Worker:
         if ending.state is not JobState.WAITING:
             # Kept before it is sent: should this worker die now, the next one tells it without working again.
             await memory.remember("ending", f"{ending.state}\n{body}")
+            if not ending.patch and ending.state is not JobState.REFUSED:
+                self._desk.house.work.forget(job.id)
         await _tell(corridor.comment, body, job)
 
-    async def _park(self, case: Case, ending: Ending, *, heard: int) -> None:
-        """Let a job wait for a person; whoever was faster than this has answered already."""
+    async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
+        """Let a job wait for a person; whoever was faster than this has answered, or stopped it, already."""
         job = case.job
-        if not await self._queue.park(job.id, self._name, until=ending.until, heard=heard):
+        await case.memory.remember(_SILENT, "")
+        if corridor.is_to_stop or not await self._queue.park(job.id, self._name, until=ending.until, heard=heard):
             await self._queue.release(job.id, self._name)
         elif await waiting.is_answered(case.memory):
             await self._queue.wake(job.id)

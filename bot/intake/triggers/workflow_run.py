@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bot.intake.asking import job_of, other_action
+from bot.intake.asking import job_of, no_commander, other_action
 from bot.intake.commands import Fix
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
@@ -29,6 +29,11 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     number = _pull_request(event)
     if isinstance(number, Ignored):
         return number
+    for who in (event.workflow_run.actor, event.workflow_run.triggering_actor):
+        # An App's account, ours among them, is known by its name, and the gate asks what it may do.
+        refusal = None if who.login.endswith("[bot]") else no_commander(who, listening)
+        if refusal is not None:
+            return refusal
     return _job(delivery, listening, event, number)
 
 

@@ -42,9 +42,9 @@ async def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> N
     assert store.sweep(30) == 0
     (tmp_path / "patches").mkdir()
     now = time.time()
-    for name, days in (("old.patch", 31), ("recent.patch", 29), ("torn.partial", 31)):
+    for name, days in (("old.patch", 31), ("recent.patch", 29), ("torn.partial", 31), ("waits.patch", 31)):
         path = tmp_path / "patches" / name
         path.write_text("x")
         os.utime(path, (now, now - days * 86400))
-    assert store.sweep(30) == 2
-    assert [path.name for path in (tmp_path / "patches").iterdir()] == ["recent.patch"]
+    assert store.sweep(30, keep={"waits"}) == 2
+    assert sorted(path.name for path in (tmp_path / "patches").iterdir()) == ["recent.patch", "waits.patch"]

@@ -1,0 +1,263 @@
+"""What a second attempt, or a second leg, of a job finds changed, and what it must not do once more."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bot.jobs import greeter, waiting
+from bot.jobs.case import Case, Ending
+from bot.jobs.corridor import Corridor
+from bot.jobs.delivery import Delivery
+from bot.jobs.errand import Errand
+from bot.jobs.job import JobState
+from bot.jobs.memory import JobMemory
+from bot.jobs.queue import Signal, Stored
+from bot.jobs.waiting import Waiting
+from bot.localhub import LocalHub
+from tests.pauses import next_pause, pause_of, still_waits
+from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, acting, staged
+from tests.waiting import eventually
+
+DONE = "```completion\nNothing left.\n```\n"
+ASK_LEVEL = {"level": "ask"}
+WORKFLOW = ".github/workflows/ci.yml"
+PROTECTED = acting(f'write_file("{WORKFLOW}")', "on: push\njobs: {}\n", completion="Had CI check it.")
+NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
+
+
+@pytest.fixture
+def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """GitHub does not answer any more once a job has ended well; set when it is asked."""
+    asked = asyncio.Event()
+    show = Corridor.show_check
+
+    async def hang(corridor: Corridor, ending: Ending) -> None:
+        if ending.state is JobState.DONE and not asked.is_set():
+            asked.set()
+            await asyncio.Event().wait()
+        await show(corridor, ending)
+
+    monkeypatch.setattr(Corridor, "show_check", hang)
+    return asked
+
+
+async def test_what_was_published_but_not_told_is_told_without_another_run(
+    hub: LocalHub, tmp_path: Path, unheard: asyncio.Event
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as first:
+        command = first.say(first.issue().number, "/codepilot fix")
+        await asyncio.wait_for(unheard.wait(), 30)
+        job_id = await first.job_of(command)
+    async with staged(hub, tmp_path, after=first) as stage:
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert COMPLETION in end.status
+        assert stage.providers == []
+        assert len(stage.pulls()) == 1
+        assert not list((stage.data / "patches").iterdir())
+
+
+async def test_an_undo_that_was_done_but_not_told_is_told(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as first:
+        pull = first.pull()
+        assert (await first.ask(pull.number, "/codepilot fix")).state is JobState.DONE
+        made = hub.branches(first.repo)["topic"]
+        sent = asyncio.Event()
+
+        async def hang(*_: object) -> None:
+            sent.set()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Corridor, "show_check", hang)
+            command = first.say(pull.number, "/codepilot undo")
+            await asyncio.wait_for(sent.wait(), 30)
+            job_id = await first.job_of(command)
+    async with staged(hub, tmp_path, after=first) as stage:
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert f"I took commit `{made[:10]}` back." in end.status
+        assert stage.git("rev-parse", "topic^") == made
+        assert stage.file("topic", "calc.py") == BUG.strip()
+
+
+async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Signal] = []
+    hear, ask = Errand.hear, waiting.ask
+
+    def overheard(errand: Errand, signal: Signal) -> None:
+        hear(errand, signal)
+        heard.append(signal)
+
+    async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASK_LEVEL) as stage:
+        issue = stage.issue()
+
+        async def slowly(memory: JobMemory, asked: Waiting) -> None:
+            await ask(memory, asked)
+            stage.say(issue.number, "/codepilot stop")
+            await eventually(lambda: heard)
+
+        monkeypatch.setattr(Errand, "hear", overheard)
+        monkeypatch.setattr(waiting, "ask", slowly)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.STOPPED, end
+        assert "Stopped by @mona." in end.status
+
+
+async def test_a_status_comment_that_somebody_deleted_is_made_again(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [NEEDS_A_YES], [DONE], operator=ASK_LEVEL) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        pause = await pause_of(stage, command)
+        [status] = [each for each in hub.comments(stage.repo, issue.number) if each.author_id == stage.app.bot.id]
+        hub.delete_comment(status, by="mona")
+        stage.say(issue.number, f"/codepilot deny {pause.short_id}")
+        end = await stage.end_of(command)
+        assert "Nothing left." in " ".join(stage.bot_comments(issue.number)), end
+
+
+async def test_an_approved_tree_is_not_put_on_top_of_what_was_pushed_since(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with staged(hub, tmp_path, [PROTECTED]) as stage:
+        pull = stage.pull()
+        command = stage.say(pull.number, "/codepilot fix")
+        pause = await pause_of(stage, command)
+        pushed: list[str] = []
+
+        def push(call: str) -> None:
+            # After the head was looked at for the approval and before the commit is sent.
+            if "git/ref/heads/topic" in call and not pushed:
+                theirs = {"theirs.txt": "x\n"}
+                pushed.append(hub.commit(stage.repo, theirs, message="Theirs", author="mona", branch="topic"))
+
+        stage.on_call = push
+        stage.say(pull.number, f"/codepilot approve {pause.short_id}")
+        end = await stage.end_of(command)
+        assert hub.branches(stage.repo)["topic"] == pushed[0]
+        assert "moved while the bot was working" in end.status
+
+
+async def test_a_label_stays_bound_to_the_head_when_unfinished_work_goes_elsewhere(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]
+    async with staged(hub, tmp_path, script, operator=ASK_LEVEL) as stage:
+        pull = stage.pull()
+        hub.add_label(stage.repo, pull.number, "codepilot:auto", by="mona")
+        await stage.end_after("pull_request", "labeled")
+        command = stage.say(pull.number, "/codepilot fix")
+        await stage.at_work()
+        stage.say(pull.number, "/codepilot stop")
+        await stage.end_of(command)
+        assert stage.bot_branches()
+        retried = await stage.ask(pull.number, "/codepilot explain")
+        assert retried.state is not JobState.DONE
+        assert "I took the label" not in retried.status
+        assert hub.issue(stage.repo, pull.number).labels == ("codepilot:auto",)
+
+
+async def test_a_reviewer_who_lost_the_role_meanwhile_publishes_no_review(hub: LocalHub, tmp_path: Path) -> None:
+    reply = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
+    async with staged(hub, tmp_path, ["```codepilot\nlist_files('.')\n```\n", reply]) as stage:
+        hub.add_collaborator(stage.repo, "rev", "write")
+        pull = stage.pull()
+
+        def leave(call: str) -> None:
+            if call.endswith(f"/pulls/{pull.number}/reviews") and call.startswith("GET"):
+                hub.add_collaborator(stage.repo, "rev", "read")
+
+        stage.on_call = leave
+        end = await stage.ask(pull.number, "/codepilot review", author="rev")
+        assert "Only people with write access" in end.status
+        assert not [each for each in hub.reviews(stage.repo, pull.number) if each.author_id == stage.app.bot.id], end
+
+
+async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_restart(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED), FIX]
+    finished = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> None:
+        finished.set()
+        await asyncio.Event().wait()
+
+    async with staged(hub, tmp_path, script, operator=ASK_LEVEL) as first:
+        pull = first.pull()
+        hub.add_label(first.repo, pull.number, "codepilot:auto", by="mona")
+        await first.end_after("pull_request", "labeled")
+        with monkeypatch.context() as patched:
+            patched.setattr(Delivery, "deliver", hang)
+            command = first.say(pull.number, "/codepilot fix")
+            await asyncio.wait_for(finished.wait(), 30)
+            job_id = await first.job_of(command)
+            theirs = hub.commit(first.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
+            await first.end_after("pull_request", "synchronize")
+    async with staged(hub, tmp_path, operator=ASK_LEVEL, after=first) as stage:
+        end = await stage.ended(job_id)
+        assert hub.branches(stage.repo)["topic"] == theirs
+        assert "moved while the bot was working" in end.status
+
+
+async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = [NEEDS_A_YES], [acting('execute("main", "make trouble")')]
+    async with staged(hub, tmp_path, *script, operator=ASK_LEVEL) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        pause = await pause_of(first, command)
+
+        async def hang(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Case, "react", hang)
+            yes = first.say(issue.number, "/codepilot approve")
+            approved = await first.job_of(yes)
+            patched.setattr(Case, "react", hang)
+            following = await next_pause(first, pause)
+    async with staged(hub, tmp_path, operator=ASK_LEVEL, after=first) as stage:
+        assert (await stage.ended(approved)).state is JobState.DONE
+        assert await still_waits(stage, following)
+
+
+async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang(_: Corridor) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Corridor, "greet", hang)
+    monkeypatch.setattr(greeter, "GREET_SECONDS", 0.01)
+    async with staged(hub, tmp_path, held=True) as stage:
+        await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        await eventually(lambda: "no greeting" in caplog.text)
+        assert await stage.queue.claim("another", 60) is None
+
+
+async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], held=True) as stage:
+        job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        hub.faults.add("GET", "*/repos/mona/calc", "503", times=99)
+        await stage.queue.unhold(job_id)
+        stage.open_for_work.set()
+
+        async def put_off() -> Stored | None:
+            stored = await stage.queue.get(job_id)
+            silent = (await stage.queue.recall(job_id)).get("silent")
+            return stored if silent and stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
+
+        held: Stored = await eventually(put_off, within=30)
+        assert held.job.id == job_id
+        hub.faults.clear()
+        await stage.queue.unhold(job_id)
+        assert (await stage.ended(job_id)).state is JobState.DONE

@@ -1,0 +1,48 @@
+"""What a job waits for is kept whatever text it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bot.intake.commands import Fix, Plan
+from bot.jobs import waiting
+from bot.jobs.again import carried_out
+from bot.jobs.database import Database
+from bot.jobs.job import Actor
+from bot.jobs.memory import JobMemory
+from bot.jobs.queue import SqliteQueue
+from bot.jobs.waiting import Answer, Waiting
+from tests.builders import a_job
+
+NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
+
+
+async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: Path) -> None:
+    asked = Waiting(
+        kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
+    )
+    given = Answer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
+    try:
+        await queue.enqueue(a_job("j1"))
+        memory = JobMemory(queue, "j1")
+        await waiting.ask(memory, asked)
+        assert await waiting.asked(memory) == asked
+        assert await waiting.answer(memory, given)
+        assert await waiting.answered(memory, asked) == given
+    finally:
+        await database.close()
+
+
+async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
+    try:
+        made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
+        assert await queue.enqueue(made)
+        stored = await queue.get(made.id)
+        assert stored is not None
+        assert stored.job.command == Fix(goal="mend it", plan="+caf? and half a smile ?")
+    finally:
+        await database.close()
