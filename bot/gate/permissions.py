@@ -92,7 +92,7 @@ def approver_refusal(
         trusted_bot_ids: numeric user ids of bots that may command; none of them may approve.
     """
     if not may_command(role):
-        return _NOBODY
+        return NO_WRITE_ACCESS
     if approver.login.endswith("[bot]") or approver.id in trusted_bot_ids:
         return Refusal(cause="bot-approval", reason="An approval has to come from a person.", silent=True)
     pull = job.thread.kind == "pull"
@@ -111,7 +111,7 @@ def approver_refusal(
     return repository_refusal(job, facts) or thread_refusal(job, facts)
 
 
-_NOBODY = Refusal(
+NO_WRITE_ACCESS = Refusal(
     cause="no-write-access",
     reason="Only people with write access to this repository can ask me for work.",
     silent=True,
@@ -122,7 +122,7 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
     """Everybody whose word a job rests on must have write access, and a word that counts here."""
     job, words = request.job, request.config.triggers
     if len(request.roles) != 1 + len(job.others) or not all(map(may_command, request.roles)):
-        return _NOBODY
+        return NO_WRITE_ACCESS
     if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):
         return None
     return Refusal(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
-from bot.gate.permissions import resolved
+from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
 from bot.intake.commands import Happening, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
@@ -21,7 +21,7 @@ from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
-from bot.jobs.look import Here, look
+from bot.jobs.look import Here, Visit, arrive, look
 from bot.jobs.queue import Signal
 from bot.jobs.red_run import unwanted
 from bot.jobs.setup import Asked
@@ -64,30 +64,34 @@ class Corridor:
         case, command = self._case, self._case.job.command
         if isinstance(command, Happening):
             return await happen(case, command)
-        here = await self._look()
-        if isinstance(command, Talk) and here.may_command:
+        visit = await self._arrive()
+        if not visit.may_command and await begun_before(case) is None:
+            return await case.refuse(NO_WRITE_ACCESS)
+        here = await self._look(visit)
+        if isinstance(command, Talk):
             return Ending(state=JobState.DONE, view=Reply(text=answer_to(command, trigger=case.job.trigger)))
-        if isinstance(command, Steering) and here.may_command:
+        if isinstance(command, Steering):
             return await steer(case, command, here)
-        if isinstance(command, Undo) and here.may_command:
-            aim = await aimed(case, here)
-            if isinstance(aim, Refusal):
-                return await case.refuse(aim)
-            here = aim
+        aim = await aimed(case, here) if isinstance(command, Undo) else here
+        return await case.refuse(aim) if isinstance(aim, Refusal) else await self._begin(aim)
+
+    async def _begin(self, here: Here) -> Ending:
+        """Work, when that may be; else say why not."""
         decision = await self._may_begin(here)
         if isinstance(decision, Refusal):
-            return await self._wind_up(here, decision.reason) or await case.refuse(decision)
+            return await self._wind_up(here, decision.reason) or await self._case.refuse(decision)
         return await self._work(here)
 
     async def give_up(self, reason: str) -> Ending | None:
         """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""
-        return await self._wind_up(await self._look(), reason, Status.FAILED)
+        return await self._wind_up(await self._look(await self._arrive()), reason, Status.FAILED)
 
     async def greet(self) -> None:
         """Say at once that the command was heard: the job itself may have to wait for others."""
-        here = await self._look()
-        if not here.may_command or self._case.job.lane != "work" or self._case.job.is_unasked:
+        visit = await self._arrive()
+        if not visit.may_command or self._case.job.lane != "work" or self._case.job.is_unasked:
             return
+        here = await self._look(visit)
         await self._case.react("eyes")
         if isinstance(await self._may_begin(here), Grant):
             await self.comment.show(self._account.now(state="queued"))
@@ -120,11 +124,15 @@ class Corridor:
         view = self._account.now(state="failed", reason=reason, remedy=remedy, kept=kept)
         return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch)
 
-    async def _look(self) -> Here:
-        here = await look(self._case.github, self._case.job, trusted_bot_ids=self._case.house.bounds.trusted_bot_ids)
+    async def _arrive(self) -> Visit:
+        case = self._case
+        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        self._may_be_answered = visit.may_command
+        return visit
+
+    async def _look(self, visit: Visit) -> Here:
         await self._account.since_asked()
-        self._may_be_answered = here.may_command
-        return here
+        return await look(self._case.github, self._case.job, visit)
 
     async def _may_begin(self, here: Here) -> Grant | Refusal:
         """Decide before anything is fetched or said; most of what the repository itself asks for comes later."""

@@ -20,7 +20,7 @@ from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case, Ending
 from bot.jobs.deciding import decide
 from bot.jobs.job import JobState
-from bot.jobs.look import Here, look
+from bot.jobs.look import Here, arrive, look
 from bot.jobs.material import pull_diff
 from bot.jobs.waiting import Verdict, Waiting
 from bot.publishing.plan import Publication, plan
@@ -63,7 +63,8 @@ class Delivery:
         """
         case, begun = self._case, self._assignment
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-        here = await look(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        here = await look(case.github, case.job, visit)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
         if publication.blocked and finished and verdict is None and case.house.sessions is not None:

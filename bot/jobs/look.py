@@ -17,19 +17,15 @@ class ReplacedRepositoryError(BotError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """The place a job is about, as GitHub has it now.
+class Visit:
+    """The first look at a job: enough to turn away who may not command.
 
     Attributes:
         repo: the repository.
-        thread: the issue or pull request.
-        labels: the names of its labels.
         roles: of the job's actor, and of the others that count.
     """
 
     repo: RepoFacts
-    thread: ThreadFacts
-    labels: tuple[str, ...]
     roles: tuple[Role, ...]
 
     @property
@@ -38,8 +34,21 @@ class Here:
         return all(map(may_command, self.roles))
 
 
-async def look(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] = ()) -> Here:
-    """Look at a job's place.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here(Visit):
+    """The place a job is about, as GitHub has it now.
+
+    Attributes:
+        thread: the issue or pull request.
+        labels: the names of its labels.
+    """
+
+    thread: ThreadFacts
+    labels: tuple[str, ...]
+
+
+async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] = ()) -> Visit:
+    """See where a job is about, and who asks. Two requests: strangers can make the bot come as often as they comment.
 
     Args:
         github: acts for the job.
@@ -50,13 +59,22 @@ async def look(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] = (
         ReplacedRepositoryError: the name belongs to another repository now.
         GitHubError: something could not be found out, which nobody may take for a yes.
     """
-    name, number = job.repo.full_name, job.thread.number
+    name = job.repo.full_name
     repo = await github.repo_facts(name)
     if repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
-    roles = tuple(
-        [await _role(github, repo.full_name, job, each, trusted_bot_ids) for each in (job.actor, *job.others)]
-    )
+    people = (job.actor, *job.others)
+    roles = tuple([await _role(github, repo.full_name, job, each, trusted_bot_ids) for each in people])
+    return Visit(repo=repo, roles=roles)
+
+
+async def look(github: GitHub, job: Job, visit: Visit) -> Here:
+    """Look at the thread, too.
+
+    Raises:
+        GitHubError: something could not be found out.
+    """
+    repo, roles, number = visit.repo, visit.roles, job.thread.number
     thread = await github.thread_facts(repo.full_name, number)
     if job.thread.kind == "pull":
         pull = await github.pull_facts(repo.full_name, number)

@@ -24,7 +24,11 @@ AND NOT EXISTS (
 ) ORDER BY seq LIMIT 1
 """,
     "steer": """
-SELECT id, attempts, body FROM jobs WHERE state = 'queued' AND lane = 'steer' AND held_until <= ? ORDER BY seq LIMIT 1
+SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'steer' AND held_until <= ?
+AND NOT EXISTS (
+    SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = 'steer'
+    AND busy.repo_id = next.repo_id AND busy.thread = next.thread
+) ORDER BY seq LIMIT 1
 """,
 }
 

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 60.0
 POLL_SECONDS = 2.0
 HEAR_SECONDS = 0.5
+_STEERING_HANDS = 3
+"""More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
 
 PATIENCE_SECONDS = 6 * 3600.0
 """Longer than a rate limit of GitHub's lasts, and most of its outages."""
@@ -62,7 +64,8 @@ class Worker:
         self._desk = desk
         self._queue = desk.queue
         work: Lane = "work"
-        self._lanes: tuple[Lane, ...] = (*(work for _ in range(jobs_at_once)), "steer")
+        steer: Lane = "steer"
+        self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)))
         self._lease_seconds = lease_seconds
         self._patience_seconds = patience_seconds
 
