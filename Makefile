@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 PY ?= python3
 BIN := .venv/bin
+# Three for a processor: most tests wait for processes, sockets and disks of their own.
+WORKERS ?= $(shell expr 3 \* $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: help demo test check fmt lock bench defences clean
 
@@ -14,7 +16,7 @@ demo: .venv/.ready-run ## Watch the bot fix a real bug in a real repository
 
 test: .venv/.ready-dev ## Lint, type-check and run every test
 	@scripts/check
-	@$(BIN)/pytest --numprocesses auto $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
 
 check: .venv/.ready-dev ## Lint and type-check only
 	@scripts/check
