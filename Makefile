@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 PY ?= python3
 BIN := .venv/bin
-# Three for a processor: most tests wait for processes, sockets and disks of their own.
-WORKERS ?= $(shell expr 3 \* $$(nproc 2>/dev/null || echo 2))
+# Two for a processor: many tests wait for processes, sockets and disks of their own.
+WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 
 .PHONY: help demo test check fmt lock bench defences clean
 
