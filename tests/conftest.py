@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,11 @@ from bot.localhub import LocalHub
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent
+
+# A shell without job control starts what it puts in the background with Control-C ignored, and every program that a
+# test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import Self
 
 from github import Auth
 
+from bot.github.app_auth import app_auth
 from bot.github.checks import Checks
 from bot.github.connection import SECONDS_BETWEEN_WRITES, Connection, InstallationAuth
 from bot.github.labels import Labels
@@ -50,7 +51,7 @@ class GitHub(Words, Reviews, Labels, Checks, Work, Tokens):
             seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
             pace: shared with the other clients of the installation; keeps its own pause.
         """
-        auth = InstallationAuth(Auth.AppAuth(app_id, private_key), installation_id, minted=minted)
+        auth = InstallationAuth(app_auth(app_id, private_key), installation_id, minted=minted)
         connection = Connection(auth, base_url, pace=pace or Pace(seconds_between_writes))
         return cls(connection, redact=redact, minted=minted)
 

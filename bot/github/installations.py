@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from github import Auth
-
+from bot.github.app_auth import app_auth
 from bot.github.connection import Connection
 from bot.github.errors import GitHubError
 
@@ -22,7 +21,7 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = Connection(Auth.AppAuth(app_id, private_key), api_url)
+    connection = Connection(app_auth(app_id, private_key), api_url)
     try:
         ask = connection.github.requester.requestJsonAndCheck
         _, found = await connection.call(

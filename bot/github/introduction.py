@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
-from github import Auth, GithubException
+from github import GithubException
 from jwt.exceptions import InvalidKeyError
 
+from bot.github.app_auth import app_auth
 from bot.github.connection import Connection
 from bot.github.errors import GitHubError
 
@@ -35,7 +36,7 @@ class Introduction:
 
 async def introduce_app(app_id: int, private_key: str, api_url: str) -> Introduction:
     """Sign in as the App itself (`GET /app`)."""
-    auth = Auth.AppAuth(app_id, private_key)
+    auth = app_auth(app_id, private_key)
     try:
         auth.create_jwt()
     except InvalidKeyError as error:

@@ -146,8 +146,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Do the thread's last piece of work again, from its start."""
+    """Do a piece of work again, from its start.
 
+    Attributes:
+        job_id: which, as a check run names it; empty for the thread's last.
+    """
+
+    job_id: str = ""
     verb: Literal["retry"] = "retry"
 
 

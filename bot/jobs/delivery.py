@@ -33,8 +33,6 @@ from bot.workspace import Tree
 from bot.workspace.change import Change
 
 _WHOLE_DIFF = 2_000_000
-
-
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 
@@ -205,8 +203,9 @@ class Delivery:
                 sent = replace(sent, delivered=await self._send_review(here, review))
         published = sent.delivered.commit_sha is not None
         lost = change if isinstance(begun.command, Fix) and not published else None
+        state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._account.now(
-            state="done" if finished else "stopped" if outcome.status is Status.STOPPED else "failed",
+            state=state.value,
             completion=prose_of(outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
@@ -217,7 +216,7 @@ class Delivery:
             **self._shown(sent, change),
         )
         return Ending(
-            state=_STATES.get(outcome.status, JobState.FAILED),
+            state=state,
             reason=view.reason,
             view=view,
             status=outcome.status,

@@ -86,20 +86,20 @@ class Queue(Protocol):
             LeaseLostError: the job is no longer this worker's.
         """
 
-    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None) -> bool:
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
         """Let a claimed job wait for a person, in nobody's hands.
 
-        Whoever answers keeps the answer first and calls `wake` then. So whoever parks looks for an answer once more
-        afterwards, and wakes the job itself when there is one: either way nobody waits for what has been said.
+        Whoever answers keeps the answer first and calls `wake` then, so that nobody waits for what has been said.
 
         Args:
             job_id: the job.
             worker: whose it is.
             until: seconds since the epoch; it is queued again then, see `claim`.
             heard: the number of the last signal that the worker has seen.
+            answer: the fact that an answer is kept as; empty when none ends the wait.
 
         Returns:
-            False when there is a later signal than `heard`: the job is still this worker's, which must hear it.
+            False when there is a later signal than `heard`, or the answer: the job is still this worker's.
 
         Raises:
             LeaseLostError: the job is no longer this worker's.
@@ -223,9 +223,9 @@ class SqliteQueue:
         await self._run(lambda rows: sqlite.release(rows, job_id, worker, held_until))
         self._work.set()
 
-    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None) -> bool:
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
         """See `Queue.park`."""
-        parked = await self._run(lambda rows: sqlite.park(rows, job_id, worker, until, heard))
+        parked = await self._run(lambda rows: sqlite.park(rows, job_id, worker, until, heard, answer))
         self._work.set()
         return parked
 

@@ -111,11 +111,13 @@ def release(rows: sqlite3.Connection, job_id: str, worker: str, held_until: floa
         rows.execute("UPDATE jobs SET attempts = attempts - 1, held_until = ? WHERE id = ?", (held_until, job_id))
 
 
-def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None) -> bool:
-    """Let a job wait for a person; False, and it runs on, when a signal came after the one numbered `heard`."""
+def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None, answer: str) -> bool:  # noqa: PLR0917 - see Queue.park
+    """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or the answer is there."""
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
         if heard is not None and records.last_signal(rows, job_id) > heard:
+            return False
+        if answer in records.recall(rows, job_id):
             return False
         _move(rows, job_id, JobState.WAITING)
         # This attempt did not die; those after the answer count anew.

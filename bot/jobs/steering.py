@@ -53,8 +53,8 @@ async def steer(case: Case, command: Steering, here: Here) -> Ending:
                     # The first of the words looked like an id, as `added` does.
                     request_id, words = "", f"{request_id} {words}".strip()
                 await _answer(case, here, jobs, request_id, approved=False, note=words)
-            case Retry():
-                await _retry(case, here, jobs)
+            case Retry(job_id=job_id):
+                await _retry(case, here, jobs, job_id)
             case Status():
                 return Ending(state=JobState.DONE, view=Reply(text=await _told(case, jobs)))
             case other:
@@ -172,13 +172,15 @@ async def _wake_answered(case: Case, jobs: tuple[Stored, ...]) -> None:
             await case.queue.wake(each.job.id)
 
 
-async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...]) -> None:
+async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...], job_id: str) -> None:
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
-    for each in jobs:
+    for each in (each for each in jobs if job_id in {"", each.job.id}):
         if await _is_ours(case, here, each):
             await case.queue.enqueue(again(each.job, asked_by=case.job))
             return
+    if job_id:
+        raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")
     raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
 
 

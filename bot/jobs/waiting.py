@@ -94,16 +94,17 @@ async def asked(memory: JobMemory) -> Waiting | None:
 
 async def answer(memory: JobMemory, given: Answer) -> bool:
     """Keep an answer; False when there is one already: the first counts."""
-    return await memory.remember_once(_answer_to(given.request_id), spelled(_ANSWERS, given))
+    return await memory.remember_once(fact_of_answer(given.request_id), spelled(_ANSWERS, given))
 
 
 async def answered(memory: JobMemory, asked: Waiting) -> Answer | None:
     """The answer to a request, if there is one."""
-    found = await memory.recall(_answer_to(asked.request_id))
+    found = await memory.recall(fact_of_answer(asked.request_id))
     return read(_ANSWERS, found) if found else None
 
 
-def _answer_to(request_id: str) -> str:
+def fact_of_answer(request_id: str) -> str:
+    """The key of the fact that the answer to a request is kept as."""
     return f"answer {request_id}"
 
 

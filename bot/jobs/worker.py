@@ -175,12 +175,14 @@ class Worker:
 
     async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
         """Let a job wait for a person; whoever was faster than this has answered, or stopped it, already."""
-        job = case.job
+        job_id = case.job.id
         await case.memory.remember(_SILENT, "")
-        if corridor.is_to_stop or not await self._queue.park(job.id, self._name, until=ending.until, heard=heard):
-            await self._queue.release(job.id, self._name)
-        elif await waiting.is_answered(case.memory):
-            await self._queue.wake(job.id)
+        asked = await waiting.asked(case.memory)
+        answer = waiting.fact_of_answer(asked.request_id) if asked else ""
+        if corridor.is_to_stop or not await self._queue.park(
+            job_id, self._name, until=ending.until, heard=heard, answer=answer
+        ):
+            await self._queue.release(job_id, self._name)
 
     async def _ending(self, corridor: Corridor, claimed: Claimed, *, told: bool) -> Ending:
         """Walk the corridor; whatever goes wrong there becomes an ending."""

@@ -6,6 +6,7 @@ import itertools
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -149,7 +150,7 @@ class NewApp:
 
 def app(site: Site, wanted: NewApp) -> App:
     """Make an App with a key of its own and its bot account, and ping its webhook."""
-    private, public = _key_pair()
+    private, public = _key_pair(wanted.slug)
     user(site, wanted.owner)
     made = App(
         id=site.store.new_id(),
@@ -171,7 +172,9 @@ def app(site: Site, wanted: NewApp) -> App:
     return made
 
 
-def _key_pair() -> tuple[str, str]:
+@cache
+def _key_pair(_slug: str) -> tuple[str, str]:
+    """An App's private and public key in PEM; the same in every hub of a process, since one takes 50 ms to make."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()

@@ -1,18 +1,21 @@
-"""A bare git repository by plumbing commands, each with a cleared environment. Never caches anything."""
+"""A bare git repository by plumbing commands, each with a cleared environment. Remembers only what can never change."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 NULL_SHA = "0" * 40
+_SHA = re.compile(r"[0-9a-f]{40}")
+_SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
 
 
 class GitError(Exception):
@@ -113,6 +116,16 @@ def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | Non
     return done.stdout
 
 
+@lru_cache(maxsize=4096)
+def fixed(path: Path, *args: str) -> bytes:
+    """Like `run`, once, for commands whose every revision is a full SHA: what they write is the same for ever.
+
+    Raises:
+        GitError: it failed.
+    """
+    return run(path, *args)
+
+
 def text(path: Path, *args: str) -> str:
     """Like `run`, for output that is text; the last newline is dropped."""
     return run(path, *args).decode(errors="replace").removesuffix("\n")
@@ -133,7 +146,9 @@ def fetch_all(path: Path, source: Path) -> None:
 
 def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     """The full SHA that a branch, tag or SHA names, or None."""
-    for name in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
+    # GitHub lets no branch be called like a full SHA.
+    places = [""] if _SHA.fullmatch(revision) else ["refs/heads/", "refs/tags/", ""]
+    for name in (f"{place}{revision}" for place in places):
         try:
             return text(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
         except GitError:
@@ -175,7 +190,7 @@ def is_ref_name(path: Path, name: str) -> bool:
 def is_ancestor(path: Path, old: str, new: str) -> bool:
     """Whether going from `old` to `new` is a fast-forward."""
     try:
-        run(path, "merge-base", "--is-ancestor", old, new)
+        fixed(path, "merge-base", "--is-ancestor", old, new)
     except GitError:
         return False
     return True
@@ -186,7 +201,8 @@ def commits(path: Path, *selection: str, limit: int | None = None, of: str | Non
     form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
     count = [] if limit is None else [f"--max-count={limit}"]
     where = ["--"] if of is None else ["--", of]
-    out = run(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
+    ask = fixed if all(map(_SHAS.fullmatch, selection)) else run
+    out = ask(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
     return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
 
 

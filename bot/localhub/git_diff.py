@@ -1,4 +1,4 @@
-"""Differences between commits of a bare repository, and merging them."""
+"""Differences between commits of a bare repository, named by their full SHAs, and merging them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileDiff:
 def merge_base(path: Path, base: str, head: str) -> str | None:
     """Where two commits parted, or None when their histories are unrelated."""
     try:
-        return git.text(path, "merge-base", base, head)
+        return git.fixed(path, "merge-base", base, head).decode().strip()
     except git.GitError:
         return None
 
@@ -41,7 +41,7 @@ def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
 
 def unified(path: Path, base: str, head: str) -> str:
     """The difference as `git diff` writes it, binary parts included."""
-    return git.run(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
+    return git.fixed(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
 
 
 def mailbox(path: Path, base: str, head: str) -> str:
@@ -51,7 +51,7 @@ def mailbox(path: Path, base: str, head: str) -> str:
 
 def files(path: Path, base: str, head: str) -> list[FileDiff]:
     """The changed files, by path."""
-    raw = git.run(path, *_diff("--raw", "-z", "--abbrev=40"), base, head).decode(errors="surrogateescape").split("\0")
+    raw = git.fixed(path, *_diff("--raw", "-z", "--abbrev=40"), base, head).decode(errors="surrogateescape").split("\0")
     counts = _counts(path, base, head)
     found = []
     at = 0
@@ -91,7 +91,7 @@ def _diff(*flags: str) -> list[str]:
 
 
 def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]]:
-    parts = git.run(path, *_diff("--numstat", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    parts = git.fixed(path, *_diff("--numstat", "-z"), base, head).decode(errors="surrogateescape").split("\0")
     found: dict[str, tuple[int, int, bool]] = {}
     at = 0
     while at < len(parts) and parts[at]:
@@ -108,7 +108,7 @@ def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]
 def _patch(path: Path, base: str, head: str, name: str, previous: str | None) -> str:
     """The hunks alone: GitHub leaves out the header lines and the last newline."""
     names = [f":(literal){part}" for part in (previous, name) if part]
-    whole = git.run(path, *_diff("-p"), base, head, "--", *names).decode(errors="replace")
+    whole = git.fixed(path, *_diff("-p"), base, head, "--", *names).decode(errors="replace")
     start = whole.find("\n@@")
     return whole[start + 1 :].removesuffix("\n") if start >= 0 else ""
 
@@ -116,6 +116,6 @@ def _patch(path: Path, base: str, head: str, name: str, previous: str | None) ->
 def merge_tree(path: Path, base: str, head: str) -> str | None:
     """The tree of a clean merge, or None when there are conflicts."""
     try:
-        return git.text(path, "merge-tree", "--write-tree", base, head).splitlines()[0]
+        return git.fixed(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
     except git.GitError:
         return None

@@ -13,6 +13,7 @@ from bot.jobs.job import JobState
 from bot.jobs.queue import Signal, Stored
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
+from tests.pauses import check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
@@ -177,6 +178,18 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
         [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE
         assert newest.job.command == (await stored(stage, job_id)).job.command
+
+
+async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [DONE], [DONE], [DONE]) as stage:
+        issue = stage.issue()
+        first = await stage.ask(issue.number, "/codepilot fix the sum")
+        await stage.ask(issue.number, "/codepilot fix the product")
+        stage.hub.rerun(check_of(stage, first.job_id), by="mona")
+        assert (await stage.end_after("check_run", "rerequested")).state is JobState.DONE
+        [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        assert (await stage.ended(newest.job.id)).state is JobState.DONE
+        assert newest.job.command == (await stored(stage, first.job_id)).job.command
 
 
 async def test_retry_with_nothing_done_says_so(hub: LocalHub, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ async def test_the_buttons_of_a_check_run(scene: Scene, button: str, command: ob
     job = await scene.job("check_run", "requested_action")
     assert (job.command, job.actor.login, job.thread.number, job.origin.id) == (command, "mona", number, run.id)
     scene.hub.rerun(run, by="mona")
-    assert (await scene.job("check_run", "rerequested")).command == Retry()
+    assert (await scene.job("check_run", "rerequested")).command == Retry(job_id="abcdefgh2345")
 
 
 async def test_a_red_workflow_here_and_in_a_fork(scene: Scene) -> None:

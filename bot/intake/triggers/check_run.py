@@ -52,7 +52,7 @@ def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: st
     pressed = _BUTTON.fullmatch(button)
     if pressed is None:
         return Ignored(reason="the bot's check runs have no such button")
-    command = _command(pressed["name"], pressed["request"] or place["request"])
+    command = _command(pressed["name"], pressed["request"] or place["request"], job_id=place["job"])
     if isinstance(command, Ignored):
         return command
     return job_of(
@@ -73,12 +73,12 @@ def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: st
     )
 
 
-def _command(button: str, request: str) -> Command | Ignored:
+def _command(button: str, request: str, *, job_id: str) -> Command | Ignored:
     match button:
         case "stop":
             return Stop()
         case "retry":
-            return Retry()
+            return Retry(job_id=job_id)
         # "The only one that waits" may be another by now than the one that was looked at.
         case "approve" | "deny" if request == "-":
             return Ignored(reason=f"nothing waited when the button {button} was pressed")

@@ -14,7 +14,8 @@ from tests.agent_runtime.sessions.stores import Store
 from tests.source_files import ROOT
 
 _ROUNDS = {"file": 10, "database": 5}
-_MAX_SECONDS = 0.08
+_MAX_LINES = 40
+_MAX_SECONDS = 0.02
 
 
 @pytest.mark.slow
@@ -23,7 +24,7 @@ def test_nothing_that_was_kept_is_lost_when_the_process_is_killed(store: Store) 
     kept = 0
     rounds = _ROUNDS["file" if store.db_url is None else "database"]
     for _ in range(rounds):
-        told = _killed_writer(store, after=chance.uniform(0, _MAX_SECONDS))
+        told = _killed_writer(store, lines=chance.randrange(4, _MAX_LINES), after=chance.uniform(0, _MAX_SECONDS))
         session = store.session()
         steps = [event.step for event in session.events if isinstance(event, Observed)]
         assert steps == list(range(1, len(steps) + 1))
@@ -34,14 +35,15 @@ def test_nothing_that_was_kept_is_lost_when_the_process_is_killed(store: Store) 
     assert kept > rounds
 
 
-def _killed_writer(store: Store, *, after: float) -> list[tuple[str, int]]:
-    """Let a process record until it is killed; what it said it had done."""
+def _killed_writer(store: Store, *, lines: int, after: float) -> list[tuple[str, int]]:
+    """Let a process record until it has said `lines` lines and `after` seconds more; what it said it had done."""
     command = [sys.executable, "-m", "tests.agent_runtime.sessions.writer", store.to_json(), "1000000"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("open")
+        said = [process.stdout.readline() for _ in range(lines)]
         timer = threading.Timer(after, process.kill)
         timer.start()
-        lines = process.stdout.readlines()
+        said += process.stdout.readlines()
         timer.join()
-    return [(what, int(number)) for what, number in (line.split() for line in lines if line.endswith("\n"))]
+    return [(what, int(number)) for what, number in (line.split() for line in said if line.endswith("\n"))]

@@ -223,6 +223,15 @@ async def test_a_job_does_not_fall_asleep_over_a_word_it_has_not_heard(queue: Qu
     assert await queue.park("j1", "w1", until=_FOREVER, heard=1)
 
 
+async def test_a_job_does_not_wait_for_what_has_been_answered(queue: Queue) -> None:
+    await queue.enqueue(a_job())
+    assert await claimed(queue) == "j1"
+    await queue.remember("j1", "answer 7f3a", "yes")
+    assert not await queue.park("j1", "w1", until=_FOREVER, answer="answer 7f3a")
+    assert (await _at(queue)).state is JobState.RUNNING
+    assert await queue.park("j1", "w1", until=_FOREVER, answer="answer 0000")
+
+
 async def test_the_work_of_a_thread_is_listed_newest_first(queue: Queue) -> None:
     for name, number in (("a", 7), ("b", 8), ("c", 7), ("d", 7)):
         await queue.enqueue(a_job(name, number=number))

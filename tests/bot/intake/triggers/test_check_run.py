@@ -16,7 +16,7 @@ EVENT = "check_run"
     ("button", "command"),
     [
         ("stop", Stop()),
-        ("retry", Retry()),
+        ("retry", Retry(job_id="abcdefgh2345")),
         ("approve", Approve(request_id="7f3a9c21")),
         ("deny", Deny(request_id="7f3a9c21")),
     ],
@@ -36,7 +36,7 @@ def test_the_external_id_says_where_the_job_is() -> None:
 
 
 def test_running_a_check_again_is_a_retry() -> None:
-    assert job(EVENT, action="rerequested", requested_action=None).command == Retry()
+    assert job(EVENT, action="rerequested", requested_action=None).command == Retry(job_id="abcdefgh2345")
 
 
 def test_a_button_that_names_its_request_means_that_one_whatever_waits_by_now() -> None:
