@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock
+
 from bot.errors import QueueError
 
 T = TypeVar("T")
@@ -191,9 +193,11 @@ def connect(path: Path) -> sqlite3.Connection:
     path.touch(mode=0o600, exist_ok=True)
     rows = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
-        with exclusive(rows):
-            _version(rows, path)
-        rows.execute("PRAGMA journal_mode = WAL")
+        # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
+        with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
+            with exclusive(rows):
+                _version(rows, path)
+            rows.execute("PRAGMA journal_mode = WAL")
         rows.execute("PRAGMA synchronous = FULL")
     except BaseException:
         rows.close()

@@ -452,8 +452,9 @@ async def test_forty_terminals_leave_no_descriptor_and_no_zombie(tmp_path: Path)
         assert (await run(terminal, "echo hi")).output == "hi\n"
         await terminal.close()
         await place.close()
-    assert _descriptors() <= before
-    assert _children() <= children
+    # Fewer than half of a terminal's would be: other parts of the process come and go.
+    await eventually(lambda: _descriptors() < before + 20)
+    await eventually(lambda: _children() <= children)
 
 
 def _descriptors() -> int:
