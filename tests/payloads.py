@@ -62,7 +62,7 @@ _PAYLOADS: dict[str, dict[str, Any]] = {
         "action": "labeled",
         "issue": _ISSUE,
         "label": {"name": "codepilot"},
-        "assignee": {"id": 77, "login": "x"},
+        "assignee": {"id": 77, "login": "x", "type": "User"},
     },
     "pull_request": {"action": "labeled", "pull_request": _PULL, "label": {"name": "codepilot"}},
     "check_run": {

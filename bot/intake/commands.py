@@ -207,6 +207,14 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """Somebody assigned the issue to an App's account; whether it is the bot's own, a door does not know."""
+
+    assignee_id: int
+    verb: Literal["assigned"] = "assigned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
     """The pull request's head moved to `head_sha`."""
 
@@ -242,7 +250,7 @@ Steering = Continue | Approve | Deny | Stop | Retry | Status
 Talk = Help | Unknown | Malformed
 """What is answered at once."""
 
-Happening = Labelled | Pushed | Closed | Departed
+Happening = Labelled | Assigned | Pushed | Closed | Departed
 """What GitHub tells of."""
 
 Command = Work | Bare | Undo | Steering | Talk | Happening

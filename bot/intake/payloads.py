@@ -42,7 +42,7 @@ class User(Part):
 
 
 class Sender(User):
-    """An account that did something."""
+    """An account of which GitHub tells what it is."""
 
     type: str
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from bot.intake.asking import job_id
 from bot.intake.commands import Fix, Plan
@@ -38,12 +39,12 @@ def carried_out(planned: Job, command: Plan, plan: str) -> Job:
     )
 
 
-def started_by_label(labelled: Job) -> Job:
-    """The fix that a repository's own start label asks for."""
+def fix_for(happened: Job, kind: Literal["label", "assignment"]) -> Job:
+    """The fix that somebody asked for by what they did, without a command."""
     return replace(
-        labelled,
-        id=job_id("label", labelled.repo.id, labelled.id),
-        delivery_id=f"{labelled.delivery_id}.label",
+        happened,
+        id=job_id(kind, happened.repo.id, happened.id),
+        delivery_id=f"{happened.delivery_id}.{kind}",
         command=Fix(),
-        origin=replace(labelled.origin, kind="label"),
+        origin=replace(happened.origin, kind=kind),
     )

@@ -7,9 +7,9 @@ import time
 from typing import assert_never
 
 from bot.gate.standing import LabelGrant
-from bot.intake.commands import Closed, Departed, Happening, Labelled, Pushed
+from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed
 from bot.jobs import waiting
-from bot.jobs.again import started_by_label
+from bot.jobs.again import fix_for
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.configuration import on_default_branch
 from bot.jobs.job import JobState
@@ -28,6 +28,9 @@ async def happen(case: Case, command: Happening) -> Ending:
     match command:
         case Labelled(label=label, bound_to=bound_to):
             await _labelled(case, label, bound_to)
+        case Assigned(assignee_id=assignee_id):
+            if assignee_id == (await case.github.me()).id:
+                await case.queue.enqueue(fix_for(case.job, "assignment"))
         case Pushed(head_sha=head_sha):
             return await _pushed(case, head_sha)
         case Closed():
@@ -44,7 +47,7 @@ async def _labelled(case: Case, label: str, bound_to: str) -> None:
     job = case.job
     labels = (await on_default_branch(case.github, job.repo.full_name)).labels
     if labels.start is not None and label.casefold() == labels.start.casefold():
-        await case.queue.enqueue(started_by_label(job))
+        await case.queue.enqueue(fix_for(job, "label"))
     if labels.level_of(label) is None:
         return
     await case.ledger.keep_label(

@@ -47,6 +47,22 @@ async def test_the_start_label_starts_a_fix(hub: LocalHub, tmp_path: Path, kind:
         assert stage.file(branch, "calc.py") == MENDED.strip()
 
 
+async def test_an_issue_that_is_assigned_to_the_bot_starts_a_fix_and_one_for_another_app_does_not(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        issue, other = stage.issue(), hub.add_app("other").bot.login
+        hub.assign(stage.repo, issue.number, other, by="mona")
+        assert (await stage.end_after("issues", "assigned")).state is JobState.DONE
+        assert stage.bot_comments(issue.number) == []
+        hub.assign(stage.repo, issue.number, other, stage.app.bot.login, by="mona")
+        assert (await stage.end_after("issues", "assigned")).state is JobState.DONE
+        [work] = await stage.queue.of_thread(stage.repo.id, issue.number)
+        end = await stage.ended(work.job.id)
+        assert COMPLETION in end.status
+        assert "for @mona" in end.status
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_start_label_of_someone_with_triage_only_starts_nothing_and_says_nothing(
     hub: LocalHub, tmp_path: Path, kind: str

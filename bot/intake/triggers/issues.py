@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bot.gate.standing import text_binding
 from bot.intake.asking import job_of, no_commander, other_action
-from bot.intake.commands import Closed, Command, Fix, Labelled
+from bot.intake.commands import Assigned, Closed, Command, Fix, Labelled
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
-from bot.intake.payloads import Event, Issue, Label, User, read
+from bot.intake.payloads import Event, Issue, Label, Sender, read
 from bot.jobs.job import Job, Origin, OriginKind
 
 EVENT = "issues"
@@ -48,9 +48,14 @@ def _assigned(delivery: Delivery, listening: Listening) -> Job | Ignored:
     event = read(_Assigned, delivery)
     if isinstance(event, Ignored):
         return event
-    if event.assignee.id not in listening.own_ids:
+    command: Command
+    if event.assignee.id in listening.own_ids:
+        command = Fix()
+    elif event.assignee.is_bot and listening.own_app_id is not None:
+        command = Assigned(assignee_id=event.assignee.id)
+    else:
         return Ignored(reason="the issue was assigned to somebody else")
-    return no_commander(event.sender, listening) or _job(delivery, listening, event, "assignment", Fix())
+    return no_commander(event.sender, listening) or _job(delivery, listening, event, "assignment", command)
 
 
 def _job(delivery: Delivery, listening: Listening, event: _Event, kind: OriginKind, command: Command) -> Job:
@@ -73,4 +78,4 @@ class _Labelled(_Event):
 
 
 class _Assigned(_Event):
-    assignee: User
+    assignee: Sender

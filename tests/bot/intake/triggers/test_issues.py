@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bot.gate.standing import text_binding
-from bot.intake.commands import Closed, Fix, Labelled
+from bot.intake.commands import Assigned, Closed, Fix, Labelled
 from bot.jobs.job import Actor, Origin, Thread
 from tests.payloads import job, reason
 
@@ -39,6 +39,11 @@ def test_an_assignment_to_the_bot_asks_for_a_fix() -> None:
     found = job(EVENT, action="assigned")
     assert (found.command, found.origin) == (Fix(), Origin(kind="assignment", id=0))
     assert "somebody else" in reason(EVENT, action="assigned", assignee__id=78)
+
+
+def test_an_assignment_to_some_app_is_told_to_the_worker_which_knows_the_bots_own_account() -> None:
+    found = job(EVENT, action="assigned", assignee={"id": 78, "login": "codepilot[bot]", "type": "Bot"})
+    assert (found.command, found.lane) == (Assigned(assignee_id=78), "steer")
 
 
 @pytest.mark.parametrize("action", ["closed", "deleted", "transferred", "locked"])
