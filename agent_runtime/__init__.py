@@ -4,7 +4,7 @@ from agent_runtime.agent import Agent
 from agent_runtime.agent_file import AgentFile, ModelSettings
 from agent_runtime.blocking import Runtime
 from agent_runtime.commands import CommandEnd, CommandRunner
-from agent_runtime.context.instructions import read_instructions
+from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.errors import (
     AgentError,
@@ -76,6 +76,7 @@ from agent_runtime.hooks import (
     on_user_message_injected,
     on_user_message_queued,
 )
+from agent_runtime.images import Image, ImageError
 from agent_runtime.network import Connection, Destination, Network, NetworkLimits
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.policy import Policy, Rule, RunLimits
@@ -97,12 +98,14 @@ from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.settings.published import schema_of
 from agent_runtime.settings.reading import read_settings
 from agent_runtime.task import Quote, Task
 from agent_runtime.tools.protocol import ToolResult
 
 __all__ = [
     "CATALOG",
+    "INSTRUCTION_FILES",
     "Agent",
     "AgentError",
     "AgentFile",
@@ -125,6 +128,8 @@ __all__ = [
     "Faulted",
     "FileSession",
     "HookSystem",
+    "Image",
+    "ImageError",
     "InMemorySession",
     "MemorySettings",
     "Message",
@@ -221,4 +226,5 @@ __all__ = [
     "read_instructions",
     "read_settings",
     "replay_recording",
+    "schema_of",
 ]

@@ -13,6 +13,7 @@ from agent_runtime.policy import Policy
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
+from agent_runtime.sessions.scrubbing import Scrub
 from agent_runtime.surroundings import Surroundings
 
 
@@ -37,6 +38,9 @@ class Agent:
         max_output_chars: tool name → characters of one result that the model is shown at most.
         surroundings: the clock and the dice whose values reach the model.
         logs: where the full output of commands is kept; a private directory, removed at the end, by default.
+        scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
+            for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
+            that waits for a person is kept as it is, because it is signed.
     """
 
     provider: Provider
@@ -55,6 +59,7 @@ class Agent:
     max_output_chars: Mapping[str, int] = field(default_factory=dict)
     surroundings: Surroundings = field(default_factory=Surroundings)
     logs: Path | None = None
+    scrub: Scrub | None = None
 
     @classmethod
     def from_file(cls, file: AgentFile | Path | str) -> Agent:

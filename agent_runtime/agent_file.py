@@ -263,6 +263,7 @@ def _options(model: schema.Model, folder: Path) -> ModelOptions:
         reasoning_effort=model.reasoning_effort,
         api=model.api,
         script=None if model.script is None else folder / model.script,
+        images=model.images,
     )
 
 

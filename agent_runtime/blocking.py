@@ -120,6 +120,11 @@ class Runtime:
         return self._runtime.pending
 
     @property
+    def outcome(self) -> Outcome | None:
+        """See `AsyncRuntime.outcome`."""
+        return self._runtime.outcome
+
+    @property
     def unfinished(self) -> bool:
         """Whether the session's newest run waits, or was cut off when its process died."""
         return self._runtime.unfinished

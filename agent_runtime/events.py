@@ -25,11 +25,13 @@ class Started:
         task: what it was asked to do.
         opening: the first message of the run as the model reads it: goal, quotes, orientation.
         run_id: names the run; random. A paused run keeps it when it goes on.
+        facts: what its caller said of the workspace, one line each.
     """
 
     task: Task
     opening: str
     run_id: str = ""
+    facts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

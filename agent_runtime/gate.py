@@ -13,7 +13,7 @@ from functools import partial
 from typing import Never
 
 from agent_runtime.aside import aside
-from agent_runtime.errors import ToolError
+from agent_runtime.errors import ResumeError, ToolError
 from agent_runtime.events import Event, PermissionAsked, QuestionAsked
 from agent_runtime.hooks import EventType, HookSystem
 from agent_runtime.interpreter import Suspend
@@ -35,6 +35,24 @@ class Answer:
 
     approved: bool
     note: str = ""
+
+
+def answer_to(pending: PendingCall | None, *, approve: bool | None, note: str, request_id: str | None) -> Answer | None:
+    """What a person said to the request that waits; None where nothing waits, and nothing was said.
+
+    Raises:
+        ResumeError: they answered another request, or did not say what this one asks.
+    """
+    if request_id is not None and (pending is None or pending.request_id != request_id):
+        now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
+        raise ResumeError(f"Request {request_id} does not wait any more; {now}. Look at it again.")
+    if pending is None:
+        return None
+    if approve is None and pending.kind == "permission":
+        raise ResumeError(f"Request {pending.request_id} asks for permission: pass approve=True or False.")
+    if approve is None and not note:
+        raise ResumeError(f"Request {pending.request_id} is a question: answer it with note=, or pass approve=False.")
+    return Answer(approved=approve is None or approve, note=note)
 
 
 class Gate:

@@ -19,7 +19,7 @@ from agent_runtime.events import (
     Summarised,
     ToolReturned,
 )
-from agent_runtime.outcome import Usage
+from agent_runtime.outcome import Outcome, Status, Usage
 from agent_runtime.reply import Reply, ReplyParser
 
 
@@ -36,6 +36,7 @@ class Progress:
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
         waiting: the request that nobody has answered yet, and where that stands in the log.
+        ended: how it ended; None before.
         is_open: whether it neither ended nor waits. It is at work, or its process died.
     """
 
@@ -53,6 +54,13 @@ class Progress:
             self._take(position, self._events[position])
         self._taken = len(self._events)
         return self
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What it came to, or waits for; None while it has come to neither."""
+        if self.waiting is None:
+            return self.ended
+        return Outcome(status=Status.PAUSED, pending=self.waiting[1].pending, steps=self.step, usage=self.usage)
 
     def writers(self) -> frozenset[str]:
         """The functions that the run's control blocks have defined and that write files."""
@@ -91,6 +99,7 @@ class Progress:
         self.called: list[ToolReturned] = []
         self.acted = False
         self.waiting: tuple[int, Paused] | None = None
+        self.ended: Outcome | None = None
         self.is_open = True
         self._steps: list[_Step] = []
         self._in_step = False
@@ -119,7 +128,7 @@ class Progress:
             case Recovered():
                 self.waiting, self.is_open, self._in_step = None, True, False
             case Ended():
-                self.waiting, self.is_open = None, False
+                self.waiting, self.ended, self.is_open = None, event.outcome, False
             case _:
                 pass
 

@@ -175,7 +175,7 @@ class Run:
             number=number,
             instructions=self.agent.repository_instructions if number == 1 else {},
         )
-        self.record(Started(task=task, opening=first, run_id=token(8)))
+        self.record(Started(task=task, opening=first, run_id=token(8), facts=tuple(facts)))
         self._has_started = True
         return await loop.run()
 

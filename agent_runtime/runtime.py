@@ -19,17 +19,19 @@ from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.transcript import messages
 from agent_runtime.errors import ResumeError, UsageError
 from agent_runtime.events import Ended, Event, MessageInjected, MessageQueued, Recorded, SessionReset
-from agent_runtime.gate import Answer, Gate
+from agent_runtime.gate import Gate, answer_to
 from agent_runtime.hands import Hands
 from agent_runtime.hooks import HookSystem, Listener
 from agent_runtime.keys import StateKey
 from agent_runtime.outcome import Outcome, PendingCall, Status
 from agent_runtime.progress import Progress
+from agent_runtime.providers.sight import require_sight
 from agent_runtime.run import Run
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.scrubbing import scrubbed
 from agent_runtime.task import Task
 from agent_runtime.tools.registry import Registry
 
@@ -137,8 +139,13 @@ class AsyncRuntime:
     @property
     def pending(self) -> PendingCall | None:
         """The call that waits for a person, if the session's newest run is paused."""
-        waiting = self._progress.read().waiting
-        return waiting[1].pending if waiting else None
+        outcome = self._progress.read().outcome
+        return outcome.pending if outcome else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the session's newest run came to, or waits for; None without one, and while it has come to neither."""
+        return self._progress.read().outcome
 
     @property
     def unfinished(self) -> bool:
@@ -158,7 +165,7 @@ class AsyncRuntime:
         """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
 
         Args:
-            task: what to do; a plain string is a goal without quotes.
+            task: what to do; a plain string is a goal without quotes and images.
             facts: what the model should know about the workspace, one line each.
 
         Returns:
@@ -167,6 +174,7 @@ class AsyncRuntime:
         Raises:
             ResumeError: a call of an earlier run waits; answer it with `resume`, or `reset`.
             SessionError: the session cannot be written.
+            SettingsError: the task has images, and the model is not known to see. Nothing was sent or recorded.
             UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
                 or the caller is one of its own handlers or tools, for which the run under way waits.
         """
@@ -174,6 +182,7 @@ class AsyncRuntime:
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
             raise UsageError("The task is empty: say what the agent is to do.")
+        require_sight(self.agent.provider, task.images)
         resets = self._resets
         async with self._lock:
             self._require_usable(resets)
@@ -207,16 +216,8 @@ class AsyncRuntime:
             self._require_usable(resets)
             if not self.unfinished:
                 raise ResumeError("Nothing waits in this session: start a task with run().")
-            pending = self.pending
-            if request_id is not None and (pending is None or pending.request_id != request_id):
-                now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
-                raise ResumeError(f"Request {request_id} does not wait any more; {now}. Look at it again.")
-            if pending is None:
-                return await self._see(lambda run: run.recover())
-            if approve is None and pending.kind == "permission":
-                raise ResumeError(f"Request {pending.request_id} asks for permission: pass approve=True or False.")
-            answer = Answer(approved=approve is None or approve, note=note)
-            return await self._see(lambda run: run.answer(answer))
+            answer = answer_to(self.pending, approve=approve, note=note, request_id=request_id)
+            return await self._see(lambda run: run.recover() if answer is None else run.answer(answer))
 
     def send_message(self, message: str) -> None:
         """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread."""
@@ -315,8 +316,7 @@ class AsyncRuntime:
 
     async def _end(self, outcome: Outcome) -> None:
         """Keep how a run ended, and only then tell it."""
-        ended = Ended(outcome=outcome)
-        self.session.append(ended)
+        ended = self._kept(Ended(outcome=outcome))
         await self.session.commit()
         self._emit(ended)
 
@@ -348,8 +348,13 @@ class AsyncRuntime:
             self._record(MessageInjected(step=step, text=self._messages.popleft()))
 
     def _record(self, event: Recorded) -> None:
-        self.session.append(event)
-        self._emit(event)
+        self._emit(self._kept(event))
+
+    def _kept(self, event: Recorded) -> Recorded:
+        """What is recorded of an event."""
+        kept = event if self.agent.scrub is None else scrubbed(event, self.agent.scrub)
+        self.session.append(kept)
+        return kept
 
     def _emit(self, event: Event) -> None:
         self.hooks.tell(event)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent_runtime.images import Image
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
@@ -25,7 +27,9 @@ class Task:
     Attributes:
         goal: what to do, in the words of someone who may ask for it.
         quotes: material to read, never instructions.
+        images: material to look at, e.g. screenshots; for a provider whose model sees.
     """
 
     goal: str
     quotes: tuple[Quote, ...] = ()
+    images: tuple[Image, ...] = ()

@@ -164,17 +164,23 @@ def doctor(*, online: bool, as_json: bool) -> None:
 def setup_repo(repo: str) -> None:
     """Make the labels that the bot goes by in a repository, and say which were there already.
 
-    Acts as the App of the CODEPILOT_* variables, which must be installed there.
+    Says, too, what the App lacks there. Acts as the App of the CODEPILOT_* variables, which must be installed there.
     """
     from bot import config, values  # noqa: PLC0415 - as above
+    from bot.app_table import words  # noqa: PLC0415 - as above
     from bot.setup_repo import set_up_with  # noqa: PLC0415 - as above
 
     try:
         name = values.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    for label in _finish(set_up_with(config.load(), name)) or ():
+    done = _finish(set_up_with(config.load(), name))
+    if done is None:  # Ctrl+C
+        sys.exit(130)
+    for label in done.labels:
         click.echo(f"{name}: {'made' if label.made else 'has'} the label {label.name} ({label.description})")
+    for each in done.lacks:
+        click.echo(f"{name}: the App lacks {words(each)}, which is {each.weight}: without, {each.without}")
 
 
 @cli.command()

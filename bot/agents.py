@@ -14,13 +14,16 @@ Models = Callable[[str], Provider]
 """From the name of a model to the model; the empty name is the operator's own."""
 
 
-def agent_maker(make_provider: Models, sandbox: Sandbox, *, state_key: bytes) -> AgentMaker:
+def agent_maker(
+    make_provider: Models, sandbox: Sandbox, *, state_key: bytes, scrub: Callable[[str], str]
+) -> AgentMaker:
     """What makes the agent of each job.
 
     Args:
         make_provider: makes the model of a run.
         sandbox: where commands run.
         state_key: signs runs that wait for a person.
+        scrub: takes the bot's secrets out of what is recorded.
     """
 
     def make(order: Order, listeners: Sequence[Listener]) -> AsyncRuntime:
@@ -33,6 +36,7 @@ def agent_maker(make_provider: Models, sandbox: Sandbox, *, state_key: bytes) ->
             repository_instructions=order.instructions,
             tools=order.tools,
             chat=False,
+            scrub=scrub,
         )
         if order.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)
@@ -73,5 +77,7 @@ def model_of(settings: AgentSettings) -> Provider:
         model=None if scripted else settings.model or None,
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         base_url=settings.base_url,
-        options=ModelOptions(script=Path(settings.model) if scripted else None),
+        options=ModelOptions(
+            script=Path(settings.model) if scripted else None, images=True if settings.pictures == "on" else None
+        ),
     )

@@ -13,16 +13,7 @@ from pydantic import SecretStr
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.config_file import read_file
-from bot.config_table import (
-    AGENT,
-    CONFIG,
-    MODELS,
-    PROVIDER_KEYS,
-    SERVICE,
-    SETTINGS,
-    Provider,
-    SandboxChoice,
-)
+from bot.config_table import AGENT, CONFIG, MODELS, PROVIDER_KEYS, SERVICE, SETTINGS, Pictures, Provider, SandboxChoice
 from bot.errors import ConfigError
 from bot.gate.standing import Bounds, Caps, Level
 from bot.intake.commands import DEFAULT_TRIGGER
@@ -62,6 +53,7 @@ class AgentSettings:
         caps: how much work an hour.
         approval_hours: how long a run waits for an answer.
         keep_days: how long ended jobs and unpublished patches are kept.
+        pictures: whether models are shown the pictures of threads; `auto` for those known to see.
     """
 
     provider: Provider
@@ -88,6 +80,7 @@ class AgentSettings:
     caps: Caps = field(default_factory=Caps)
     approval_hours: int = 72
     keep_days: int = 30
+    pictures: Pictures = "auto"
 
     @property
     def trigger(self) -> str:

@@ -14,6 +14,7 @@ from bot.setting import Setting
 
 Provider = Literal["anthropic", "openai", "alibaba", "llm", "scripted"]
 SandboxChoice = Literal["auto", "bubblewrap", "docker"]
+Pictures = Literal["auto", "on", "off"]
 
 
 _SERVICES = ("anthropic", "openai", "alibaba", "llm")

@@ -53,6 +53,14 @@ GATE: dict[str, Setting] = {
         parse=values.caps,
         default="",
     ),
+    "pictures": Setting(
+        name="CODEPILOT_PICTURES",
+        meaning="Whether the model is shown the pictures that people attached to the thread: `auto` where it is known "
+        "to see, `on` always, `off` never.",
+        example="off",
+        parse=values.one_of("auto", "on", "off"),
+        default="auto",
+    ),
     "approval_hours": Setting(
         name="CODEPILOT_APPROVAL_HOURS",
         meaning="Hours that a run waits for an approval or an answer, before it ends.",

@@ -62,10 +62,11 @@ def house(
     sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
     if problem := unkept(sandbox.level, networks(agent)):
         raise ConfigError((problem,))
+    key = _key(secret, "paused runs")
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces"),
         setup=_setup(agent, sandbox),
-        agent=agent_maker(models(agent, provider), sandbox, state_key=_key(secret, "paused runs")),
+        agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=bounds_of(agent),
         redactor=redactor,
         trigger=agent.trigger,
@@ -76,6 +77,7 @@ def house(
         sessions=agent.data_dir / "sessions" if comes_back else None,
         marker_key=_key(secret, "status comment"),
         checks=comes_back,
+        pictures=agent.pictures != "off",
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
         ci_note="" if comes_back else _NO_CI,

@@ -1,10 +1,11 @@
-"""`codepilot setup-repo`: makes the labels that the bot's commands and permissions go by."""
+"""`codepilot setup-repo`: makes the labels that the bot goes by, and says what its App may not do there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
+from bot.app_table import Event, Permission, lacking
 from bot.config import Settings
 from bot.errors import BotError
 from bot.gate.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
@@ -50,6 +51,19 @@ class Label:
     made: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUp:
+    """What came of it.
+
+    Attributes:
+        labels: all of them, in the order of the documentation.
+        lacks: what the App was not given, or its owner has not accepted, for this repository.
+    """
+
+    labels: tuple[Label, ...]
+    lacks: tuple[Permission | Event, ...]
+
+
 async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Label, ...]:
     """Make the labels that the repository's configuration names and that are not there yet.
 
@@ -83,8 +97,8 @@ async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Labe
     return found
 
 
-async def set_up_with(settings: Settings, repo: str) -> tuple[Label, ...]:
-    """The same as the App that the settings name.
+async def set_up_with(settings: Settings, repo: str) -> SetUp:
+    """The same as the App that the settings name, which is looked at, too.
 
     Raises:
         NotInstalledError: the App cannot act there.
@@ -100,9 +114,10 @@ async def set_up_with(settings: Settings, repo: str) -> tuple[Label, ...]:
         )
     redactor = redactor_for(settings)
     async with GitHub.for_installation(
-        settings.app_id, key, found, settings.api_url, redact=redactor.redact, minted=redactor.learn
+        settings.app_id, key, found.id, settings.api_url, redact=redactor.redact, minted=redactor.learn
     ) as github:
-        return await set_up(github, repo, start_label=settings.agent.start_label)
+        labels = await set_up(github, repo, start_label=settings.agent.start_label)
+    return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))
 
 
 async def _config(github: Labelled, repo: str) -> RepoConfig:

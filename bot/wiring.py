@@ -7,10 +7,12 @@ import logging
 import os
 import secrets as random_text
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from aiohttp import web
 
@@ -23,7 +25,7 @@ from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.case import Desk
+from bot.jobs.case import ENDING, Desk
 from bot.jobs.database import Database
 from bot.jobs.greeter import HELD_SECONDS, Greeter
 from bot.jobs.house import House, Listener
@@ -192,7 +194,7 @@ async def act(
         "commit-sha": facts.get("commit", "").partition(" ")[0],
         "pull-request-url": facts.get("pull", "").partition(" ")[2],
     }
-    told = facts.get("ending", "").partition("\n")[2] or f"Codepilot: {state}"
+    told = facts.get(ENDING, "").partition("\n")[2] or f"Codepilot: {state}"
     _report(settings, outputs, redactor_for(settings).redact("\n\n".join(filter(None, (told, patch)))))
     return state
 
@@ -214,8 +216,11 @@ async def _see_through(
         comes_back=False,
         run_url=f"{settings.server_url.rstrip('/')}/{settings.repository}/actions/runs/{settings.run_id}",
     )
-    database = Database(settings.agent.data_dir / "queue.sqlite")
-    try:
+    async with AsyncExitStack() as stack:
+        # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=settings.agent.data_dir))
+        database = Database(Path(place) / "queue.sqlite")
+        stack.push_async_callback(database.close)
         queue = SqliteQueue(database)
         await queue.enqueue(job)
         desk = Desk(
@@ -225,15 +230,13 @@ async def _see_through(
             github_for=lambda _job: GitHub.for_token(token, settings.api_url, redact=redactor.redact),
         )
         worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=0)
-        # Nobody comes after this process to try again, and an operator's own directory may hold other jobs.
+        # Nobody comes after this process to try again.
         while (stored := await queue.get(job.id)) is not None and TRANSITIONS[stored.state]:
             if not await worker.step(job.lane):
                 await queue.wait_for_work(POLL_SECONDS)
         patch = await asyncio.to_thread(shared.work.patch, job.id)
         ended = stored.state if stored else JobState.FAILED
         return ended, await queue.recall(job.id), fenced(patch, "diff") if patch else ""
-    finally:
-        await database.close()
 
 
 def _installed_app(settings: Settings, redactor: Redactor, paces: Paces, job: Job) -> GitHub:

@@ -33,7 +33,7 @@ class Pause:
 
     @property
     def short_id(self) -> str:
-        """As much of the id as the comment shows."""
+        """The beginning of the id, which is enough in an answer."""
         return self.request_id[:4]
 
 

@@ -49,6 +49,7 @@ class Outlet:
     tree: Tree
     target: Target
     memory: Remembered
+    installation: int
 
     @property
     def base(self) -> str:
@@ -102,10 +103,11 @@ async def an_outlet(hub: LocalHub, state: Path) -> AsyncIterator[Outlet]:
     git(repo.path, "branch", "topic", base)
     hub.sync(repo, author="mona")
     app = hub.add_app("codepilot")
+    installation = hub.install(app, repo)
     github = GitHub.for_installation(
         app.id,
         app.private_key_pem,
-        hub.install(app, repo),
+        installation,
         hub.api_url,
         redact=REDACTOR.redact,
         seconds_between_writes=0,
@@ -115,4 +117,12 @@ async def an_outlet(hub: LocalHub, state: Path) -> AsyncIterator[Outlet]:
         token = await github.clone_token("mona/calc")
         source = Source(url=facts.clone_url, token=token, ref="refs/heads/main", sha=base)
         async with Workspaces(state).open("j1", facts.id, source) as tree:
-            yield Outlet(hub=hub, repo=repo, github=github, tree=tree, target=Target.of(facts), memory=Remembered())
+            yield Outlet(
+                hub=hub,
+                repo=repo,
+                github=github,
+                tree=tree,
+                target=Target.of(facts),
+                memory=Remembered(),
+                installation=installation,
+            )

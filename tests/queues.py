@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,3 +36,13 @@ async def claimed(queue: Queue, worker: str = "w1", *, lane: Lane = "work") -> s
     """Claim for a minute; the id of the job, or None when there was none."""
     found = await queue.claim(worker, 60, lane=lane)
     return found.job.id if found else None
+
+
+async def until_woken(queue: Queue) -> None:
+    """Wait until work wakes those who wait for it.
+
+    Raises:
+        TimeoutError: nothing did; the queue's own wait would just end one day.
+    """
+    async with asyncio.timeout(10):
+        await queue.wait_for_work(3600)

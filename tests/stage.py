@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 from pydantic import SecretStr
@@ -276,7 +276,7 @@ async def staged(
     files: dict[str, str] | None = None,
     limits: RunLimits | None = None,
     edit_seconds: float = 10.0,
-    provider: Callable[[], Provider] | None = None,
+    provider: Callable[[], Provider] | Literal["settings"] | None = None,
     held: bool = False,
     trigger: str = "/codepilot",
     network: Network | None = None,
@@ -292,7 +292,7 @@ async def staged(
         files: the repository's, in place of `FILES`.
         limits: bounds of a run.
         edit_seconds: between two edits of a status comment.
-        provider: makes the model of a run, in place of the scripts.
+        provider: makes the model of a run, in place of the scripts; `settings` for those that `operator` names.
         trigger: the word that starts a command.
         network: what the agent's commands may reach; nothing by default.
         held: whether the worker waits for `Stage.open_for_work`, while the door is open.
@@ -322,7 +322,7 @@ async def staged(
             settings,
             listeners=[events.append],
             edit_seconds=edit_seconds,
-            provider=provider or _playing(scripts, made),
+            provider=None if provider == "settings" else provider or _playing(scripts, made),
             seconds_between_writes=0.0,
         ) as bot,
         _at_work(bot, gate) as address,

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -21,6 +22,7 @@ import yaml
 
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.settings.schema import json_schema
+from bot import app_table
 from bot.chat.commands import run
 from bot.config_table import settings_table
 from bot.gate.repo_keys import json_schema as repository_schema
@@ -147,8 +149,39 @@ def _registries() -> str:
     return "\n".join(rows)
 
 
+def _app_steps() -> str:
+    """The two steps of making the App in which something is ticked."""
+    ticked = [each for each in app_table.PERMISSIONS if each.weight != "optional"]
+    [extra] = [each for each in app_table.PERMISSIONS if each.weight == "optional"]
+
+    def those(level: str) -> str:
+        return _list([each.shown for each in ticked if each.level == level])
+
+    permissions = (
+        f"3. Repository permissions: {those('write')} *read and write*; {those('read')} *read-only*. Nothing else; "
+        f"*{app_table.words(extra)}* only where you want it: without it, {extra.without}."
+    )
+    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app_table.EVENTS])}."
+    wrapped = (
+        textwrap.fill(step, 120, subsequent_indent="   ", break_on_hyphens=False) for step in (permissions, events)
+    )
+    return "\n".join(wrapped)
+
+
+def _app_table() -> str:
+    listed = (*app_table.PERMISSIONS, *app_table.EVENTS)
+    rows = [f"| {app_table.words(each)} | {each.weight} | {each.without} |" for each in listed]
+    return "\n".join(["| the App's | is | without it |", "|---|---|---|", *rows])
+
+
+def _list(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]])
+
+
 _MAKERS: dict[str, Callable[[], str]] = {
     "agentfile": _agent_keys,
+    "appsteps": _app_steps,
+    "apptable": _app_table,
     "commandline": _help,
     "commands": help_text,
     "events": _events,

@@ -91,6 +91,7 @@ _PURE = (
     "agent_runtime/workspace/text.py",
     "agent_runtime/workspace/unified.py",
     "agent_runtime/workspace/views.py",
+    "bot/app_table.py",
     "bot/chat/answers.py",
     "bot/chat/visible.py",
     "bot/doctor/findings.py",
@@ -245,6 +246,18 @@ def test_a_silenced_check_names_the_rule_and_the_reason() -> None:
     assert not bad, f"write `# noqa: RULE - reason` or `# type: ignore[rule] - reason`:{_listed(bad)}"
 
 
+def test_whoever_catches_everything_says_why() -> None:
+    silent = [
+        f"{path}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler)
+        and _is_broad(node)
+        and not any("# " in line for line in text_of(path).splitlines()[node.lineno - 1 : node.end_lineno])
+    ]
+    assert not silent, f"catch what you expect, or write why everything is caught:{_listed(silent)}"
+
+
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
     places = _machine()
     found = [
@@ -280,6 +293,11 @@ def test_decisions_are_numbered_without_gaps() -> None:
     assert not wrong, f"a decision is called NNNN-words-with-hyphens.md: {wrong}"
     numbers = [int(name[:4]) for name in names]
     assert numbers == list(range(1, len(names) + 1)), f"decisions are numbered from 0001 without gaps: {numbers}"
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(each is None or _is_name(each, "Exception") or _is_name(each, "BaseException") for each in caught)
 
 
 @functools.cache

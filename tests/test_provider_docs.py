@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import CATALOG
+from agent_runtime.images import IMAGE_TOKENS, MAX_BYTES, MAX_SIDE
+from tests.agent_runtime.image_files import png
 from tests.source_files import ROOT
 
 TEXT = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
@@ -43,6 +45,17 @@ def test_the_example_of_a_chain_runs(tmp_path: Path) -> None:
     for name in ("anthropic", "openai"):
         (tmp_path / f"{name}.key").write_text("sk-made-up\n")
     assert ran("fallback", tmp_path) == "asks first: claude-sonnet-5-5\n"
+
+
+def test_the_example_of_images_runs(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "screenshot.png").write_bytes(png())
+    assert ran("images", tmp_path) == "The button hides the text.\n"
+
+
+def test_the_limits_of_images_are_those_of_the_code() -> None:
+    assert f"up to {MAX_BYTES / 1e6} MB and {MAX_SIDE:,} pixels on a side" in TEXT
+    assert f"Each is estimated at {IMAGE_TOKENS:,} tokens" in TEXT
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_runtime.context.estimate import estimate
+from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.transcript import messages
 from agent_runtime.events import Archived, Recorded, Revealed, Shrunk, Started, Summarised
 from agent_runtime.prompts import notes
@@ -72,13 +72,14 @@ def tasks(events: Sequence[Recorded]) -> list[TaskRecord]:
 def original(events: Sequence[Recorded], task: TaskRecord, *, max_chars: int) -> str:
     """A task's messages as they were, who said them in front of each; the middle left out where they are too long."""
     told = messages(events[task.start : task.end])
-    text = "\n\n".join(f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{message.text}" for message in told)
+    text = "\n\n".join(
+        f"[{'YOU' if message.role == 'assistant' else 'USER'}]\n{notes.without_images(message.text, message.images)}"
+        for message in told
+    )
     return notes.cut(text, max_chars)
 
 
 def savings(events: Sequence[Recorded], task: TaskRecord) -> int:
     """Tokens that its summary saves in each request; an estimate."""
     told = messages(events[task.start : task.end])
-    return sum(estimate(message.text) for message in told) - estimate(
-        notes.archived_task(task.number, task.summary or "")
-    )
+    return sum(map(estimate_message, told)) - estimate(notes.archived_task(task.number, task.summary or ""))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from agent_runtime.images import Image
 from agent_runtime.prompts import notes
 from agent_runtime.task import Task
 
@@ -82,7 +83,7 @@ def opening(
     """Render the first message.
 
     Args:
-        task: the goal and the quotes.
+        task: the goal, the quotes, and the images, of which only the sources are told here.
         orientation: facts about the workspace.
         nonce: frames everything that the person who asks did not write: quotes, names and lines of files. Their
             authors cannot know it, since it is random, new for each run.
@@ -91,6 +92,8 @@ def opening(
             where the caller trusts them as much as that: an agent follows them.
     """
     parts = [f"[Task {number}]\n{task.goal.strip()}"]
+    if task.images:  # before what may be long: a text that does not fit loses its middle
+        parts.append(_images(nonce, task.images))
     parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
     if instructions:
         parts.append(_instructions(nonce, instructions))
@@ -104,11 +107,20 @@ def opening(
     return "\n\n".join(parts)
 
 
+def _images(nonce: str, images: Sequence[Image]) -> str:
+    """Say what the pictures beside the text are; who named them wrote that, so it is framed."""
+    sources = [f"Image {number}: from {_one_line(image.source)}" for number, image in enumerate(images, start=1)]
+    return f"{notes.IMAGES}\n" + _quoted(nonce, "the images: where each is from", "\n".join(sources))
+
+
 def _instructions(nonce: str, texts: Mapping[str, str]) -> str:
-    """Frame the maintainers' wishes; together they take `INSTRUCTION_CHARS` at most."""
+    """Frame the maintainers' wishes, the same text once; together they take `INSTRUCTION_CHARS` at most."""
     parts = [notes.INSTRUCTIONS]
     left = INSTRUCTION_CHARS
+    once: dict[str, str] = {}
     for name, text in texts.items():
+        once.setdefault(text, name)
+    for text, name in once.items():
         if left < _WORTH_SHOWING:
             break
         shown = notes.cut(text.strip(_BLANK_LINES), left)

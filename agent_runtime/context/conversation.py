@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from agent_runtime import prompts
 from agent_runtime.context.candidates import candidates
-from agent_runtime.context.estimate import Meter, estimate
+from agent_runtime.context.estimate import Meter, estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.planner import Pace, Prospect, plan
 from agent_runtime.context.results import Results
@@ -91,7 +91,9 @@ class Conversation:
         self._memory = memory
         self._limits = limits
         self._clock = clock
-        self._transcript = Transcript(max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY)
+        self._transcript = Transcript(
+            max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY, sees_images=provider.sees_images
+        )
         self._results = Results()
         self._pace = Pace()
         self._cache = _Cache()
@@ -200,7 +202,7 @@ class Conversation:
         """The conversation, so that it can be read from the cache, or as much of its beginning as fits."""
         history = self._messages()
         room = window / self._meter.ratio - self._system_tokens
-        sizes = accumulate(estimate(message.text) for message in history)
+        sizes = accumulate(map(estimate_message, history))
         fits = sum(1 for size in sizes if size <= room)
         while fits and history[fits - 1].role != "user":
             fits -= 1

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
 
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.protocol import Request
-
-_MESSAGE_TOKENS = 4
-"""What a service adds for the frame of each message."""
+from agent_runtime.providers.protocol import Message
 
 _SAFETY = 1.04
 _LEAST_SAMPLE = 200
@@ -91,10 +89,9 @@ def estimate(text: str) -> int:
     return round(weighed * _SAFETY)
 
 
-def estimate_request(request: Request) -> int:
-    """About how many tokens a request sends."""
-    texts = [request.system, request.status, *(message.text for message in request.messages)]
-    return sum(estimate(text) + _MESSAGE_TOKENS for text in texts if text)
+def estimate_message(message: Message) -> int:
+    """About how many tokens a message has, its frame aside; of each image the most that one has."""
+    return estimate(message.text) + IMAGE_TOKENS * len(message.images)
 
 
 @dataclass(slots=True)

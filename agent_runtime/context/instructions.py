@@ -8,14 +8,16 @@ from pathlib import Path
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace.files import Workspace
 
-NAMES = ("AGENTS.md", "CLAUDE.md")
+INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
+"""Where repositories tell agents how to work in them."""
+
 _MOST_BYTES = 64_000
 
 
-def read_instructions(root: Path, names: Sequence[str] = NAMES) -> dict[str, str]:
+def read_instructions(root: Path, names: Sequence[str] = INSTRUCTION_FILES) -> dict[str, str]:
     """The instruction files of a directory whose maintainers are trusted; never call it for anybody else's files.
 
-    A link is followed as long as it stays below `root`. Files with the same text are given once, the first one.
+    A link is followed as long as it stays below `root`.
 
     Args:
         root: the repository.
@@ -32,6 +34,6 @@ def read_instructions(root: Path, names: Sequence[str] = NAMES) -> dict[str, str
                 text = files.read_bytes(name, _MOST_BYTES).decode("utf-8", errors="replace").strip()
             except ToolError:  # missing, a directory, outside, not permitted: there is no such file for us
                 continue
-            if text and text not in found.values():
+            if text:
                 found[name] = text
     return found

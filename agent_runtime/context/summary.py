@@ -40,9 +40,9 @@ def boundary(events: Sequence[Recorded], entries: Sequence[Entry], *, keep: int,
     for entry in entries:
         event = events[entry.position]
         if entry.position > entries[0].position and isinstance(event, Replied | Started):
-            # The opening of a task that goes on behind the place stays.
+            # The opening of a task that goes on behind the place stays; with images, it may be most of what is before.
             chosen, going = entry, passed - (0 if isinstance(event, Started) else openings.get(entry.task, 0))
-            if left <= keep:
+            if left <= keep and going >= least:
                 break
         openings.setdefault(entry.task, entry.tokens)
         passed += entry.tokens

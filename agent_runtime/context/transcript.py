@@ -27,6 +27,7 @@ from agent_runtime.events import (
     Told,
     ToolReturned,
 )
+from agent_runtime.images import IMAGE_TOKENS, Image
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 
@@ -40,7 +41,7 @@ class Entry:
         task: number of the task that it belongs to; 0 for what belongs to none.
         role: who says it.
         text: as the model reads it.
-        tokens: an estimate.
+        tokens: an estimate, with the images that stand beside the text.
     """
 
     position: int
@@ -58,13 +59,14 @@ class Transcript:
         upto: position in the log; events before it are told by a summary. 0 when there is none.
     """
 
-    def __init__(self, *, max_entry_chars: int | None = None) -> None:
+    def __init__(self, *, max_entry_chars: int | None = None, sees_images: bool = True) -> None:
         """Start with an empty conversation.
 
         Args:
             max_entry_chars: the most that one event may tell; what is longer loses its middle. None for no bound.
+            sees_images: whether tasks show their images; a model that does not see is told that there were some.
         """
-        self._max = max_entry_chars
+        self._max, self._sees_images = max_entry_chars, sees_images
         self._forget()
 
     def messages(self, events: Sequence[Recorded]) -> tuple[Message, ...]:
@@ -127,7 +129,7 @@ class Transcript:
         self._told: list[Message] = []
         self._taken = 0
         self._task = 0
-        self._opening: str | None = None
+        self._opening: tuple[str, tuple[Image, ...]] | None = None
         self._is_summarised = self.upto > 0
         self._calls: list[str] = []
 
@@ -155,13 +157,12 @@ class Transcript:
             self._is_summarised = False
             self._add("user", notes.global_summary(self._summary), task=0)
             if self._opening is not None and not isinstance(event, Started):
-                self._add("user", self._opening)
+                self._add("user", *self._opening)
         match event:
             case Started():
                 self._task += 1
-                archived = self._archived.get(self._task)
-                self._opening = event.opening if archived is None else notes.archived_task(self._task, archived)
-                self._add("user", self._opening)
+                self._opening = self._opened(event)
+                self._add("user", *self._opening)
             case ToolReturned():
                 self._calls.append(event.label or event.tool)
             case Observed():
@@ -179,7 +180,18 @@ class Transcript:
             case _:
                 pass
 
-    def _add(self, role: Role, text: str, *, part: bool = False, task: int | None = None) -> None:
+    def _opened(self, event: Started) -> tuple[str, tuple[Image, ...]]:
+        """The text and the images that a task begins with."""
+        archived, images = self._archived.get(self._task), event.task.images
+        if archived is not None:
+            return notes.archived_task(self._task, archived), ()
+        if not self._sees_images:
+            return notes.without_images(event.opening, images), ()
+        return event.opening, images
+
+    def _add(
+        self, role: Role, text: str, images: tuple[Image, ...] = (), *, part: bool = False, task: int | None = None
+    ) -> None:
         """Add a piece, unless a summary tells it: that of the whole beginning, or for a `part` that of its task.
 
         Two messages in a row from the same side become one, since providers want them to alternate.
@@ -190,16 +202,17 @@ class Transcript:
         if self._max is not None:
             text = notes.cut(text, self._max)
         number = self._task if task is None else task
-        entry = Entry(position=self._taken, task=number, role=role, text=text, tokens=estimate(text))
+        tokens = estimate(text) + IMAGE_TOKENS * len(images)
+        entry = Entry(position=self._taken, task=number, role=role, text=text, tokens=tokens)
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
         told = self._told
         if told and told[-1].role == role:
-            told[-1] = Message(role=role, text=f"{told[-1].text}\n\n{text}")
+            told[-1] = Message(role=role, text=f"{told[-1].text}\n\n{text}", images=told[-1].images + images)
             return
         if not told and role == "assistant":
             told.append(Message(role="user", text=notes.BEGINNING))
-        told.append(Message(role=role, text=text))
+        told.append(Message(role=role, text=text, images=images))
 
 
 def sendable(text: str) -> str:

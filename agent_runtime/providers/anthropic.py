@@ -1,7 +1,8 @@
 """Anthropic's Messages API through its own SDK, streamed.
 
 The rules of the wire: https://platform.claude.com/docs/en/build-with-claude/streaming and, for the cache,
-https://platform.claude.com/docs/en/build-with-claude/prompt-caching.
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching. Images go before the text, as they are understood
+best there: https://platform.claude.com/docs/en/build-with-claude/vision.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from agent_runtime.errors import ModelRefusedError
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
@@ -26,6 +28,8 @@ from agent_runtime.providers.thinking import effort_param, thinking_param
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, types
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+    _Block = types.TextBlockParam | types.ImageBlockParam
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -160,7 +164,10 @@ def wire_body(request: Request, *, model: str, options: ModelOptions) -> Message
     """
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     marked = set(users[-_CACHED_USER_MESSAGES:])
-    contents = [[_block(message.text, mark=index in marked)] for index, message in enumerate(request.messages)]
+    contents: list[list[_Block]] = [
+        [*map(_image, message.images), _block(message.text, mark=index in marked)]
+        for index, message in enumerate(request.messages)
+    ]
     if request.status:
         contents[-1].append(_block(request.status))
     body: MessageCreateParamsStreaming = {
@@ -194,8 +201,12 @@ def reasoning_params(
     return thinking, effort
 
 
-def _message(role: Literal["user", "assistant"], content: list[types.TextBlockParam]) -> types.MessageParam:
+def _message(role: Literal["user", "assistant"], content: list[_Block]) -> types.MessageParam:
     return {"role": "user", "content": content} if role == "user" else {"role": "assistant", "content": content}
+
+
+def _image(image: Image) -> types.ImageBlockParam:
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
 
 
 def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:

@@ -63,6 +63,11 @@ class FallbackProvider:
         """The model that is asked first now; `ReplyEnd.model` says which one answered."""
         return self._providers[self._first()].model
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether every model of the chain sees: any of them may be asked in the middle of a conversation."""
+        return all(provider.sees_images for provider in self._providers)
+
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.
 

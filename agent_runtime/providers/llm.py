@@ -7,14 +7,16 @@ names); a key given to us goes before these.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from agent_runtime.errors import ModelError, ModelRejectedError, SettingsError
+from agent_runtime.images import MediaType
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import BrokenOffError, Failure, Service, verdict
@@ -37,7 +39,8 @@ class LLMProvider:
 
     The options of a model differ from plugin to plugin, so of `ModelOptions` only `temperature` and `max_tokens` are
     passed on, and only to models that name them among their own. `llm` tells neither cached tokens nor why a reply
-    ended: all tokens sent count as uncached, and every reply as complete.
+    ended: all tokens sent count as uncached, and every reply as complete. It does tell which kinds of images a model
+    takes; the model gets a note in place of one of another kind.
     """
 
     def __init__(
@@ -57,7 +60,8 @@ class LLMProvider:
             options: everything else.
 
         Raises:
-            SettingsError: `llm` is not installed, knows no such model, or an address is given.
+            SettingsError: `llm` is not installed, or knows no such model; an address is given; or `images` is True and
+                the model takes none.
         """
         if base_url:
             raise SettingsError(
@@ -66,6 +70,11 @@ class LLMProvider:
             )
         self._options = options or ModelOptions()
         self._model = _find(model)
+        if self._options.images and not _shown_kinds(self._model):
+            raise SettingsError(
+                f"The package llm says that {self._model.model_id!r} takes no images, so `images` cannot be true. "
+                f"Leave it out, or choose another `model`."
+            )
         self._key = (api_key or "").strip() or None
         self._service = Service(
             name="llm",
@@ -80,6 +89,11 @@ class LLMProvider:
         """The model's id, as `llm` knows it."""
         return self._model.model_id
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether the model takes images, unless the options say that it must get none."""
+        return self._options.images is not False and bool(_shown_kinds(self._model))
+
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`."""
         return self._options.retry.run(lambda: self._attempt(request), self._service)
@@ -91,16 +105,19 @@ class LLMProvider:
         import llm  # noqa: PLC0415 - an optional extra, looked for when the provider was made
 
         joiner = BlockJoiner()
-        try:
+        with _judging(self._service):
             response = _asked(self._model, request, key=self._key, options=self._settings())
             events = _events(response) if isinstance(response, llm.AsyncResponse) else _in_thread(response)
-            async with aclosing(events):
-                async for event in events:
-                    if event.type == "text" and event.chunk:
-                        yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
+        async with aclosing(events):
+            while True:
+                with _judging(self._service):
+                    event = await anext(events, None)
+                if event is None:
+                    break
+                if event.type == "text" and event.chunk:
+                    yield TextChunk(text=joiner.join((event.message_index, event.part_index), event.chunk))
+        with _judging(self._service):
             used = await response.usage() if isinstance(response, llm.AsyncResponse) else response.usage()
-        except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
-            raise _judged(error, self._service) from None
         usage = Usage(requests=1, input_tokens=used.input or 0, output_tokens=used.output or 0)
         yield ReplyEnd(stop="stop", usage=load_prices().priced(self.model, usage))
 
@@ -139,23 +156,56 @@ def _asked(
 
     The history is told in both ways that plugins read it: as messages, and as the earlier responses of a conversation.
     """
-    from llm.parts import Message as Part  # noqa: PLC0415 - see LLMProvider._attempt
-    from llm.parts import TextPart  # noqa: PLC0415 - the same
+    from llm.parts import AttachmentPart, TextPart  # noqa: PLC0415 - see LLMProvider._attempt
+    from llm.parts import Message as Part  # noqa: PLC0415 - the same
 
     *earlier, last = request.messages
-    history = [Part(role=message.role, parts=[TextPart(text=message.text)]) for message in earlier]
+    history = [
+        Part(
+            role=message.role,
+            parts=[
+                TextPart(text=_text(model, message)),
+                *(AttachmentPart(attachment=each) for each in _attachments(model, message)),
+            ],
+        )
+        for message in earlier
+    ]
     if request.system:
         history.insert(0, Part(role="system", parts=[TextPart(text=request.system)]))
     conversation = model.conversation()
     conversation.responses = _responses(model, earlier)
     return conversation.prompt(
-        "\n\n".join(filter(None, [last.text, request.status])),
+        "\n\n".join(filter(None, [_text(model, last), request.status])),
+        attachments=_attachments(model, last),
         system=request.system or None,
         messages=history,
         stream=model.can_stream,
         key=key,
         options=options,
     )
+
+
+def _shown_kinds(model: _Model) -> frozenset[str]:
+    """The kinds of images that a model takes, of those that there are here."""
+    return frozenset(get_args(MediaType)) & model.attachment_types
+
+
+def _text(model: _Model, message: Message) -> str:
+    """A message's text, with a note for each image that the model does not take."""
+    notes = [
+        f"[Image {number} is not shown: the model takes no {image.media_type}.]"
+        for number, image in enumerate(message.images, start=1)
+        if image.media_type not in model.attachment_types
+    ]
+    return "\n\n".join([message.text, *notes])
+
+
+def _attachments(model: _Model, message: Message) -> list[llm.Attachment]:
+    """The images of a message that the model takes."""
+    import llm  # noqa: PLC0415 - see LLMProvider._attempt
+
+    taken = [image for image in message.images if image.media_type in model.attachment_types]
+    return [llm.Attachment(type=image.media_type, content=base64.b64decode(image.data)) for image in taken]
 
 
 def _responses(model: Any, earlier: Sequence[Message]) -> list[Any]:  # noqa: ANN401 - sync and async share no type
@@ -167,7 +217,9 @@ def _responses(model: Any, earlier: Sequence[Message]) -> list[Any]:  # noqa: AN
     for asked, replied in zip(earlier[::2], earlier[1::2], strict=True):
         said = {"role": "assistant", "parts": [{"type": "text", "text": replied.text}]}
         response = kind.from_dict({"model": model.model_id, "messages": [said], "prompt": {}}, model=model)
-        response.prompt = llm.Prompt(asked.text, model=model)  # type: ignore[no-untyped-call]  # the same
+        shown = _attachments(model, asked)
+        response.prompt = llm.Prompt(_text(model, asked), model=model, attachments=shown)  # type: ignore[no-untyped-call]  # the same
+        response.attachments = shown
         responses.append(response)
     return responses
 
@@ -190,6 +242,15 @@ async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
     finally:
         thread.submit(getattr(events, "close", int))
         thread.shutdown(wait=False)
+
+
+@contextmanager
+def _judging(service: Service) -> Iterator[None]:
+    """Judge whatever leaves a plugin. Its code alone is run in here, so that an error of ours stays one."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - a plugin is a stranger's code with errors of its own
+        raise _judged(error, service) from None
 
 
 def _judged(error: Exception, service: Service) -> BrokenOffError | ModelError:

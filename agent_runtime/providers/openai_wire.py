@@ -10,16 +10,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, Service, refused, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
+from agent_runtime.providers.protocol import Message, ReplyEnd, Request, StopReason, TextChunk
 
 if TYPE_CHECKING:
     from openai.types import responses
-    from openai.types.chat import ChatCompletionMessageParam
+    from openai.types.chat import ChatCompletionContentPartParam, ChatCompletionMessageParam
     from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
     from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 
@@ -57,7 +58,8 @@ def responses_body(request: Request, *, model: str, options: ModelOptions) -> Re
         items.append({"role": "developer", "content": [_input(request.system, mark=marks)]})
     for index, message in enumerate(request.messages):
         if message.role == "user":
-            items.append({"role": "user", "content": [_input(message.text, mark=index in marked)]})
+            text = _input(message.text, mark=index in marked)
+            items.append({"role": "user", "content": [*map(_input_image, message.images), text]})
         else:
             items.append({"role": "assistant", "content": message.text})
     if request.status:
@@ -89,7 +91,7 @@ def chat_body(
         messages.append({"role": "system", "content": request.system})
     for message in request.messages:
         if message.role == "user":
-            messages.append({"role": "user", "content": message.text})
+            messages.append({"role": "user", "content": _chat_content(message)})
         else:
             messages.append({"role": "assistant", "content": message.text})
     if request.status:
@@ -124,6 +126,24 @@ def _input(text: str, *, mark: bool = False) -> responses.ResponseInputTextParam
     if mark:
         part["prompt_cache_breakpoint"] = {"mode": "explicit"}
     return part
+
+
+def _input_image(image: Image) -> responses.ResponseInputImageParam:
+    return {"type": "input_image", "image_url": _data_url(image), "detail": "auto"}
+
+
+def _chat_content(message: Message) -> str | list[ChatCompletionContentPartParam]:
+    """A message's text, or its parts when it has images; servers without any may know texts only."""
+    if not message.images:
+        return message.text
+    parts: list[ChatCompletionContentPartParam] = [
+        {"type": "image_url", "image_url": {"url": _data_url(image)}} for image in message.images
+    ]
+    return [*parts, {"type": "text", "text": message.text}]
+
+
+def _data_url(image: Image) -> str:
+    return f"data:{image.media_type};base64,{image.data}"
 
 
 @dataclass(slots=True, kw_only=True)

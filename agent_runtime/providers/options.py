@@ -50,6 +50,8 @@ class ModelOptions:
         reasoning_effort: how hard to reason, for models that can; None leaves it to the service. `none` and `minimal`
             are words of `openai` only.
         script: for `scripted`: the file to replay.
+        images: whether the model sees; None for what is known of it by its name (`agent_runtime.providers.sight`). The
+            models of `llm` say it themselves.
     """
 
     max_tokens: int = 16_000
@@ -61,6 +63,7 @@ class ModelOptions:
     thinking: Thinking | None = None
     reasoning_effort: ReasoningEffort | None = None
     script: Path | None = None
+    images: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no service can do.

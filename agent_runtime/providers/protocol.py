@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 
 StopReason = Literal["stop", "length"]
@@ -14,10 +15,17 @@ StopReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of the conversation."""
+    """One message of the conversation.
+
+    Attributes:
+        role: who says it.
+        text: what is said.
+        images: pictures beside the text, of a message of `user`; only for a provider that sees.
+    """
 
     role: Literal["user", "assistant"]
     text: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +81,17 @@ class Provider(Protocol):
 
     Attributes:
         model: the model's name, as the service knows it.
+        sees_images: whether messages may hold images.
     """
 
     @property
     def model(self) -> str:
         """The model's name, as the service knows it."""
+        ...
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether messages may hold images: True when the model is known to see, or said to; always the same."""
         ...
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:

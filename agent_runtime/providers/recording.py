@@ -22,6 +22,7 @@ from agent_runtime.providers.tape import (
     differences,
     hidden_request,
     read_tape,
+    shows_images,
 )
 from agent_runtime.tools.protocol import Plain
 
@@ -70,6 +71,11 @@ class RecordingProvider:
     def model(self) -> str:
         """The inner provider's model."""
         return self._inner.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the inner provider's model sees."""
+        return self._inner.sees_images
 
     async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`.
@@ -162,6 +168,11 @@ class ReplayProvider:
     def model(self) -> str:
         """The recorded model."""
         return self.tape.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the recorded model was shown images."""
+        return shows_images(self.tape)
 
     @property
     def replayed(self) -> int:

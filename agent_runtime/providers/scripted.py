@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from agent_runtime.errors import ScriptError, SettingsError
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
@@ -35,6 +36,7 @@ class ScriptedProvider:
         source: str = "given in code",
         chunk_chars: int = 16,
         delay: float = 0.0,
+        sees_images: bool = False,
     ) -> None:
         """Get ready to replay.
 
@@ -43,6 +45,7 @@ class ScriptedProvider:
             source: where they come from, for error texts.
             chunk_chars: characters a chunk; small, so that whatever reads the stream is put to the test.
             delay: seconds before each chunk, for people to watch.
+            sees_images: whether it is asked with images; it looks at none.
 
         Raises:
             SettingsError: a chunk size below 1, or a delay below 0.
@@ -53,11 +56,14 @@ class ScriptedProvider:
         self._source = source
         self._chunk_chars = chunk_chars
         self._delay = delay
+        self._sees_images = sees_images
         self._given = 0
         self._cache = _PrefixCache()
 
     @classmethod
-    def from_file(cls, path: Path | str, *, chunk_chars: int = 16, delay: float = 0.0) -> Self:
+    def from_file(
+        cls, path: Path | str, *, chunk_chars: int = 16, delay: float = 0.0, sees_images: bool = False
+    ) -> Self:
         """Replay a file.
 
         Raises:
@@ -67,12 +73,18 @@ class ScriptedProvider:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ScriptError(f"Script {path} cannot be read: {error}.") from error
-        return cls(parse_script(text, source=str(path)), source=str(path), chunk_chars=chunk_chars, delay=delay)
+        replies = parse_script(text, source=str(path))
+        return cls(replies, source=str(path), chunk_chars=chunk_chars, delay=delay, sees_images=sees_images)
 
     @property
     def model(self) -> str:
         """Always `scripted`."""
         return MODEL
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether it is asked with images."""
+        return self._sees_images
 
     @property
     def remaining(self) -> int:
@@ -130,7 +142,7 @@ def from_settings(
     """
     if options is None or options.script is None:
         raise SettingsError("The provider `scripted` needs a script to replay: set `script` to a YAML file.")
-    return ScriptedProvider.from_file(options.script)
+    return ScriptedProvider.from_file(options.script, sees_images=bool(options.images))
 
 
 class _PrefixCache:
@@ -147,7 +159,7 @@ class _PrefixCache:
         warm = request.system == self._system and request.messages[:known] == self._messages
         cached = self._chars if warm else 0
         added = request.messages[known:] if warm else request.messages
-        new = sum(len(message.text) for message in added) + (0 if warm else len(request.system))
+        new = sum(_chars(message) for message in added) + (0 if warm else len(request.system))
         self._system, self._messages, self._chars = request.system, request.messages, cached + new
         return Usage(
             requests=1,
@@ -156,6 +168,10 @@ class _PrefixCache:
             cache_write_tokens=_tokens(new),
             output_tokens=_tokens(len(reply.text)),
         )
+
+
+def _chars(message: Message) -> int:
+    return len(message.text) + len(message.images) * IMAGE_TOKENS * _CHARS_PER_TOKEN
 
 
 def _tokens(chars: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from agent_runtime.providers.faults import Service
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.sight import sees
 
 _CONNECT_SECONDS = 10.0
 
@@ -41,6 +42,11 @@ class SdkProvider(ABC, Generic[_C]):
     def model(self) -> str:
         """The model's name, as the service knows it."""
         return self._service.model
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether the model is known to see, or said to by the options."""
+        return sees(self._service.model, self._options.images)
 
     def reply(self, request: Request) -> AsyncGenerator[Chunk]:
         """Answer one request; see `Provider.reply`."""

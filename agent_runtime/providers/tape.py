@@ -8,21 +8,24 @@ A recording is a file of JSON lines, in the order in which things happened:
     {"note": "…", "value": …}
 
 `keep` counts the messages that a request shares with the one before it, which stand there; a `system` of null says that
-it is the same as before. `error` is the class and the text of a `ModelError` that ended the reply. A note is whatever
-was put beside the exchanges, e.g. an event of the run.
+it is the same as before. A message with images has them as a third item: `["user", "…", [{"source": "…", "media_type":
+"image/png", "data": "base64"}]]`. `error` is the class and the text of a `ModelError` that ended the reply. A note is
+whatever was put beside the exchanges, e.g. an event of the run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from typing import Any, Literal
 
 from agent_runtime import errors
 from agent_runtime.errors import ModelError, ScriptError
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.tools.protocol import Plain
@@ -125,7 +128,7 @@ class TapeWriter:
             "request": self._number,
             "system": None if same else request.system,
             "keep": keep,
-            "messages": [[message.role, message.text] for message in request.messages[keep:]],
+            "messages": [_packed_message(message) for message in request.messages[keep:]],
             "status": request.status,
         }
         return self._number, self._line(line)
@@ -199,7 +202,11 @@ def differences(recorded: Request, asked: Request, *, masks: Iterable[Mask] = ()
     masks = tuple(masks)
     parts = [("system", recorded.system, asked.system)]
     both = zip(recorded.messages, asked.messages, strict=False)
-    parts += [(f"message {number}", _worded(was), _worded(now)) for number, (was, now) in enumerate(both, start=1)]
+    parts += [
+        (f"message {number}", _worded(was), _worded(now))
+        for number, (was, now) in enumerate(both, start=1)
+        if was != now
+    ]
     parts.append(("messages", _roles(recorded), _roles(asked)))
     parts.append(("status", recorded.status, asked.status))
     for name, was, now in parts:
@@ -224,8 +231,21 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
     """A request as a recording keeps it."""
-    messages = tuple(Message(role=message.role, text=hide(message.text, secrets)) for message in request.messages)
+    messages = tuple(
+        replace(message, text=hide(message.text, secrets), images=_hidden_images(message.images, secrets))
+        for message in request.messages
+    )
     return Request(system=hide(request.system, secrets), messages=messages, status=hide(request.status, secrets))
+
+
+def shows_images(tape: Tape) -> bool:
+    """Whether any request of a recording holds images."""
+    requests = (entry.request for entry in tape.entries if isinstance(entry, Asked))
+    return any(message.images for request in requests for message in request.messages)
+
+
+def _hidden_images(images: Sequence[Image], secrets: Sequence[str]) -> tuple[Image, ...]:
+    return tuple(replace(image, source=hide(image.source, secrets), data=hide(image.data, secrets)) for image in images)
 
 
 def _diff(name: str, before: str, after: str) -> str:
@@ -240,7 +260,21 @@ def _diff(name: str, before: str, after: str) -> str:
 
 
 def _worded(message: Message) -> str:
-    return f"{message.role}: {message.text}"
+    """A message as text; of an image, a digest stands for the bytes."""
+    pictures = [
+        f"[image {image.source}: {image.media_type}, sha256 {hashlib.sha256(image.data.encode()).hexdigest()}]"
+        for image in message.images
+    ]
+    return "\n".join([*pictures, f"{message.role}: {message.text}"])
+
+
+def _packed_message(message: Message) -> list[object]:
+    images = [asdict(image) for image in message.images]
+    return [message.role, message.text, *([images] if images else [])]
+
+
+def _unpacked_message(role: str, text: str, images: Sequence[Mapping[str, Any]] = ()) -> Message:
+    return Message(role=_role(role), text=str(text), images=tuple(Image(**image) for image in images))
 
 
 def _roles(request: Request) -> str:
@@ -290,7 +324,7 @@ def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
 
 def _entry(value: Mapping[str, Any], last: Request) -> Entry:
     if "request" in value:
-        new = [Message(role=_role(role), text=str(text)) for role, text in value["messages"]]
+        new = [_unpacked_message(*message) for message in value["messages"]]
         return Asked(
             number=int(value["request"]),
             request=Request(

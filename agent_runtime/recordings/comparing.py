@@ -10,7 +10,7 @@ from agent_runtime.context.transcript import Transcript
 from agent_runtime.errors import FormatError, ScriptError, SessionError
 from agent_runtime.events import Ended, Observed, Recorded, Summarised
 from agent_runtime.providers.protocol import ReplyEnd, ReplyStart, StopReason, TextChunk
-from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences
+from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences, shows_images
 from agent_runtime.reply import ReplyParser
 from agent_runtime.sessions.codec import decode
 
@@ -48,7 +48,8 @@ def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> C
         ScriptError: the recording holds no events, or one that cannot be read.
     """
     events: list[Recorded] = []
-    transcript, writers = Transcript(max_entry_chars=max_entry_chars), frozenset[str]()
+    transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape))
+    writers = frozenset[str]()
     found: dict[str, None] = {}
     compared = summaries = 0
     for index, entry in enumerate(tape.entries):

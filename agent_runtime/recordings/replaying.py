@@ -206,7 +206,7 @@ async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with AsyncRuntime(agent) as runtime:
         for event in started:
-            outcomes.append(await runtime.run(event.task))
+            outcomes.append(await runtime.run(event.task, facts=event.facts))
             if outcomes[-1].status in {Status.PAUSED, Status.FAILED, Status.SANDBOX_FAILED}:
                 break
     return outcomes

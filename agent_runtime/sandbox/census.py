@@ -89,7 +89,7 @@ class Census:
             self._proc = self._open("proc", os.O_RDONLY, root)
             self._tmpfs = [self._open(place.lstrip("/"), os.O_PATH, root) for place in tmpfs]
             self._devices = frozenset(os.fstat(each).st_dev for each in self._tmpfs)
-        except BaseException:
+        except BaseException:  # whatever it was, nobody else knows of the descriptors
             self.close()
             raise
         self._times: dict[tuple[str, bytes], tuple[int, int]] = {}

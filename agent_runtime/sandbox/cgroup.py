@@ -87,7 +87,7 @@ class Cgroup:
             self._write("memory.oom.group", 1)  # all of it ends together, and so comes back together
             self._write("pids.max", limits.processes)
             self.entrance = os.open(self.path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
-        except BaseException:
+        except BaseException:  # whatever it was, nobody else knows of the group
             self.remove()
             raise
 

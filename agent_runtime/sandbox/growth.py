@@ -95,7 +95,7 @@ class _Directory:
         self.descriptor = os.open(name, flags, dir_fd=parent)
         try:
             self._entries = os.scandir(self.descriptor)
-        except BaseException:
+        except BaseException:  # whatever it was, nobody else knows of the descriptor
             os.close(self.descriptor)
             raise
 

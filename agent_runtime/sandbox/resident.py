@@ -139,7 +139,7 @@ class Resident:
                 stderr=theirs_out,
                 start_new_session=True,
             )
-        except BaseException:
+        except BaseException:  # whatever it was, nobody else knows of our two ends
             ours.close()
             os.close(output)
             raise

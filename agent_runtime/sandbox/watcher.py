@@ -65,7 +65,7 @@ class Watcher:
         try:
             self._held.append(os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
             self._taken = Consumption(self._held[1], self._census, self._limits)
-        except BaseException:
+        except BaseException:  # whatever it was, no thread watches that would give them back
             self._give_back()
             raise
         # Nothing that it holds leads back to whoever waits for the end of the sandbox.

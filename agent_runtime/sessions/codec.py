@@ -1,8 +1,9 @@
 """Events to lines of text and back: how the log of a session is written. Pure.
 
 An event is one JSON object on one line, in UTF-8: `kind` names the event's class, the other keys are its fields. A new
-kind of event, or a new field with a default, needs no new format, because a reader that does not know it notices. The
-format's number changes when lines that look the same mean something else.
+kind of event, or a new field with a default, needs no new format, because a reader that does not know it notices. A new
+field is left out while it holds nothing: so older versions read what they can understand, and what was written before
+keeps its digest (`agent_runtime.pause`). The format's number changes when lines that look the same mean something else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast, get_args
 
 from agent_runtime.errors import SessionError
 from agent_runtime.events import Ended, Paused, Recorded, Replied, Role, Shrunk, Started, Summarised, Told
+from agent_runtime.images import Image, MediaType
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.task import Quote, Task
 
@@ -108,8 +110,12 @@ def check_format(number: object) -> None:
 
 
 def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    given = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: item for name, item in given.items() if item or (type(value), name) not in _ADDED}
 
+
+_ADDED: frozenset[tuple[type, str]] = frozenset({(Task, "images"), (Started, "facts")})
+"""Fields that format 1 did not begin with."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_fields_of)
 
@@ -159,9 +165,22 @@ def _role(value: object) -> Role:
     raise TypeError("its role is neither user nor assistant")
 
 
+def _media_type(value: object) -> MediaType:
+    for kind in get_args(MediaType):
+        if value == kind:
+            return cast("MediaType", kind)
+    raise SessionError(f"an image in it is of the kind {value!r}, {NEWER}")
+
+
 def _numbers(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or any(type(item) is not int for item in value):
         raise TypeError("it has something else where a list of numbers belongs")
+    return tuple(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or any(type(item) is not str for item in value):
+        raise TypeError("it has something else where a list of texts belongs")
     return tuple(value)
 
 
@@ -171,11 +190,15 @@ _pending = partial(_made, PendingCall)
 _KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
 _NAMES: dict[type[Any], frozenset[str]] = {
     kind: frozenset(field.name for field in fields(kind))
-    for kind in (*_KINDS.values(), Task, Quote, Usage, PendingCall, Outcome)
+    for kind in (*_KINDS.values(), Task, Quote, Image, Usage, PendingCall, Outcome)
 }
 _BUILDERS: dict[type[Any], dict[str, Callable[[Any], object]]] = {
-    Started: {"task": partial(_made, Task)},
-    Task: {"quotes": lambda quotes: tuple(_made(Quote, quote) for quote in quotes)},
+    Started: {"task": partial(_made, Task), "facts": _texts},
+    Task: {
+        "quotes": lambda quotes: tuple(_made(Quote, quote) for quote in quotes),
+        "images": lambda images: tuple(_made(Image, image) for image in images),
+    },
+    Image: {"media_type": _media_type},
     Replied: {"usage": _usage},
     Paused: {"pending": _pending},
     Told: {"role": _role},

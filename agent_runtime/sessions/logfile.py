@@ -69,7 +69,7 @@ class LogFile:
             self._lock = FileLock(path.with_suffix(".lock"), header.session_id)
             try:
                 self._open()
-            except BaseException:
+            except BaseException:  # whatever it was, nobody closes a log that was never made
                 self.close()
                 raise
 
@@ -121,7 +121,7 @@ class LogFile:
                 index.index_of(self._path).unlink(missing_ok=True)
                 new.replace(self._path)
                 _sync_directory(self._path.parent)
-            except BaseException:
+            except BaseException:  # whatever it was, the old log stays the one that counts
                 os.close(fd)
                 new.unlink(missing_ok=True)
                 raise

@@ -59,7 +59,7 @@ class RowLog:
         self._beating = threading.Thread(target=self._beat, name="codepilot session lease", daemon=True)
         try:
             self.events = read(database, header.session_id)
-        except BaseException:
+        except BaseException:  # whatever it was, nobody closes a log that was never made
             self._give_back()
             raise
         self._written, self._messages = len(self.events), sum(_is_message(event) for event in self.events)

@@ -22,6 +22,7 @@ from agent_runtime.policy import RunLimits, Verdict
 from agent_runtime.providers import options
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.sandbox.select import SandboxName
+from agent_runtime.settings.published import schema_of
 from agent_runtime.tools.context import ContextTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.questions import QuestionTools
@@ -132,6 +133,8 @@ class Model(_Section):
     """For `openai`: which of its two APIs to speak; `chat` wherever `base_url` is set, else `responses`."""
     script: Text | None = None
     """For `scripted`: the file with the replies to replay, relative to the agent file."""
+    images: bool | None = None
+    """Whether the model sees images; what is known of it by its name when left out."""
 
 
 class MainModel(Model):
@@ -266,22 +269,4 @@ class AgentDocument(_Section):
 
 def json_schema() -> dict[str, Any]:
     """The shape of an agent file as JSON schema, for editors."""
-    schema = AgentDocument.model_json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Codepilot agent file",
-        **{key: _without_null(value) for key, value in schema.items() if key != "title"},
-    }
-
-
-def _without_null(schema: Any) -> Any:  # noqa: ANN401 - a piece of JSON
-    """The same without the null that stands for a key left out: the file has to leave the key out."""
-    if isinstance(schema, list):
-        return [_without_null(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: _without_null(value) for key, value in schema.items() if (key, value) != ("default", None)}
-    kinds = [each for each in plain.get("anyOf", ()) if each != {"type": "null"}]
-    if len(kinds) != 1:
-        return plain
-    return {**kinds[0], **{key: value for key, value in plain.items() if key != "anyOf"}}
+    return schema_of(AgentDocument, "Codepilot agent file")

@@ -128,7 +128,7 @@ class Keeper:
             fcntl.ioctl(master, _SET_LOCK, struct.pack("i", 0))
             (number,) = struct.unpack("I", fcntl.ioctl(master, _GET_NUMBER, bytes(4)))
             await self._request(f"{number} {mark}\n", mark)
-        except BaseException:
+        except BaseException:  # cancelled, too: the terminal is nobody's yet
             os.close(master)
             raise
         return master

@@ -165,7 +165,7 @@ class Terminal:
         shell.attach()
         try:
             await shell.start()
-        except BaseException:
+        except BaseException:  # cancelled, too: a shell that is half up answers nothing
             await self.close()
             raise
         self._update()

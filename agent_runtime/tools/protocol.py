@@ -21,20 +21,3 @@ class ToolResult:
 
     value: Plain
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """One call from a control block, arguments bound to the tool's parameter names, defaults left out.
-
-    Attributes:
-        number: counts the calls of a run, from 1.
-        tool: the tool's name.
-        args: by parameter name; plain data only.
-        shown: whether the code throws the value away, so that the model is shown the result.
-    """
-
-    number: int
-    tool: str
-    args: dict[str, Plain]
-    shown: bool

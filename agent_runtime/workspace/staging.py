@@ -44,7 +44,7 @@ class Staged:
         self._temporary = ""
         try:
             self._write(data, mode)
-        except BaseException:
+        except BaseException:  # whatever it was, nobody closes a file that was never staged
             self.close()
             raise
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Provider, SandboxSettings, pick_sandbox
+from bot.app_table import PERMISSIONS
 from bot.config import AgentSettings, Settings
 from bot.demo.project import DemoError, Scenario
 from bot.demo.screen import Screen
@@ -25,13 +26,7 @@ from bot.wiring import Service, service
 from bot.workspace.git import Git
 
 _PERSON = "mona"
-_PERMISSIONS = {
-    "metadata": "read",
-    "contents": "write",
-    "issues": "write",
-    "pull_requests": "write",
-    "checks": "write",
-}
+_PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
 _ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
 """A job that waits for a person waits for ever here: nobody comes by."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+from bot.app_table import lacking, words
 
 Verdict = Literal["good", "warning", "bad", "skipped"]
 
@@ -18,8 +20,7 @@ _WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in
 _WEAK_SECRET, _STRONG_SECRET = 16, 32
 _FEW_DIFFERENT = 8
 _LEAST_TERMINALS = 64
-_NEEDED = {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
-_EVENTS = ("issue_comment",)
+_GIVE = "Give the App these in its settings, under Permissions & events; then accept them in each installation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +113,15 @@ def webhook_secret(secret: str) -> Finding:
     return good("webhook secret", f"{len(secret)} characters")
 
 
-def app(slug: str, permissions: Mapping[str, str], events: tuple[str, ...]) -> Finding:
+def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
     """From what the App may do, and is told of."""
-    lacks = [
-        f"{name}: {level}" for name, level in _NEEDED.items() if permissions.get(name) not in {"write", "admin", level}
-    ]
-    lacks += [f"event {name}" for name in _EVENTS if name not in events]
-    if lacks:
-        return bad(
-            "GitHub App",
-            f"signed in as {slug}, which lacks {', '.join(lacks)}",
-            "Give the App these in its settings, under Permissions & events; then accept them in each installation.",
-        )
-    return good("GitHub App", f"signed in as {slug}")
+    lacks = lacking(permissions, events)
+    weights = {each.weight for each in lacks}
+    told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)
+    found = f"signed in as {slug}" + (f", which lacks {told}" if told else "")
+    if "needed" in weights:
+        return bad("GitHub App", found, _GIVE)
+    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
 
 
 def terminals(most: int | None, used: int | None) -> Finding:

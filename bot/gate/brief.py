@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
-from agent_runtime import Quote, Task
+from agent_runtime import Image, Quote, Task
 from bot.gate.budget import Part, fitted
 from bot.gate.goals import goal_for
+from bot.gate.pictures import Picture, Words, pictures
 from bot.gate.sanitise import clean, clean_code, clean_line
 from bot.intake.commands import Command, Work
 from bot.jobs.job import Job, Lines, OriginKind
@@ -27,6 +28,7 @@ _CHECK_CHARS = 4_000
 _FILE_CHARS = 8_000
 _NAME_CHARS = 200
 _FRAME_CHARS = 100
+_BEGINNING_CHARS = 150
 _MOST_CHECKS, _MOST_REMARKS = 20, 20
 
 
@@ -123,7 +125,6 @@ class Material:
         files: that the thread links to.
         workflow: for a job that red CI started: the name of the workflow that failed.
         approved_plan: a plan of the agent's that a person has approved.
-        earlier: what the agent's last run in the thread came to, for a command that goes on from there.
         language: what the agent is to answer in, from the configuration.
     """
 
@@ -135,15 +136,51 @@ class Material:
     files: tuple[LinkedFile, ...] = ()
     workflow: str = ""
     approved_plan: str = ""
-    earlier: str = ""
     language: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """What the agent is told, before anybody has looked at pictures.
+
+    Attributes:
+        goal: what to do.
+        quotes: what there is to read about it.
+        notes: what was left out of these.
+        pictures: what there is to look at, those that matter most first; none that stands in what was left out.
+    """
+
+    goal: str
+    quotes: tuple[Quote, ...]
+    notes: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+
+    def task(self, images: Iterable[Image] = (), notes: Iterable[str] = ()) -> Task:
+        """The task with these images; `notes` say which are left out."""
+        left_out = "; ".join([*self.notes, *notes])
+        note = (Quote(source="left out of this task", text=left_out),) if left_out else ()
+        return Task(goal=self.goal, quotes=(*self.quotes, *note), images=tuple(images))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What somebody said, and how it is quoted; `kind` is what it is on GitHub."""
+
+    quote: Quote
+    comment: ThreadComment
+    kind: Literal["comment", "review_comment", "review"]
 
 
 T = TypeVar("T")
 
 
 def task_for(job: Job, command: Command | None = None, material: Material | None = None) -> Task:
-    """The task of a job: its goal in the asker's own words and ours, everything else quoted and cleaned.
+    """`brief_for`, as the task of an agent that is shown no pictures."""
+    return brief_for(job, command, material).task()
+
+
+def brief_for(job: Job, command: Command | None = None, material: Material | None = None) -> Brief:
+    """What the agent is told: its goal in the asker's own words and ours, everything else quoted and cleaned.
 
     What was written after the command, or edited after it, is not quoted, and neither is the command itself.
 
@@ -166,36 +203,61 @@ def task_for(job: Job, command: Command | None = None, material: Material | None
         language=clean_line(material.language, limit=40),
     )
     left_out: Counter[str] = Counter()
-    quotes, notes = fitted(_parts(job, material, left_out), BUDGET)
+    parts, told = _parts(job, material, left_out)
+    quotes, notes = fitted(parts, BUDGET)
     notes += [f"{what}: {number}" for what, number in left_out.items()]
-    if notes:
-        quotes.append(Quote(source="left out of this task", text="; ".join(notes)))
-    return Task(goal=goal, quotes=tuple(quotes))
+    kept = set(map(_beginning, quotes))
+    said = [each for each in told if not each.comment.ours and _beginning(each.quote) in kept]
+    return Brief(goal=goal, quotes=tuple(quotes), notes=tuple(notes), pictures=_pictures(job, command.goal, said))
 
 
-def _parts(job: Job, material: Material, left_out: Counter[str]) -> list[Part]:
-    """All kinds of quotes, those that matter most first; the shares add up to the budget."""
+def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Part], list[_Told]]:
+    """All kinds of quotes, those that matter most first; the shares add up to the budget. And what people said."""
 
     def before(items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind) -> list[T]:
         return _before(job, items, comment_of, kind, left_out)
 
-    comments = before(material.comments, lambda each: each, "comment")
-    verdicts = before(material.verdicts, lambda each: each.comment, "review")
-    line_comments = before(material.line_comments, lambda each: each.comment, "review_comment")
+    comments = [_comment(each) for each in before(material.comments, lambda each: each, "comment")]
+    verdicts = [_verdict(each) for each in before(material.verdicts, lambda each: each.comment, "review")]
+    threads = _threads(before(material.line_comments, lambda each: each.comment, "review_comment"))
     lines, described = job.origin.lines, job.thread.title or job.thread.body
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         ("commented lines", 4_000, [_lines(lines)] if lines else []),
         ("plan", 8_000, _own("the plan that a maintainer approved", material.approved_plan)),
-        ("earlier report", 3_000, _own("your last report in this thread", material.earlier)),
         ("description", 9_000, [_description(job)] if described else []),
         ("failing checks", 8_000, map(_check, material.checks[:_MOST_CHECKS])),
-        ("diff", 14_000, [_diff(material.diff)] if material.diff.strip() else []),
-        ("comments from the middle of the threads about lines", 5_000, _threads(line_comments)),
-        ("reviews from the middle", 2_000, map(_verdict, verdicts)),
-        ("comments from the middle of the discussion", 5_000, map(_comment, comments)),
+        ("diff", 17_000, [_diff(material.diff)] if material.diff.strip() else []),
+        ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
+        ("reviews from the middle", 2_000, _quotes(verdicts)),
+        ("comments from the middle of the discussion", 5_000, _quotes(comments)),
         ("linked files", 2_000, map(_file, material.files)),
     )
-    return [Part(what=what, share=share, quotes=tuple(quotes)) for what, share, quotes in kinds]
+    parts = [Part(what=what, share=share, quotes=tuple(quotes)) for what, share, quotes in kinds]
+    return parts, [*comments, *verdicts, *threads]
+
+
+def _pictures(job: Job, words: str, said: Iterable[_Told]) -> tuple[Picture, ...]:
+    """What the command, the description and the comments that are quoted show."""
+    origin, command = job.origin, None
+    if origin.kind in {"comment", "review_comment", "review"}:
+        command = Words(kind=origin.kind, id=origin.id, name=f"the command of @{_name(job.actor.login)}", text=words)
+    description = Words(kind="thread", id=0, name=_thread(job), text=job.thread.body)
+    in_order = sorted(said, key=lambda each: (each.comment.created_at, each.comment.id))
+    return pictures(description, [_words(each.kind, each.comment) for each in in_order], command)
+
+
+def _words(kind: Literal["comment", "review_comment", "review"], comment: ThreadComment) -> Words:
+    name = f"{kind.replace('review_comment', 'line comment')} {comment.id} by @{_name(comment.author)}"
+    return Words(kind=kind, id=comment.id, name=name, text=comment.body)
+
+
+def _quotes(told: Iterable[_Told]) -> list[Quote]:
+    return [each.quote for each in told]
+
+
+def _beginning(quote: Quote) -> tuple[str, str]:
+    """What is the same of a quote when its middle was cut out."""
+    return quote.source, quote.text[:_BEGINNING_CHARS]
 
 
 def _before(
@@ -261,12 +323,14 @@ def _own(source: str, text: str) -> list[Quote]:
 
 
 def _description(job: Job) -> Quote:
-    kind = "issue" if job.thread.kind == "issue" else "pull request"
     title = clean_line(job.thread.title, limit=_TITLE_CHARS)
     body = clean(job.thread.body, limit=_BODY_CHARS)
-    return Quote(
-        source=f"{kind} #{job.thread.number} by @{_name(job.thread.author)}", text=f"{title}\n\n{body}".rstrip()
-    )
+    return Quote(source=_thread(job), text=f"{title}\n\n{body}".rstrip())
+
+
+def _thread(job: Job) -> str:
+    kind = "issue" if job.thread.kind == "issue" else "pull request"
+    return f"{kind} #{job.thread.number} by @{_name(job.thread.author)}"
 
 
 def _check(check: FailingCheck) -> Quote:
@@ -284,7 +348,7 @@ def _diff(diff: str) -> Quote:
     return Quote(source="the pull request's diff", text=clean_code(diff, limit=BUDGET))
 
 
-def _threads(comments: Sequence[LineComment]) -> list[Quote]:
+def _threads(comments: Sequence[LineComment]) -> list[_Told]:
     """Comment by comment, thread by thread, in the order in which the threads began; code once a thread."""
     threads: dict[int, list[LineComment]] = {}
     for each in comments:
@@ -292,20 +356,23 @@ def _threads(comments: Sequence[LineComment]) -> list[Quote]:
     return [_line_comment(each, first=each is thread[0]) for thread in threads.values() for each in thread]
 
 
-def _line_comment(each: LineComment, *, first: bool) -> Quote:
+def _line_comment(each: LineComment, *, first: bool) -> _Told:
     place = f"{_name(each.path)}{_numbers(None, each.line)}"
     said = clean(each.comment.body, limit=_COMMENT_CHARS)
     hunk = clean_code(each.hunk, limit=_HUNK_CHARS) if first else ""
-    return Quote(source=f"{_author(each.comment)} on {place}", text=f"{hunk}\n\n{said}" if hunk else said)
+    quote = Quote(source=f"{_author(each.comment)} on {place}", text=f"{hunk}\n\n{said}" if hunk else said)
+    return _Told(quote=quote, comment=each.comment, kind="review_comment")
 
 
-def _verdict(each: Verdict) -> Quote:
+def _verdict(each: Verdict) -> _Told:
     source = f"review by @{_name(each.comment.author)}: {_name(each.state)}"
-    return Quote(source=source, text=clean(each.comment.body, limit=_COMMENT_CHARS))
+    quote = Quote(source=source, text=clean(each.comment.body, limit=_COMMENT_CHARS))
+    return _Told(quote=quote, comment=each.comment, kind="review")
 
 
-def _comment(comment: ThreadComment) -> Quote:
-    return Quote(source=_author(comment), text=clean(comment.body, limit=_COMMENT_CHARS))
+def _comment(comment: ThreadComment) -> _Told:
+    quote = Quote(source=_author(comment), text=clean(comment.body, limit=_COMMENT_CHARS))
+    return _Told(quote=quote, comment=comment, kind="comment")
 
 
 def _author(comment: ThreadComment) -> str:

@@ -18,7 +18,7 @@ _DRAWS_NOTHING = (
 )
 _SPELLED = re.compile(f"[{_DRAWS_NOTHING}]")
 # Private characters, too, with which `hiding.py` marks places.
-_INVISIBLE = re.compile(f"[{_DRAWS_NOTHING}\ue000\ue001]")
+_INVISIBLE = re.compile(f"[{_DRAWS_NOTHING}\ue000-\ue003]")
 _INVISIBLE_RUN = re.compile(f"{_INVISIBLE.pattern}+")
 _SPELLED_OUT = 4
 # ECMA-48 escape sequences, with which programs colour what they print.
@@ -35,7 +35,7 @@ _LOOKALIKE = re.compile(
 _ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
 _AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,5}26);)+")
 _ENTITY_ROUNDS = 8
-_UNSPOKEN = {0x60: "'", 0xE000: None, 0xE001: None}
+_UNSPOKEN = {0x60: "'", **dict.fromkeys(range(0xE000, 0xE004))}
 
 # The frame that the runtime puts around a quote, and marks that some model servers read as their own.
 _FRAME = re.compile(r"\[(?=[ \t]*(?:end[ \t]+of[ \t]+)?(?:quote|instructions)\b)([^\[\]\n]{0,300})\]?", re.IGNORECASE)

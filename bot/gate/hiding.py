@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 
 from bot.gate.characters import in_plain_letters, unforged, without_entities, without_invisible, without_spelled
-from bot.gate.tags import TAG, html_without_tags, without_tags
+from bot.gate.tags import TAG, html_without_tags, with_images_marked, without_tags
 
 _INVISIBLE, _COMMENTS, _TAGS, _IMAGES, _TITLES, _DEFINITIONS, _INFOS = (
     "invisible character",
@@ -56,6 +57,8 @@ _DEFINITION = re.compile(
     r"^[ \t>*+-]*\[(?:[^\[\]\\]|\\.){0,999}\]:(?:[^\n]|\n(?![ \t]*(?:\n|\Z)))*+", re.MULTILINE | re.DOTALL
 )
 _PLACE = re.compile("\ue000([0-9]+)\ue001")
+_MARK = "\ue002{}\ue003"
+_MARKED = re.compile(_MARK.format("([0-9]+)"))
 
 
 def without_hidden(text: str) -> tuple[str, Counter[str]]:
@@ -66,15 +69,53 @@ def without_hidden(text: str) -> tuple[str, Counter[str]]:
     """
     counts: Counter[str] = Counter()
     text = _counted(without_invisible, text, _INVISIBLE, counts).strip()
+    return _emptied(text, counts, _Images([])), counts
+
+
+def shown_images(text: str) -> list[str]:
+    """Addresses of the images that stand where `without_hidden` leaves text; empty for one that a definition gives.
+
+    Args:
+        text: as for `without_hidden`.
+    """
+    text, addresses = with_images_marked(without_invisible(text)[0].strip(), _MARK)
+    images = _Images(addresses)
+    _emptied(text, Counter(), images)
+    return images.seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Addresses of images by the numbers in their marks, and of those the ones that nothing hides."""
+
+    addresses: list[str]
+    seen: list[str] = field(default_factory=list)
+
+    def marked(self, address: str) -> str:
+        """A mark that stands for an image."""
+        self.addresses.append(address)
+        return _MARK.format(len(self.addresses) - 1)
+
+    def shown(self, text: str) -> str:
+        """The text with words in place of the marks."""
+        return _MARKED.sub(self._shown, text)
+
+    def _shown(self, mark: re.Match[str]) -> str:
+        self.seen.append(self.addresses[int(mark[1])])
+        return "[image]"
+
+
+def _emptied(text: str, counts: Counter[str], images: _Images) -> str:
     for _ in range(_ROUNDS):
-        before, text = text, _once(text, counts)
+        before, text = text, _once(text, counts, images)
         if text == before:
-            return text, counts
+            return text
     # What grows a new hiding place in every round is an attack; without these signs there is no Markdown left.
-    return _SIGNS.sub(" ", text).strip(), counts
+    images.seen.clear()
+    return _SIGNS.sub(" ", text).strip()
 
 
-def _once(text: str, counts: Counter[str]) -> str:
+def _once(text: str, counts: Counter[str], images: _Images) -> str:
     stash: list[str] = []
     labels: set[str] = set()
     text = _prose(text, stash, labels, counts)
@@ -85,9 +126,9 @@ def _once(text: str, counts: Counter[str]) -> str:
     text = _counted(lambda each: _COMMENT.subn(" ", each), text, _COMMENTS, counts)
     text = _counted(without_tags, text, _TAGS, counts)
     text = _counted(_without_titles, text, _TITLES, counts)
-    text = _counted(lambda each: _without_images(each, labels), text, _IMAGES, counts)
+    text = _counted(lambda each: _without_images(each, labels, images), text, _IMAGES, counts)
     text = _LABEL.sub(lambda found: "]" if normalizeReference(found[1]) in labels else found[0], text)
-    text = _FOOTNOTE.sub(r"\1[footnote]", text)
+    text = images.shown(_FOOTNOTE.sub(r"\1[footnote]", text))
     return unforged(_PLACE.sub(lambda place: stash[int(place[1])], text)).strip()
 
 
@@ -221,19 +262,20 @@ def _without_titles(text: str) -> tuple[str, int]:
     return _TARGET.sub(bare, text), number
 
 
-def _without_images(text: str, labels: set[str]) -> tuple[str, int]:
+def _without_images(text: str, labels: set[str], images: _Images) -> tuple[str, int]:
     out: list[str] = []
     position = number = 0
-    for start, end in sorted(_images(text, labels)):
+    for start, end, address in sorted(_images(text, labels)):
         if start < position:
             continue
-        out += (text[position:start], "[image]")
+        out += (text[position:start], images.marked(address))
         position = end
         number += 1
     return "".join([*out, text[position:]]), number
 
 
-def _images(text: str, labels: set[str]) -> Iterator[tuple[int, int]]:
+def _images(text: str, labels: set[str]) -> Iterator[tuple[int, int, str]]:
+    """Where each begins and ends, and its address; empty for one that a definition elsewhere gives."""
     opened: list[tuple[int, bool]] = []
     for mark in _BRACKET.finditer(text):
         if mark[0] in {"[", "!["}:
@@ -244,9 +286,10 @@ def _images(text: str, labels: set[str]) -> Iterator[tuple[int, int]]:
                 continue
             after = _AFTER_IMAGE.match(text, mark.end())
             if text.startswith("(", mark.end()) or _is_label(after, labels):
-                yield start, after.end() if after else mark.end()
+                address = after[0][1:-1].strip() if after and after[0].startswith("(") else ""
+                yield start, after.end() if after else mark.end(), address.removeprefix("<").removesuffix(">")
             elif labels and normalizeReference(text[start + 2 : mark.start()][:1000]) in labels:
-                yield start, mark.end()
+                yield start, mark.end(), ""
 
 
 def _is_label(after: re.Match[str] | None, labels: set[str]) -> bool:

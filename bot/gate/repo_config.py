@@ -54,7 +54,7 @@ class LabelNames:
     """What the labels are called.
 
     Attributes:
-        start: starts work; None for the operator's.
+        start: starts work, beside the operator's; None for that alone.
         read_only: stands for the level `read-only`.
         ask: stands for the level `ask`.
         auto: stands for the level `auto`.

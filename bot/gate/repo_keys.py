@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from agent_runtime import Network, Rule, SettingsError
+from agent_runtime import Network, Rule, SettingsError, schema_of
 from bot.gate.standing import Level
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
@@ -156,7 +156,7 @@ class VerbsKeys(_Keys):
 class LabelKeys(_Keys):
     """What the labels are called."""
 
-    start: _Label | None = Field(default=None, description="Starts work; when not set, the operator's.")
+    start: _Label | None = Field(default=None, description="Starts work, beside the operator's.")
     read_only: _Label = Field(default="codepilot:read-only", description="Stands for the level `read-only`.")
     ask: _Label = Field(default="codepilot:ask", description="Stands for the level `ask`.")
     auto: _Label = Field(default="codepilot:auto", description="Stands for the level `auto`.")
@@ -182,7 +182,7 @@ class FileKeys(_Keys):
     network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = Field(
         default=None, description="What commands may reach at most: `off`, `registries`, hosts."
     )
-    instructions: Annotated[str, StringConstraints(max_length=16_000)] = Field(
+    instructions: Annotated[str, StringConstraints(max_length=8_000)] = Field(
         default="", description="Text for the agent."
     )
     triggers: Annotated[list[_Trigger], Field(min_length=1, max_length=_MOST_TRIGGERS)] | None = Field(
@@ -240,22 +240,4 @@ VERBS: tuple[str, ...] = get_args(BareVerb)
 
 def json_schema() -> dict[str, Any]:
     """The shape of the file as JSON schema, for editors."""
-    schema = FileKeys.model_json_schema()
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Codepilot repository configuration",
-        **{key: _without_null(value) for key, value in schema.items() if key != "title"},
-    }
-
-
-def _without_null(schema: Any) -> Any:  # noqa: ANN401 - a piece of JSON
-    """The same without the null that stands for a key left out, and without the empty defaults of lists."""
-    if isinstance(schema, list):
-        return [_without_null(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: _without_null(value) for key, value in schema.items() if (key, value) != ("default", None)}
-    kinds = [each for each in plain.get("anyOf", ()) if each != {"type": "null"}]
-    if "anyOf" not in plain or len(kinds) != 1:
-        return plain
-    return {**kinds[0], **{key: value for key, value in plain.items() if key != "anyOf"}}
+    return schema_of(FileKeys, "Codepilot repository configuration")

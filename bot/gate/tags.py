@@ -6,6 +6,10 @@ Each function reads the text once, however many tags in it have no end.
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
+
+from markdown_it.common.utils import normalizeReference
+from typing_extensions import override
 
 # https://spec.commonmark.org/0.31.2/#raw-html; in a block quote a line break is followed by the quote's mark.
 _SPACE = r"(?:[ \t]|\n(?![ \t]*\n)[ \t>]*)"
@@ -26,6 +30,10 @@ _UNSEEN = re.compile(
 _PIECE = re.compile(r"<!--|</?(?P<name>[A-Za-z][^\s/>]*+)|<[?!/]")
 _STOP = re.compile(r"[>\"']")
 _FOLDED = "[folded section]"
+
+# Without brackets and with no quote inside another: with or without it the rest of the text reads the same.
+_PLAIN = r"(?:\"[^\"'<>`]*+\"|'[^\"'<>`]*+'|[^\s\"'<>=`]++)"
+_IMAGE = re.compile(rf"<img(?:\s++[A-Za-z-]++(?:\s*+=\s*+{_PLAIN})?+)*+\s*+/?>", re.IGNORECASE)
 
 
 def without_tags(text: str) -> tuple[str, int]:
@@ -112,3 +120,41 @@ def _without_unseen(text: str) -> tuple[str, int]:
         position = end.end()
         number += 1
     return "".join([*out, text[position:]]), number
+
+
+def with_images_marked(text: str, mark: str) -> tuple[str, list[str]]:
+    """The text with its `<img>` tags replaced by `mark`, into which each puts its number; and their addresses.
+
+    Tags that are the same as parts of a label have one mark. One whose attributes are written oddly stays as it is.
+    """
+    numbers: dict[str, int] = {}
+    addresses: list[str] = []
+
+    def marked(tag: re.Match[str]) -> str:
+        if not (sources := image_sources(tag[0])):
+            return tag[0]
+        label = normalizeReference(tag[0])
+        if label not in numbers:
+            numbers[label] = len(addresses)
+            addresses.append(sources[0])
+        return mark.format(numbers[label])
+
+    return _IMAGE.sub(marked, text), addresses
+
+
+def image_sources(page: str) -> list[str]:
+    """The addresses of the images in HTML."""
+    reader = _Sources()
+    reader.feed(page)
+    return reader.found
+
+
+class _Sources(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and (source := dict(attrs).get("src")):
+            self.found.append(source)

@@ -16,6 +16,7 @@ from bot.github.facts import (
     ThreadFacts,
 )
 from bot.github.pace import Pace, Paces
+from bot.github.pictures import PictureError, TooLargeError, fetch
 from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
 from bot.github.words import Reaction
 
@@ -35,6 +36,7 @@ __all__ = [
     "HeadMovedError",
     "Pace",
     "Paces",
+    "PictureError",
     "PullFacts",
     "PullLink",
     "Reaction",
@@ -47,4 +49,6 @@ __all__ = [
     "RunFacts",
     "Spot",
     "ThreadFacts",
+    "TooLargeError",
+    "fetch",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +12,8 @@ from bot.github.drafts import ANNOTATION_LIMIT, CHECK_TEXT_LIMIT, TITLE_LIMIT, A
 from bot.github.errors import GitHubError
 from bot.github.facts import CheckFacts, RedCheck, RunFacts
 from bot.github.reading import Reading
+
+log = logging.getLogger(__name__)
 
 ANNOTATIONS_A_REQUEST = 50
 """https://docs.github.com/rest/checks/runs#update-a-check-run"""
@@ -59,7 +62,10 @@ class Checks(Reading):
         return None
 
     async def failing_checks(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
-        """What is red about a commit: other Apps' check runs with their first annotations, and commit statuses."""
+        """What is red about a commit: other Apps' check runs with their first annotations, and commit statuses.
+
+        Statuses need a permission of their own; without it the check runs are all.
+        """
         ours, commit = (await self.me()).app_id, f"/repos/{repo}/commits/{sha}"
         what = f"read the checks of {sha[:10]} of {repo}"
         red: list[RedCheck] = []
@@ -67,7 +73,14 @@ class Checks(Reading):
             theirs = ours is None or (each.get("app") or {}).get("id") != ours
             if theirs and each.get("conclusion") in _RED and len(red) < _RED_READ:
                 red.append(parsing_talk.red_check(each, await self._annotations(repo, each)))
-        answer = await self._read(f"read the statuses of {sha[:10]} of {repo}", f"{commit}/status", {"per_page": 100})
+        try:
+            what = f"read the statuses of {sha[:10]} of {repo}"
+            answer = await self._read(what, f"{commit}/status", {"per_page": 100})
+        except GitHubError as error:
+            if error.passing:
+                raise
+            log.warning("%s", error)
+            return tuple(red)
         statuses = [each for each in answer.get("statuses", ()) if each.get("state") in _RED_STATUS]
         return (*red, *map(parsing_talk.red_status, statuses[:_RED_READ]))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -45,7 +45,9 @@ class InstallationAuth(Auth.AppInstallationAuth):
 
 
 class Connection:
-    """One identity's way to GitHub. PyGithub's requester keeps a request's parts in itself, so calls go one by one.
+    """One identity's way to GitHub, in a thread of its own: who waits for a silent server holds up nobody else.
+
+    PyGithub's requester keeps a request's parts in itself, so calls go one by one.
 
     Args:
         auth: who we are.
@@ -75,16 +77,17 @@ class Connection:
         self.app = GithubIntegration(auth=app_auth, **settings) if app_auth else None
         self._max_wait = max_wait_seconds
         self._pace = pace or Pace(SECONDS_BETWEEN_WRITES)
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="github")
 
     def close(self) -> None:
-        """Close the connections to the server."""
+        """Close the connections to the server; a request that is under way ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self.github.close()
         if self.app is not None:
             self.app.close()
 
     async def call(self, what: str, ask: Callable[[], T], *, repeat: bool = True, writes: bool = False) -> T:
-        """Run `ask` in a thread and give back its answer.
+        """Run `ask` in the connection's thread and give back its answer.
 
         A rate limit is waited for, since GitHub has not acted then. A server error or a broken connection leaves
         open whether it has: only what may happen twice is asked again.
@@ -102,7 +105,7 @@ class Connection:
         for attempt in range(1, _TRIES + 1):
             try:
                 async with self._pace.turn() if writes else nullcontext():
-                    return await asyncio.to_thread(self._locked, ask)
+                    return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
             except GithubException as error:
                 failure = _failure(what, error)
                 pause = _limit_pause(error)
@@ -128,28 +131,37 @@ class Connection:
         *,
         query: Mapping[str, Any] | None = None,
         repeat: bool | None = None,
+        accept: str = "",
     ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one REST request and give back the parsed answer; only POST is not repeated unless told so."""
-        again = verb != "POST" if repeat is None else repeat
-        return await self.call(what, lambda: self._asked(verb, path, query, body), repeat=again, writes=verb != "GET")
+        """Make one REST request and give back the parsed answer; only POST is not repeated unless told so.
 
-    def _asked(self, verb: str, path: str, query: Mapping[str, Any] | None, body: Mapping[str, Any] | None) -> Any:  # noqa: ANN401 - parsed JSON
+        `accept` asks for another media type than the usual one.
+        """
+        again = verb != "POST" if repeat is None else repeat
+        return await self.call(
+            what, lambda: self._asked(verb, path, query, body, accept), repeat=again, writes=verb != "GET"
+        )
+
+    def _asked(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+        accept: str,
+    ) -> Any:  # noqa: ANN401 - parsed JSON
         """One request; where the repository has another name by now, the same request there.
 
         PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
         ask = self.github.requester.requestJsonAndCheck
-        headers, answer = ask(verb, path, dict(query or {}), input=body)
+        headers, answer = ask(verb, path, dict(query or {}), headers={"Accept": accept} if accept else None, input=body)
         place = headers.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
             return ask(verb, place, dict(query or {}), input=body)[1]
         return answer
-
-    def _locked(self, ask: Callable[[], T]) -> T:
-        with self._lock:
-            return ask()
 
 
 def _failure(what: str, error: GithubException) -> GitHubError:

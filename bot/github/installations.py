@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from bot.github.app_auth import app_auth
@@ -9,7 +11,23 @@ from bot.github.connection import Connection
 from bot.github.errors import GitHubError
 
 
-async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: str) -> int | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An App on an account.
+
+    Attributes:
+        id: GitHub's.
+        permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
+            has to be accepted first.
+        events: what the App is told of from there.
+    """
+
+    id: int
+    permissions: Mapping[str, str]
+    events: tuple[str, ...]
+
+
+async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: str) -> Installation | None:
     """The App's installation on a repository; None when it is not installed there, or there is no such repository.
 
     Args:
@@ -33,4 +51,6 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
         raise
     finally:
         connection.close()
-    return int(found["id"])
+    return Installation(
+        id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
+    )

@@ -1,4 +1,4 @@
-"""Labels, and who set them."""
+"""Labels."""
 
 from __future__ import annotations
 
@@ -8,36 +8,10 @@ from urllib.parse import quote
 from bot.github import parsing
 from bot.github.errors import GitHubError
 from bot.github.part import Part
-from bot.jobs.job import Actor
 
 
 class Labels(Part):
     """The labels of a thread and of a repository."""
-
-    async def labels(self, repo: str, number: int) -> tuple[str, ...]:
-        """Names of the labels that stand on a thread."""
-        what, path = f"read the labels of {repo}#{number}", f"/repos/{repo}/issues/{number}/labels"
-        return parsing.label_names([each async for each in self._entries(what, path)])
-
-    async def label_setters(self, repo: str, number: int) -> dict[str, Actor]:
-        """Who last set each label that stands on a thread, by the name that it had then.
-
-        A label whose setter's account is gone is left out: nobody answers for it.
-        """
-        setters: dict[str, Actor] = {}
-        what, path = f"read the events of {repo}#{number}", f"/repos/{repo}/issues/{number}/events"
-        async for each in self._entries(what, path):
-            if each.get("event") in {"labeled", "unlabeled"}:
-                name = str(each["label"]["name"])
-                setters.pop(name, None)
-                if each["event"] == "labeled" and (by := parsing.account_id(each, "actor")):
-                    setters[name] = Actor(id=by, login=parsing.login(each, "actor"))
-        return setters
-
-    async def add_label(self, repo: str, number: int, name: str) -> None:
-        """Set a label; one that the repository does not have yet is made by GitHub, in grey."""
-        what, path = f"label {repo}#{number}", f"/repos/{repo}/issues/{number}/labels"
-        await self._connection.json(what, "POST", path, {"labels": [name]}, repeat=True)
 
     async def remove_label(self, repo: str, number: int, name: str) -> None:
         """Take a label off a thread; one that is not on it will do."""

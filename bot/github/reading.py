@@ -34,15 +34,6 @@ class Reading(Part):
         answer = await self._found(f"read account {account_id}", f"/user/{account_id}")
         return None if answer is None else parsing.account(answer)
 
-    async def role(self, repo: str, login: str) -> Role:
-        """The role in a repository of whoever has this name; `none` for who is no collaborator.
-
-        Raises:
-            GitHubError: it could not be found out; the caller must take that for a no.
-        """
-        answer = await self._permission(repo, login)
-        return parsing.role(answer, get_args(Role)) if answer is not None else "none"
-
     async def role_of(self, repo: str, account_id: int, login: str) -> Role:
         """A person's role in a repository; GitHub is asked by name, and a name can change hands.
 

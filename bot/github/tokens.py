@@ -16,9 +16,23 @@ class Tokens(Part):
         """A token that may read this repository's files and nothing else; a plain token gives itself."""
         return await self._token(repo, {"contents": "read"})
 
-    async def push_token(self, repo: str) -> str:
-        """A token that may write this repository's files and nothing else; a plain token gives itself."""
-        return await self._token(repo, {"contents": "write"})
+    async def push_token(self, repo: str, *, workflows: bool = False) -> str:
+        """A token that may write this repository's files and nothing else; a plain token gives itself.
+
+        Args:
+            repo: `owner/name`.
+            workflows: whether workflow files are among them, for which the installation must have a permission.
+        """
+        return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
+
+    async def may_write_workflows(self) -> bool | None:
+        """Whether we may add and change workflow files; None for a plain token, which cannot be asked."""
+        app, auth = self._connection.app, self._connection.auth
+        if app is None or not isinstance(auth, Auth.AppInstallationAuth):
+            return None
+        ask, path = app.requester.requestJsonAndCheck, f"/app/installations/{auth.installation_id}"
+        _, answer = await self._connection.call("read the App's installation", lambda: ask("GET", path))
+        return bool(answer["permissions"].get("workflows") == "write")
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         app, auth = self._connection.app, self._connection.auth

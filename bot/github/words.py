@@ -8,6 +8,11 @@ from bot.github import parsing_talk as parsing
 from bot.github.part import Part
 from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
 
+Text = Literal["thread", "comment", "review_comment", "review"]
+"""The description of a thread, a comment below it or on lines, or the words above a review."""
+
+_FULL = "application/vnd.github.full+json"
+
 Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
 
 
@@ -57,6 +62,20 @@ class Words(Part):
         """The reviews of a pull request, oldest first."""
         what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
         return tuple([parsing.review(each) async for each in self._entries(what, path)])
+
+    async def page_of(self, repo: str, number: int, kind: Text, text_id: int = 0) -> str:
+        """A text as GitHub shows it, in HTML, where attachments have addresses that serve for the next minutes.
+
+        https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
+        """
+        path = {
+            "thread": f"/repos/{repo}/issues/{number}",
+            "comment": f"/repos/{repo}/issues/comments/{text_id}",
+            "review_comment": f"/repos/{repo}/pulls/comments/{text_id}",
+            "review": f"/repos/{repo}/pulls/{number}/reviews/{text_id}",
+        }[kind]
+        answer = await self._connection.json(f"read a text in {repo}#{number}", "GET", path, accept=_FULL)
+        return str(answer.get("body_html") or "")
 
 
 def _comments(repo: str, spot: Spot) -> str:

@@ -224,8 +224,13 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The thread was closed, deleted, transferred or locked; what is under way in it has no purpose any more."""
+    """The thread came to an end; what is under way in it has no purpose any more.
 
+    Attributes:
+        how: `closed`, `deleted`, `transferred` or `locked`.
+    """
+
+    how: str = "closed"
     verb: Literal["closed"] = "closed"
 
 

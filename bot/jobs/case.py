@@ -21,6 +21,10 @@ from bot.publishing.view import StatusView
 log = logging.getLogger(__name__)
 
 
+ENDING = "ending"
+"""The fact that keeps what is told of a job's end, once nothing changes that any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """A short answer in a comment of its own.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from agent_runtime import INSTRUCTION_FILES
 from bot.gate.repo_config import (
     MAX_BYTES,
     ORGANISATION_PATH,
@@ -18,7 +19,7 @@ from bot.gate.repo_config import (
 )
 from bot.github import GitHub
 from bot.jobs.setup import Asked
-from bot.workspace import Source, Workspaces
+from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,23 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source) -> Config
         config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
         config, wrong = _read(file.content if file else None, PATH)
-    return Configured(asked=Asked(config=config, base_sha=base.sha, blob=file.id if file else None), warning=wrong)
+    files = {PATH: file, **await _for_agents(workspaces, repo_id, base)}
+    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != PATH}
+    blobs = {name: blob.id if blob else None for name, blob in files.items()}
+    return Configured(asked=Asked(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong)
+
+
+async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dict[str, Blob | None]:
+    """The files that tell agents how to work there; None for one that is not there."""
+    found: dict[str, Blob | None] = {}
+    for name in INSTRUCTION_FILES:
+        try:
+            found[name] = await workspaces.read(repo_id, base, name, limit=MAX_BYTES)
+        except CloneError:
+            raise
+        except WorkspaceError as error:  # often a link to the other one
+            log.info("repository %d: %s is not read: %s", repo_id, name, error)
+    return found
 
 
 async def on_default_branch(github: GitHub, repo: str) -> RepoConfig:

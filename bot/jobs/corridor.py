@@ -28,6 +28,7 @@ from bot.jobs.setup import Asked
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
 from bot.jobs.undo import aimed, undo
+from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
 from bot.workspace import BranchGoneError, Source, WorkspaceError
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _GREETED = "greeted"
 """The fact that a command has been answered before its job was taken up."""
+_LATE_CHARS = 200
 _CHECKED = "checked"
 """The fact that keeps the commit which the check run stands on."""
 
@@ -107,6 +109,17 @@ class Corridor:
         self._heard.append(signal)
         if self._errand is not None:
             self._errand.hear(signal)
+
+    def heard_out(self, ending: Ending) -> Ending:
+        """The ending with a word to everybody whose message came too late; one that waits will still be told."""
+        if ending.state is JobState.WAITING or not isinstance(ending.view, StatusView):
+            return ending
+        messages = [signal for signal in self._heard if signal.kind == "message"]
+        late = messages if self._errand is None else self._errand.untold
+        notes = [
+            f"This came too late for the run, say it again: {code(one_line(each.text, _LATE_CHARS))}" for each in late
+        ]
+        return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 
     async def failed(self, reason: str, remedy: str = "", *, told: bool = False) -> Ending:
         """The ending of a job that something went wrong with; not a word of it to who may not even command.

@@ -199,7 +199,7 @@ def connect(path: Path) -> sqlite3.Connection:
                 _version(rows, path)
             rows.execute("PRAGMA journal_mode = WAL")
         rows.execute("PRAGMA synchronous = FULL")
-    except BaseException:
+    except BaseException:  # whatever it was, nobody else knows of the connection
         rows.close()
         raise
     return rows
@@ -216,7 +216,7 @@ def prepared(path: Path) -> sqlite3.Connection:
                     rows.execute(statement)
                 rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         rows.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
+    except BaseException:  # whatever it was, nobody else knows of the connection
         rows.close()
         raise
     return rows

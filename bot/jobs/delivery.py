@@ -29,7 +29,7 @@ from bot.publishing.review import parse_review, prose_of
 from bot.publishing.reviewing import ReviewPlace, publish_review
 from bot.publishing.view import PendingView
 from bot.publishing.wording import REMEDIES
-from bot.workspace import Tree
+from bot.workspace import Tree, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 _WHOLE_DIFF = 2_000_000
@@ -65,7 +65,8 @@ class Delivery:
         here = await look(case.github, case.job, visit)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
-        if publication.blocked and finished and verdict is None and case.house.sessions is not None:
+        may_wait = case.house.sessions is not None and not begun.grant.dry_run
+        if publication.blocked and finished and verdict is None and may_wait:
             return await self._hold(outcome, publication, change)
         delivered = await publish(
             case.github,
@@ -166,10 +167,13 @@ class Delivery:
     async def _hold(self, outcome: Outcome, publication: Publication, change: Change) -> Ending:
         """Wait for a person to approve what may not be published without one."""
         case = self._case
+        why = [each.words for each in publication.blocked]
+        if change.writes_workflows and await case.github.may_write_workflows() is False:
+            why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
         asked = Waiting(
             kind="publication",
             request_id=secrets.token_hex(4),
-            reason=" ".join(each.words for each in publication.blocked),
+            reason=" ".join(why),
             preview=change.patch,
             bound_to=change.base_sha,
             until=time.time() + case.house.bounds.approval_seconds,

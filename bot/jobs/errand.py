@@ -13,24 +13,23 @@ from typing import Any, TypeVar
 from agent_runtime import (
     AsyncRuntime,
     Event,
-    MessageInjected,
     NetworkUsed,
     Outcome,
     PendingCall,
     ResumeError,
     Status,
-    Task,
 )
-from bot.gate.brief import task_for
+from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
 from bot.gate.repo_config import PATH
-from bot.jobs import waiting
+from bot.jobs import pictures, waiting
 from bot.jobs.account import Account
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case, Ending
 from bot.jobs.delivery import Delivery
 from bot.jobs.house import Order
 from bot.jobs.material import gather
+from bot.jobs.messages import Messages
 from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
 from bot.jobs.waiting import Answer, Waiting
@@ -38,7 +37,6 @@ from bot.jobs.work import Work as Done
 from bot.workspace import Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
-
 
 T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
@@ -50,9 +48,8 @@ class Errand:
     def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
         self._case, self._account, self._assignment = case, account, assignment
         self._delivery = Delivery(case, account, assignment)
-        self._runtime: AsyncRuntime | None = None
         self._interrupt: Callable[[], object] = _nothing
-        self._messages: list[str] = []
+        self._messages = Messages()
         self._stopped = ""
         self._parked = False
 
@@ -62,10 +59,12 @@ class Errand:
             self._stopped = signal.text
             self._interrupt()
             return
-        message = f"@{signal.by} says, while you work: {signal.text}"
-        self._messages.append(message)
-        if self._runtime is not None:
-            self._runtime.send_message(message)
+        self._messages.hear(signal)
+
+    @property
+    def untold(self) -> tuple[Signal, ...]:
+        """The messages that came too late for the agent."""
+        return self._messages.untold
 
     async def go(self) -> Ending:
         """Begin, go on, or publish, whatever comes next."""
@@ -107,7 +106,7 @@ class Errand:
         if await asyncio.to_thread(self._was_cut_off):
             try:
                 async with self._reopened() as tree:
-                    return await self._end(tree, await self._run(tree, lambda runtime: runtime.resume()))
+                    return await self._end(tree, await self._run(tree, _taken_up))
             except (WorkspaceGoneError, ResumeError) as error:
                 log.info("job %s: begun anew: %s", self._case.job.id, error)
         return await self._begin_anew()
@@ -122,8 +121,8 @@ class Errand:
                 prepared = await self._unless_stopped(self._prepare(tree))
                 if prepared is None:
                     return await self._end(tree, Outcome(status=Status.STOPPED))
-                task, facts = prepared
-                return await self._end(tree, await self._run(tree, lambda runtime: runtime.run(task, facts=facts)))
+                brief, ready = prepared
+                return await self._end(tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready)))
 
     async def _go_on(self, asked: Waiting, answer: Answer) -> Ending:
         """Continue at the call that waited, in the files as they were left."""
@@ -131,7 +130,7 @@ class Errand:
         def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
             pending = runtime.pending
             if pending is None or pending.request_id != asked.request_id:
-                return runtime.resume()  # the answer was heard already, by an attempt that was cut off
+                return _taken_up(runtime)  # the answer was heard already, by an attempt that was cut off
             return runtime.resume(approve=answer.approved, note=answer.note, request_id=asked.request_id)
 
         try:
@@ -156,7 +155,7 @@ class Errand:
             with self._staying_when_cancelled():
                 yield tree
 
-    async def _prepare(self, tree: Tree) -> tuple[Task, tuple[str, ...]]:
+    async def _prepare(self, tree: Tree) -> tuple[Brief, Readied]:
         """Everything that is there before the agent starts."""
         case, begun, account = self._case, self._assignment, self._account
         network = narrowed(case.house.network, begun.asked.config.network).network
@@ -165,14 +164,23 @@ class Errand:
             ready = await case.house.setup.run(
                 tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell
             )
-        warning = "\n\n".join(filter(None, (account.progress.warning, ready.warning)))
+        said = (account.progress.warning, begun.asked.ignored(tree.blobs), ready.warning)
+        warning = "\n\n".join(filter(None, said))
         account.progress = replace(account.progress, reach=reach(network), warning=warning)
         material = await gather(case, begun)
         # Hostile threads cost seconds to clean.
-        task = await asyncio.to_thread(task_for, case.job, begun.command, material)
+        return await asyncio.to_thread(brief_for, case.job, begun.command, material), ready
+
+    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: Readied) -> Outcome:
+        """Show the agent its task, with pictures where its model sees."""
+        begun, sees = self._assignment, runtime.agent.provider.sees_images
+        task = await self._unless_stopped(pictures.shown(self._case, begun.here.repo.full_name, brief, sees=sees))
+        if task is None:
+            return Outcome(status=Status.STOPPED)
+        self._interrupt = runtime.abort
         at = f"{begun.grant.bound_to_sha[:10]} on {begun.here.thread.head_ref}"
         head = f"HEAD: {at}, nothing uncommitted (git is not needed)"
-        return replace(task, quotes=(*task.quotes, *ready.quotes)), (head, *ready.facts)
+        return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=(head, *ready.facts))
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives, or None when somebody stops the job meanwhile."""
@@ -192,24 +200,24 @@ class Errand:
     async def _run(self, tree: Tree, leg: Leg) -> Outcome:
         case, begun = self._case, self._assignment
         config = begun.asked.config
+        instructions = {PATH: config.instructions, **begun.asked.instructions}
         order = Order(
             work_dir=tree.path,
             policy=begun.grant.policy,
             tools=begun.grant.tools,
             model=begun.grant.model,
             network=narrowed(case.house.network, config.network).network,
-            instructions={PATH: config.instructions} if config.instructions else {},
+            instructions={name: text for name, text in instructions.items() if text.strip()},
             session=case.house.session_of(case.job),
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
-            told = {event.text for event in runtime.session.events if isinstance(event, MessageInjected)}
-            for message in (each for each in self._messages if each not in told):
-                runtime.send_message(message)
-            self._runtime, self._interrupt = runtime, runtime.abort
+            self._messages.go_to(runtime)
+            self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
             finally:
-                self._runtime, self._interrupt = None, _nothing
+                self._messages.go_to(None)
+                self._interrupt = _nothing
 
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
@@ -280,8 +288,14 @@ class Errand:
 
     def _listen(self, event: Event) -> None:
         self._account.listen(event)
+        self._messages.note(event)
         if isinstance(event, NetworkUsed):
             log.info("job %s: network: %s", self._case.job.id, event.connection)
+
+
+async def _taken_up(runtime: AsyncRuntime) -> Outcome:
+    """The leg after a process that ended at any moment: what it came to stands, and else it is gone on with."""
+    return runtime.outcome or await runtime.resume()
 
 
 def _nothing() -> None:

@@ -18,7 +18,7 @@ WAITING = 200
 GREET_SECONDS = 6.0
 HELD_SECONDS = 15.0
 """How long a job is kept from the workers for its greeting, so that its comment is made once; it is longer than a
-greeting may take, since a request that is given up may still be on its way."""
+greeting may wait and take, since a request that is given up may still be on its way."""
 
 
 class Greeter:
@@ -48,7 +48,7 @@ class Greeter:
 
     async def _greet(self, job: Job) -> None:
         try:
-            async with self._slots, asyncio.timeout(GREET_SECONDS), self._desk.case(job) as case:
+            async with asyncio.timeout(GREET_SECONDS), self._slots, self._desk.case(job) as case:
                 await Corridor(case).greet()
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.

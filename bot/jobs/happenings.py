@@ -33,8 +33,8 @@ async def happen(case: Case, command: Happening) -> Ending:
                 await case.queue.enqueue(fix_for(case.job, "assignment"))
         case Pushed(head_sha=head_sha):
             return await _pushed(case, head_sha)
-        case Closed():
-            await stop_all(case, await _jobs(case), "The thread was closed.")
+        case Closed(how=how):
+            await stop_all(case, await _jobs(case), f"The thread was {how}.")
         case Departed(repo_ids=repo_ids):
             await _departed(case, repo_ids)
         case other:

@@ -66,6 +66,7 @@ class House:
             nobody comes back with an answer, as in a workflow's step.
         marker_key: signs the marks in comments.
         checks: whether jobs have check runs: where a press of their buttons comes back.
+        pictures: whether models that see are shown the pictures of threads.
         keep_days: how long the patches of work that was not published are kept.
         edit_seconds: between two edits of a status comment.
         ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
@@ -86,6 +87,7 @@ class House:
     sessions: Path | None
     marker_key: bytes
     checks: bool
+    pictures: bool
     keep_days: int
     edit_seconds: float
     ci_note: str = ""

@@ -81,18 +81,17 @@ async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:
     """The repository's own files that the thread's description links to, as they are in the commit worked on."""
     prefix = re.escape(f"{case.house.server_url}/{begun.here.repo.full_name}/blob/")
     links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", case.job.thread.body)
-    found: dict[tuple[str, str], LinkedFile] = {}
-    for link in links:
-        path, lines = unquote(link[1]), link[2] or ""
-        if len(found) >= _MOST_FILES or (path, lines) in found:
-            continue
+    # Whoever wrote the description may have filled it with links that lead nowhere.
+    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
+    found = []
+    for path, lines in places:
         try:
             blob = await case.house.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
         except WorkspaceError:  # no file, or a large one: the agent can look for itself
             continue
         if blob is not None:
-            found[path, lines] = _file(path, lines, blob.content.decode("utf-8", "replace"))
-    return tuple(found.values())
+            found.append(_file(path, lines, blob.content.decode("utf-8", "replace")))
+    return tuple(found)
 
 
 def _file(path: str, lines: str, text: str) -> LinkedFile:

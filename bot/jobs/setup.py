@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent_runtime import CommandEnd, CommandRunner, Network, Quote, Sandbox
 from bot.gate.network import Narrowed, narrowed, reach
-from bot.gate.repo_config import PATH, RepoConfig, RepoConfigError, in_the_way
+from bot.gate.repo_config import RepoConfig, RepoConfigError, in_the_way
 from bot.gate.sanitise import clean_code
 from bot.gate.setup_key import setup_key
 from bot.publishing.render import Activity
-from bot.publishing.text import fenced, one_line
+from bot.publishing.text import code, fenced, one_line
 from bot.workspace import SetupCache, Tree, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-_OTHER_VERSION = (
-    f"This branch has another `{PATH}` than its base branch. I went by the base branch's and ignored this one."
-)
+_WENT_BY = "I went by the base branch's and ignored this branch's."
 _TOLD_CHARS, _SHOWN_CHARS = 4_000, 1_500
 _TOOLCHAIN_SECONDS = 30.0
 
@@ -45,14 +43,27 @@ class Asked:
     """What a repository asks for.
 
     Attributes:
-        config: its file.
-        base_sha: the commit of the base branch that the file is from.
-        blob: git's id of the file's content there; None where there is no file.
+        config: its file, over its organisation's.
+        base_sha: the commit of the base branch that the files are from.
+        instructions: what its files for agents say, by their names.
+        blobs: of each file that the bot goes by, git's id of its content there; None where there is no file.
     """
 
     config: RepoConfig
     base_sha: str
-    blob: str | None = None
+    instructions: Mapping[str, str] = field(default_factory=dict)
+    blobs: Mapping[str, str | None] = field(default_factory=dict)
+
+    def ignored(self, blobs: Mapping[str, str]) -> str:
+        """What the comment says of the same files where the branch that is worked on has others; else empty.
+
+        Args:
+            blobs: git's ids of the files' contents in that branch.
+        """
+        others = [code(path) for path, blob in self.blobs.items() if blobs.get(path) != blob]
+        if not others:
+            return ""
+        return f"This branch has another {' and another '.join(others)} than its base branch. {_WENT_BY}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +122,6 @@ class Setup:
             SandboxError: the sandbox cannot be started.
             SettingsError: the sandbox cannot keep to the network.
         """
-        ready = await self._ready(tree, asked, job_id, repo_id, tell)
-        if tree.blobs.get(PATH) == asked.blob:
-            return ready
-        return replace(ready, warning=f"{_OTHER_VERSION}\n\n{ready.warning}".rstrip())
-
-    async def _ready(
-        self, tree: Tree, asked: Asked, job_id: str, repo_id: int, tell: Callable[[Activity], None]
-    ) -> Readied:
         config = asked.config
         if obstacle := in_the_way(config.cache, tree.blobs.keys()):
             raise RepoConfigError(obstacle)

@@ -11,7 +11,7 @@ from bot.gate.sanitise import clean
 from bot.intake.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
 from bot.jobs import waiting
 from bot.jobs.again import again
-from bot.jobs.case import Case, Ending, Reply
+from bot.jobs.case import ENDING, Case, Ending, Reply
 from bot.jobs.job import Job, JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Signal, Stored
@@ -86,7 +86,8 @@ async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
             return
     # Of those that have not begun, the newest may be anybody's.
     states = (JobState.RUNNING, JobState.QUEUED)
-    target = next((each.job for state in states for each in jobs if each.state is state), None)
+    hearing = [each for each in jobs if each.state in states and await case.of(each.job).recall(ENDING) is None]
+    target = next((each.job for state in states for each in hearing if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
         remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
@@ -105,7 +106,7 @@ async def _answer(
     target, asked = await _meant(case, jobs, before or request_id)
     if approved and asked.kind == "question":
         remedy = f"Answer it with `{case.job.trigger} continue` and your words."
-        raise _Unfit("question", f"{code(asked.request_id[:4])} is a question. {remedy}")
+        raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
     if approved:
         refusal = approver_refusal(
             target,
@@ -127,7 +128,7 @@ async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str) -> tuple
     """The one request that an answer is about."""
     found = await _open_requests(case, jobs)
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
-    names = ", ".join(code(asked.request_id[:4]) for _, asked in found)
+    names = ", ".join(code(asked.request_id) for _, asked in found)
     if not fitting:
         reason = f"No request {code(request_id)} waits here." if request_id else "Nothing waits for an answer here."
         raise _Unfit("no-such-request", f"{reason} These wait: {names}." if found else reason)
@@ -206,6 +207,6 @@ async def _line(case: Case, stored: Stored) -> str:
     url = (await memory.recall("comment") or "").partition(" ")[2]
     name = f"[{job.command.verb}]({url})" if url else job.command.verb
     waits = await waiting.asked(memory) if stored.state is JobState.WAITING else None
-    what = f", for `{job.trigger} approve {waits.request_id[:4]}` or `deny`" if waits else ""
+    what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
     return f"{name} for @{job.actor.login}: {stored.state}{what}, asked for {ago} ago"

@@ -117,7 +117,7 @@ async def is_answered(memory: JobMemory) -> bool:
 def unanswered(waits: Waiting) -> str:
     """Why a job ends that nobody answered."""
     what = "question" if waits.kind == "question" else "request"
-    return f"Nobody answered the {what} `{waits.request_id[:4]}` in time."
+    return f"Nobody answered the {what} `{waits.request_id}` in time."
 
 
 def unanswerable(pending: PendingCall) -> str:

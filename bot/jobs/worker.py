@@ -14,7 +14,7 @@ from bot.errors import BotError, LeaseLostError, QueueError
 from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHubError
 from bot.jobs import waiting
-from bot.jobs.case import Case, Desk, Ending
+from bot.jobs.case import ENDING, Case, Desk, Ending
 from bot.jobs.corridor import Corridor
 from bot.jobs.job import Job, JobState, Lane
 from bot.jobs.memory import JobMemory
@@ -93,7 +93,7 @@ class Worker:
 
     async def step(self, lane: Lane) -> bool:
         """Take one job of a lane and see it through; False when there was none."""
-        claimed = await self._queue.claim(self._name, self._lease_seconds, lane=lane)
+        claimed = await self._claim(lane)
         if claimed is None:
             return False
         job = claimed.job
@@ -114,8 +114,20 @@ class Worker:
         except Exception as error:  # one job must not take the worker, and so all the others, with it
             log.exception("job %s: given up", job.id)
             reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
-            await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
+            with suppress(LeaseLostError):
+                await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
         return True
+
+    async def _claim(self, lane: Lane) -> Claimed | None:
+        """Take a job; one that is handed out while the worker ends is given back, not kept until its lease ends."""
+        claiming = asyncio.create_task(self._queue.claim(self._name, self._lease_seconds, lane=lane))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            claimed = await claiming
+            if claimed is not None:
+                await self._give_back(claimed.job.id)
+            raise
 
     async def _put_off(self, job_id: str) -> None:
         """Give a job back for a while: GitHub's silence is no attempt that died, until it lasts for too long."""
@@ -136,7 +148,7 @@ class Worker:
         async with self._desk.case(job) as case:
             memory = case.memory
             corridor = Corridor(case)
-            told_before = await memory.recall("ending")
+            told_before = await memory.recall(ENDING)
             if told_before is not None:
                 state, _, body = told_before.partition("\n")
                 await _tell(corridor.comment, body, job)
@@ -146,6 +158,7 @@ class Worker:
             async with ears.open():
                 told = await memory.recall("commenting") is not None
                 ending = await self._ending(corridor, claimed, told=told)
+            ending = corridor.heard_out(ending)
             await self._tell(corridor, memory, ending, job)
             if ending.state is JobState.WAITING:
                 await self._park(case, corridor, ending, heard=ears.heard)
@@ -168,7 +181,7 @@ class Worker:
             return
         if ending.state is not JobState.WAITING:
             # Kept before it is sent: should this worker die now, the next one tells it without working again.
-            await memory.remember("ending", f"{ending.state}\n{body}")
+            await memory.remember(ENDING, f"{ending.state}\n{body}")
             if not ending.patch and ending.state is not JobState.REFUSED:
                 self._desk.house.work.forget(job.id)
         await _tell(corridor.comment, body, job)
@@ -249,7 +262,7 @@ class Ears:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Pass on what was said already, and then what is said while the body runs."""
+        """Pass on what was said already, and then what is said until the body ends."""
         await self._listen()
         task = asyncio.create_task(self._keep_listening())
         try:
@@ -258,6 +271,7 @@ class Ears:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        await self._listen()
 
     async def _keep_listening(self) -> Never:
         while True:

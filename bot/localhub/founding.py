@@ -13,7 +13,7 @@ from typing import Literal
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from bot.localhub import actions, branches, git, webhooks
+from bot.localhub import actions, branches, git, webhooks, workflow_guard
 from bot.localhub.model import App, Permissions, Repo, User
 from bot.localhub.site import Site
 
@@ -82,6 +82,7 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     origin = fork.path if fork else wanted.source
     branch = fork.default_branch if fork else _branch_of(wanted.source)
     git.create(path, branch)
+    workflow_guard.install(path)
     if origin is not None:
         git.fetch_all(path, origin)
     made = Repo(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from aiohttp import web
 
-from bot.localhub import branches, git
+from bot.localhub import branches, git, workflow_guard
 from bot.localhub.auth import Viewer, can_read, demand, viewer_of
 from bot.localhub.errors import HubError, MovedError, not_found
 from bot.localhub.faults import Faults
@@ -63,7 +63,7 @@ class GitHttp:
                 repo, viewer = self._admit(request, service)
         except HubError as error:
             return _refusal(error, asked_by_nobody="Authorization" not in request.headers)
-        response = await _run_backend(request, repo, path, viewer.user)
+        response = await _run_backend(request, repo, path, viewer)
         if path == _PUSH:
             await asyncio.get_running_loop().run_in_executor(self._threads, self._announce, repo, viewer)
         await response.write_eof()
@@ -110,7 +110,7 @@ def _refusal(error: HubError, *, asked_by_nobody: bool) -> web.Response:
     return web.Response(status=error.status, text=f"{text}\n")
 
 
-async def _run_backend(request: web.Request, repo: Repo, path: str, user: User | None) -> web.StreamResponse:
+async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: Viewer) -> web.StreamResponse:
     process = await asyncio.create_subprocess_exec(
         git.program(),
         "-c",
@@ -119,7 +119,7 @@ async def _run_backend(request: web.Request, repo: Repo, path: str, user: User |
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=git.environment(_cgi(request, repo.path, path, user)),
+        env=git.environment(_cgi(request, repo.path, path, viewer.user) | workflow_guard.heed(viewer)),
     )
     assert process.stdin is not None  # noqa: S101 - asked for above
     assert process.stdout is not None  # noqa: S101 - asked for above

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphql import GraphQLResolveInfo
 
-from bot.localhub import actions, branches, git, views_git
+from bot.localhub import actions, branches, git, views_git, workflow_guard
 from bot.localhub.auth import demand
 from bot.localhub.errors import not_found
 from bot.localhub.model import Repo, Role, User
@@ -154,6 +154,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     tree = git.write_tree(repo.path, head.sha, edits)
     message = "\n\n".join(filter(None, (wanted["message"]["headline"], wanted["message"].get("body"))))
     sha = actions.write_commit(call.site, repo, tree=tree, parents=[head.sha], message=message, author=call.user)
+    workflow_guard.demand_for_commit(repo.path, call.viewer, sha)
     try:
         git.update_ref(repo.path, name, sha, head.sha)
     except git.GitError as error:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from bot.localhub import webhooks
+from bot.localhub.attachments import Attachments
 from bot.localhub.faults import Faults
 from bot.localhub.git_http import GitHttp
 from bot.localhub.hub_threads import Threads
@@ -64,6 +65,7 @@ class LocalHub(Threads):
         app = web.Application(client_max_size=MAX_REQUEST)
         self._server.add_to(app)
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
+        Attachments(self._site).add_to(app)
         Pages(self._site, self._server.threads).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()

@@ -167,6 +167,11 @@ class Estate:
         with self._site.lock:
             installations.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=False)
 
+    def permit(self, installation_id: int, permissions: Permissions) -> None:
+        """Let an App do only this where it is installed, as an owner may who does not accept all that it wants."""
+        with self._site.lock:
+            installations.permit(self._site, installation_id, permissions)
+
     def take_out(self, installation_id: int, repo: Repo, *, by: str | None = None) -> None:
         """Take a repository out of an installation."""
         with self._site.lock:

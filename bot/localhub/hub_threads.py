@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bot.localhub import actions, check_runs, reviews
+from bot.localhub import actions, attachments, check_runs, reviews
 from bot.localhub import pulls as pull_requests
 from bot.localhub.diff_rows import Side
 from bot.localhub.hub_estate import Estate
@@ -119,6 +119,11 @@ class Threads(Estate):
         with self._site.lock:
             user = self._user(by or self._now(repo).owner)
             return actions.set_locked(self._site, self.issue(repo, number), user, locked=False)
+
+    def attach(self, repo: Repo, content: bytes, *, author: str, media_type: str = "image/png") -> str:
+        """Upload a picture as the page's text box does; its address, to be written into a text."""
+        with self._site.lock:
+            return attachments.attach(self._site, self._now(repo), self._user(author), content, media_type)
 
     def issue(self, repo: Repo, number: int) -> Issue:
         """An issue or pull request as it is now.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bot.localhub import webhooks
-from bot.localhub.model import App, Installation, Repo, User
+from bot.localhub.model import App, Installation, Permissions, Repo, User
 from bot.localhub.site import Site
 
 
@@ -51,6 +51,18 @@ def suspend(site: Site, installation_id: int, sender: User, *, suspended: bool) 
     )
     webhooks.installation(site, changed, sender, "suspend" if suspended else "unsuspend")
     return changed
+
+
+def permit(site: Site, installation_id: int, permissions: Permissions) -> None:
+    """Let an installation do only this; its tokens lose the rest at once."""
+    held = {"metadata": "read", **permissions}
+    installation = site.store.installations[installation_id]
+    site.store.installations.put(replace(installation, permissions=held))
+    for token in tuple(site.store.tokens.values()):
+        if token.installation_id == installation_id:
+            # In the alphabet as in might, `read` comes before `write`.
+            kept = {name: min(level, held[name]) for name, level in token.permissions.items() if name in held}
+            site.store.tokens[token.value] = replace(token, permissions=kept)
 
 
 def leave(site: Site, installation: Installation, repo: Repo, sender: User) -> Installation:

@@ -8,12 +8,13 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
 
 from bot.localhub import graphql
+from bot.localhub.attachments import FULL, with_html
 from bot.localhub.auth import NOBODY, Viewer, can_read, viewer_of
 from bot.localhub.errors import HubError, MovedError, not_found
 from bot.localhub.faults import Fault, Faults
@@ -103,6 +104,8 @@ class Server:
                 if fault is not None and fault.trouble != "drop_answer":
                     raise _trouble(fault, self.site)
                 answer = route.answer(self._call(request, route, raw, viewer))
+                if FULL in request.headers.get("Accept", ""):
+                    answer = replace(answer, body=with_html(self.site, viewer, answer.body))
             except HubError as error:
                 answer = Answer(status=error.status, body=error.body(), headers=error.headers)
             accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}

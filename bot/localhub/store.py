@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -28,6 +29,7 @@ from bot.localhub.model import (
     WorkflowRun,
     reaction_kind,
 )
+from bot.localhub.uploads import Upload
 
 
 class HasId(Protocol):
@@ -79,6 +81,7 @@ class Store:
         labels: by repository id and lower-case name.
         heads: branches as last announced to the world, by repository id; git itself is the truth.
         signed: commits that the hub made and vouches for.
+        signing_key: signs the addresses of attachments.
         former_names: repository ids by lower-case `owner/name` under which they were known before.
     """
 
@@ -97,12 +100,14 @@ class Store:
     workflows: Table[Workflow] = field(default_factory=Table)
     workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
     deliveries: Table[Delivery] = field(default_factory=Table)
+    uploads: Table[Upload] = field(default_factory=Table)
     tokens: dict[str, InstallationToken] = field(default_factory=dict)
     roles: dict[tuple[int, int], Role] = field(default_factory=dict)
     labels: dict[tuple[int, str], Label] = field(default_factory=dict)
     heads: dict[int, dict[str, str]] = field(default_factory=dict)
     signed: set[str] = field(default_factory=set)
     former_names: dict[str, int] = field(default_factory=dict)
+    signing_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def new_id(self) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from agent_runtime import Usage
 from bot.publishing.text import clean, clip, code, fenced, one_line
 from bot.publishing.view import Activity, Check, PendingView, StatusView
 from bot.workspace.change import FileChange
 
-_SHORTEST_ID = 4
 _PREVIEW_CHARS = 6_000
 _CUT_PREVIEW = "… cut here: the whole is in the run's log"
 
@@ -47,14 +44,6 @@ def check_line(check: Check) -> str:
     return f"{mark} {code(one_line(check.command, 160))} · {ended} · {duration(check.seconds)}"
 
 
-def short_id(request_id: str, others: Collection[str] = ()) -> str:
-    """The shortest beginning of an id, four signs at least, that none of the others begins with."""
-    for length in range(_SHORTEST_ID, len(request_id)):
-        if not any(other.startswith(request_id[:length]) for other in others if other != request_id):
-            return request_id[:length]
-    return request_id
-
-
 def preview(pending: PendingView) -> str:
     """What would happen, in a block that nothing in it can end; empty when there is nothing to show."""
     text = clip(clean(pending.preview).strip("\n"), _PREVIEW_CHARS, _CUT_PREVIEW)
@@ -65,8 +54,7 @@ def answers(pending: PendingView) -> list[str]:
     """The commands that answer, each in a block of its own, which GitHub gives a button to copy."""
     if pending.kind == "question":
         return [fenced(f"{pending.trigger} continue <your answer>")]
-    name = short_id(pending.request_id, pending.others)
-    return [fenced(f"{pending.trigger} {verb} {name}") for verb in ("approve", "deny")]
+    return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in ("approve", "deny")]
 
 
 def links(view: StatusView) -> str:

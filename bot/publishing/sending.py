@@ -12,7 +12,7 @@ from bot.github.commits import is_made
 from bot.publishing.plan import Commit
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
-from bot.workspace import Source
+from bot.workspace import Source, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 
@@ -127,6 +127,7 @@ class Sender:
             LeakError: a secret stands in it.
             HeadMovedError: the branch does not stand where it is expected.
             PushRejectedError: the same, or the server said no.
+            WorkflowsForbiddenError: it changes workflow files, and we may not.
             GitHubError: GitHub refused or stayed silent.
             WorkspaceError: git failed.
         """
@@ -155,6 +156,8 @@ class Sender:
         Raises:
             ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
             LeakError: a secret stands in it.
+            WorkflowsForbiddenError: it changes workflow files, and we may not.
+            GitHubError: GitHub was asked about that, and refused or stayed silent.
         """
         if self.is_default(commit.branch):
             raise ForbiddenTargetError(
@@ -167,6 +170,8 @@ class Sender:
         # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
         if leaks := await asyncio.to_thread(_leaks, commit.change, self.redactor):
             raise LeakError(f"A secret of the bot's stands in {leaks}. Nothing was published.")
+        if commit.change.writes_workflows and await self.github.may_write_workflows() is False:
+            raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
         """Whether a branch is the one that is never written to."""
@@ -178,6 +183,8 @@ class Sender:
             return earlier
         # Checked before the branch is made: a branch without its commit would be half a publication.
         self.github.check_expressible(commit.change)
+        if commit.change.writes_workflows and await self.github.may_write_workflows() is None:
+            raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
         if commit.create_branch:
             await self.github.create_branch(self.target.repo, commit.branch, commit.expected_head)
         return await self.github.commit_on_branch(
@@ -211,7 +218,7 @@ class Sender:
             branch=commit.branch,
             expected="" if commit.create_branch else commit.expected_head,
             url=self.target.clone_url,
-            token=await self.github.push_token(self.target.repo),
+            token=await self.github.push_token(self.target.repo, workflows=commit.change.writes_workflows),
         )
         return await self.github.commit_facts(self.target.repo, sha)
 

@@ -40,13 +40,12 @@ class PendingView:
 
     Attributes:
         kind: a call that needs a permission, a question, a change that needs an approval to be published, or a plan.
-        request_id: names it, whole; the comment shows as much of it as is needed.
+        request_id: names it.
         trigger: the word that answers begin with.
         reason: why it waits; for a question, the question.
         preview: what would happen: a diff or a command; may be empty.
         language: of the preview, e.g. `diff` or `bash`.
         expires: until when it can be answered, e.g. `25 November 2026, 05:00 UTC`.
-        others: ids of other requests that wait in the thread.
     """
 
     kind: Literal["permission", "question", "publication", "plan"]
@@ -56,7 +55,6 @@ class PendingView:
     preview: str = ""
     language: Literal["diff", "bash", ""] = ""
     expires: str = ""
-    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

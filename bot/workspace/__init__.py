@@ -10,14 +10,16 @@ from bot.workspace.errors import (
     GitError,
     PushRejectedError,
     RepositoryEmptyError,
+    WorkflowsForbiddenError,
     WorkspaceError,
     WorkspaceGoneError,
 )
-from bot.workspace.mirror import Source
+from bot.workspace.mirror import Blob, Source
 from bot.workspace.tree import Identity, Tree
 from bot.workspace.workspaces import Workspaces
 
 __all__ = [
+    "Blob",
     "BranchGoneError",
     "ChangeError",
     "CloneError",
@@ -30,6 +32,7 @@ __all__ = [
     "SetupCache",
     "Source",
     "Tree",
+    "WorkflowsForbiddenError",
     "WorkspaceError",
     "WorkspaceGoneError",
     "Workspaces",

@@ -47,6 +47,11 @@ class Change:
     files: tuple[FileChange, ...]
     patch: str
 
+    @property
+    def writes_workflows(self) -> bool:
+        """Whether it adds or changes what GitHub takes for a workflow, by the place alone."""
+        return any(file.new_mode and file.path.startswith(".github/workflows/") for file in self.files)
+
     def __bool__(self) -> bool:
         """Whether anything changed."""
         return bool(self.files)

@@ -49,6 +49,18 @@ class PushRejectedError(WorkspaceError):
     """The branch moved meanwhile, or the server refused the push; nothing was overwritten."""
 
 
+class WorkflowsForbiddenError(WorkspaceError):
+    """Whoever pushes may not write workflow files, for which GitHub wants a permission of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "GitHub lets only an App with the permission *Workflows: read and write* add or change files in "
+            "`.github/workflows`, and the bot has it not.",
+            "Give it to the App in its settings, under Permissions & events, accept it in the installation, and give "
+            "the command again. A workflow's own token can never have it.",
+        )
+
+
 class ConflictError(WorkspaceError):
     """A change does not fit onto another commit.
 

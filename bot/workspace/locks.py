@@ -22,7 +22,7 @@ def try_lock(path: Path) -> int | None:
         held = _is_still_there(path, descriptor)
     except BlockingIOError:
         held = False
-    except BaseException:
+    except BaseException:  # whatever it was, nobody else knows of the descriptor
         os.close(descriptor)
         raise
     if not held:

@@ -113,6 +113,8 @@ class Mirror:
         Raises:
             WorkspaceError: what stands there is no file, or too long.
         """
+        if "\0" in path:  # no file is called so, and no program can be asked for it
+            return None
         listed = await self.git.run("--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", sha, "--", path)
         facts, _, name = listed.partition(b"\0")[0].partition(b"\t")
         if name != path.encode():

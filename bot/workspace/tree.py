@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from bot.workspace.change import Change, FileChange
 from bot.workspace.changed import GITLINK, Baseline, Ignores, differences
 from bot.workspace.difference import RawChange, parse_numstat, parse_raw
-from bot.workspace.errors import ChangeError, GitError, PushRejectedError
+from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
 from bot.workspace.mirror import Source
@@ -27,6 +28,8 @@ MAX_FILE_BYTES = 100 * 1024 * 1024
 MAX_CHANGE_BYTES = 512 * 1024 * 1024
 MAX_CHANGED_FILES = 10_000
 
+# Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
+_WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
 _NO_BLOB = "0" * 40
 _IGNORE_IT = "Add what was built or downloaded to `.gitignore`."
 
@@ -193,6 +196,7 @@ class Tree:
 
         Raises:
             PushRejectedError: the branch stands elsewhere, `sha` does not come after it, or the server said no.
+            WorkflowsForbiddenError: it said no because of a workflow file.
         """
         credential = Credential(url=url, token=token)
         target = f"refs/heads/{branch}"
@@ -206,6 +210,8 @@ class Tree:
                 "push", "--quiet", "--no-verify", lease, "--", url, f"{sha}:{target}", credential=credential
             )
         except GitError as error:
+            if _WORKFLOWS_REFUSED.search(error.stderr):
+                raise WorkflowsForbiddenError from error
             raise PushRejectedError(
                 f"The push to `{branch}` was refused: {error.stderr.strip() or 'it does not follow on what is there'}",
                 "See whether someone pushed to it meanwhile, and whether the App may write contents.",

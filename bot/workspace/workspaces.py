@@ -72,7 +72,7 @@ class Workspaces:
             WorkspaceError: another process works on this job.
         """
         folder, tree = self._folder(job_id), None
-        async with locked(self._lock_of(folder), seconds=0, once=True):
+        async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             await self._remove(folder)
             try:
                 folder.mkdir(mode=0o700)

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from bot.config import ActionSettings, load_action
+from bot.jobs.database import Database
 from bot.jobs.job import JobState
+from bot.jobs.queue import SqliteQueue
 from bot.localhub import LocalHub
 from bot.localhub.model import Repo
 from bot.wiring import act
+from tests.builders import a_job
 from tests.stage import FIX, build
 
 
@@ -81,3 +84,17 @@ async def test_a_run_that_needs_an_approval_ends_with_the_command_a_remedy_and_t
     assert "```diff" in summary
     assert "+    return a + b\n" in summary
     assert set(hub.branches(run.repo)) == {"main"}
+
+
+async def test_a_run_leaves_the_jobs_of_others_in_its_data_directory_alone(hub: LocalHub, tmp_path: Path) -> None:
+    run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
+    run.settings.agent.data_dir.mkdir(parents=True, exist_ok=True)
+    database = Database(run.settings.agent.data_dir / "queue.sqlite")
+    queue = SqliteQueue(database)
+    await queue.enqueue(a_job("theirs"))
+    assert await act(run.settings) is JobState.DONE
+    theirs = await queue.get("theirs")
+    assert theirs is not None
+    assert theirs.state is JobState.QUEUED
+    await database.close()
+    assert not list(run.settings.agent.data_dir.glob("run-*"))

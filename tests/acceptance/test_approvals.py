@@ -47,8 +47,8 @@ async def test_a_run_waits_with_the_call_its_preview_and_two_lines_to_answer(hub
         for said in (
             "Waiting for you",
             "echo ran >> ran.txt",
-            f"/codepilot approve {pause.short_id}\n",
-            f"/codepilot deny {pause.short_id}\n",
+            f"/codepilot approve {pause.request_id}\n",
+            f"/codepilot deny {pause.request_id}\n",
             "UTC",
         ):
             assert said in pause.status, said
@@ -137,7 +137,7 @@ async def test_a_run_may_wait_several_times_each_for_its_own_answer(hub: LocalHu
         # The first answer says nothing about the second request.
         stale = await stage.ask(issue.number, f"/codepilot approve {first.request_id}")
         assert stale.state is JobState.REFUSED
-        assert second.short_id in stale.status
+        assert second.request_id in stale.status
         assert await still_waits(stage, second)
         stage.say(issue.number, f"/codepilot approve {second.short_id}")
         assert (await stage.end_of(command)).state is JobState.DONE
@@ -215,7 +215,7 @@ async def test_a_wrong_id_approves_nothing_and_is_told_what_waits(hub: LocalHub,
         end = await stage.ask(issue.number, f"/codepilot approve {wrong}")
         assert end.state is JobState.REFUSED
         assert wrong in end.status
-        assert pause.short_id in end.status
+        assert pause.request_id in end.status
         assert await still_waits(stage, pause)
 
 

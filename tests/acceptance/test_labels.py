@@ -9,7 +9,7 @@ import pytest
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Issue, Repo
-from tests.stage import COMPLETION, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
 from tests.waiting import eventually
 
 ASK_LEVEL = {"level": "ask"}
@@ -45,6 +45,20 @@ async def test_the_start_label_starts_a_fix(hub: LocalHub, tmp_path: Path, kind:
         assert "for @mona" in status
         branch = "topic" if kind == "pull" else next(iter(stage.bot_branches()))
         assert stage.file(branch, "calc.py") == MENDED.strip()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_repositorys_own_start_label_starts_a_fix_beside_the_operators(
+    hub: LocalHub, tmp_path: Path, kind: str
+) -> None:
+    config = {**FILES, ".github/codepilot.yml": "labels:\n  start: 'bot: go'\n"}
+    async with staged(hub, tmp_path, [FIX], files=config) as stage:
+        thread = a_thread(stage, kind)
+        await label(stage, thread, "bot: go")
+        [work] = await stage.queue.of_thread(stage.repo.id, thread.number)
+        end = await stage.ended(work.job.id)
+        assert COMPLETION in end.status
+        assert "for @mona" in end.status
 
 
 async def test_an_issue_that_is_assigned_to_the_bot_starts_a_fix_and_one_for_another_app_does_not(

@@ -50,6 +50,18 @@ async def test_a_user_gets_so_much_work_an_hour_whatever_the_thread(hub: LocalHu
         assert len(stage.providers) == 3
 
 
+@pytest.mark.parametrize("scope", ["repository", "installation"])
+async def test_all_of_a_repository_and_all_of_an_installation_get_so_much_work_an_hour(
+    hub: LocalHub, tmp_path: Path, scope: str
+) -> None:
+    async with staged(hub, tmp_path, DONE, operator={"caps": Caps(**{scope: 1})}) as stage:
+        hub.add_collaborator(stage.repo, "anna", "write")
+        assert (await stage.ask(stage.issue().number, "/codepilot ask why?")).state is JobState.DONE
+        end = await stage.ask(stage.issue().number, "/codepilot ask why?", author="anna")
+        assert end.state is JobState.REFUSED
+        assert f"in this {scope}" in end.status
+
+
 async def test_a_refusal_is_told_once_a_cause_and_thread(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         issue, other = stage.issue(), stage.issue()

@@ -44,8 +44,8 @@ async def test_a_plan_waits_in_a_comment_for_a_yes_or_no(hub: LocalHub, tmp_path
         for said in (
             "This is a plan.",
             PLAN,
-            f"/codepilot approve {pause.short_id}\n",
-            f"/codepilot deny {pause.short_id}\n",
+            f"/codepilot approve {pause.request_id}\n",
+            f"/codepilot deny {pause.request_id}\n",
         ):
             assert said in pause.status, said
         assert stage.nothing_published()

@@ -37,7 +37,7 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
             "Waiting for a yes or no before this is published.",
             f"files that only a person may change: `{WORKFLOW}`",
             "+on: push",
-            f"/codepilot approve {pause.short_id}\n",
+            f"/codepilot approve {pause.request_id}\n",
             "Mended `add`, and had CI check it.",
         ):
             assert said in pause.status, said
@@ -67,6 +67,29 @@ async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tm
         # Nobody asked the model again.
         assert len(stage.providers) == 1
         assert not kept_patch(stage, pause.job_id).exists()
+
+
+@pytest.mark.parametrize("kind", ["issue", "pull"])
+async def test_an_approved_workflow_that_the_app_may_not_write_is_kept_and_the_permission_named(
+    hub: LocalHub, tmp_path: Path, kind: str
+) -> None:
+    async with staged(hub, tmp_path, [ADDS]) as stage:
+        poorer = {name: level for name, level in stage.app.permissions.items() if name != "workflows"}
+        hub.permit(hub.install(stage.app, stage.repo), poorer)
+        number = (stage.issue() if kind == "issue" else stage.pull()).number
+        before = hub.branches(stage.repo)
+        command, pause = await _held(stage, number)
+        assert (
+            "Before you approve: GitHub lets only an App with the permission *Workflows: read and write*"
+            in pause.status
+        )
+        stage.say(number, f"/codepilot approve {pause.short_id}")
+        end = await stage.end_of(command)
+        for said in ("Not published", "*Workflows: read and write*", "Permissions & events", f"{end.job_id}.patch"):
+            assert said in end.status, said
+        assert "moved" not in end.status
+        assert hub.branches(stage.repo) == before
+        assert (applied(stage, end.job_id) / WORKFLOW).read_text() == JOBS
 
 
 async def test_an_approved_change_to_a_pull_request_lands_on_its_branch(hub: LocalHub, tmp_path: Path) -> None:
@@ -137,8 +160,8 @@ async def test_an_approval_of_one_change_publishes_no_other(hub: LocalHub, tmp_p
         _, two = await _held(stage, issue.number)
         unclear = await stage.ask(issue.number, "/codepilot approve")
         assert unclear.state is JobState.REFUSED
-        assert one.short_id in unclear.status
-        assert two.short_id in unclear.status
+        assert one.request_id in unclear.status
+        assert two.request_id in unclear.status
         stage.say(issue.number, f"/codepilot approve {one.request_id}")
         assert (await stage.end_of(first)).state is JobState.DONE
         assert await still_waits(stage, two)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from agent_runtime import StreamReset
 from agent_runtime.providers.options import ModelOptions
@@ -81,3 +82,17 @@ async def test_a_refused_key_is_told_without_the_key(hub: LocalHub, tmp_path: Pa
             assert "ANTHROPIC_API_KEY" in end.status
             assert KEY not in end.status
         assert len(server.requests) == 1
+
+
+async def test_the_model_that_a_command_names_is_the_one_that_is_asked(hub: LocalHub, tmp_path: Path) -> None:
+    answer = "```completion\nBecause.\n```\n"
+    async with ModelServer([answer, answer]) as server:
+        named = {"provider": "openai", "model": "m1", "models": ("m2",), "api_key": SecretStr(KEY)}
+        operator = {**named, "base_url": server.url_openai}
+        async with staged(hub, tmp_path, provider="settings", operator=operator) as stage:
+            issue = stage.issue()
+            for said, model in (("", "m1"), ("--model m2 ", "m2")):
+                end = await stage.ask(issue.number, f"/codepilot ask {said}why?")
+                assert end.state is JobState.DONE, end
+                assert server.requests[-1].json["model"] == model
+                assert f"{model}" in end.status

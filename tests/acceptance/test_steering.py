@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import MessageInjected
+from agent_runtime import MessageInjected, Outcome
 from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.case import Ending
+from bot.jobs.delivery import Delivery
 from bot.jobs.errand import Errand
 from bot.jobs.job import JobState
 from bot.jobs.queue import Signal, Stored
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
+from bot.workspace import Tree
+from bot.workspace.change import Change
 from tests.pauses import check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
@@ -178,6 +182,26 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
         [newest, *_] = await stage.queue.of_thread(stage.repo.id, issue.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE
         assert newest.job.command == (await stored(stage, job_id)).job.command
+
+
+async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = Delivery.deliver
+    late: list[Comment] = []
+
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        issue = stage.issue()
+
+        async def slowly(delivery: Delivery, tree: Tree, outcome: Outcome, change: Change) -> Ending:
+            late.append(stage.say(issue.number, "/codepilot continue but leave the docs alone"))
+            await stage.end_of(late[0])
+            return await deliver(delivery, tree, outcome, change)
+
+        monkeypatch.setattr(Delivery, "deliver", slowly)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert "This came too late for the run, say it again: `but leave the docs alone`" in end.status
 
 
 async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: LocalHub, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime.providers.script import ScriptedReply
 from bot.jobs import greeter, waiting
 from bot.jobs.case import Case, Ending
 from bot.jobs.corridor import Corridor
@@ -17,8 +18,10 @@ from bot.jobs.memory import JobMemory
 from bot.jobs.queue import Signal, Stored
 from bot.jobs.waiting import Waiting
 from bot.localhub import LocalHub
+from bot.workspace import Tree
+from bot.workspace.change import Change
 from tests.pauses import next_pause, pause_of, still_waits
-from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Script, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
@@ -261,3 +264,71 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
         hub.faults.clear()
         await stage.queue.unhold(job_id)
         assert (await stage.ended(job_id)).state is JobState.DONE
+
+
+@pytest.fixture
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The service ends, once, between the end of a run and the moment when its work is kept; set when it may."""
+    reached = asyncio.Event()
+    change = Tree.change
+
+    async def hang(tree: Tree) -> Change:
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+        return await change(tree)
+
+    monkeypatch.setattr(Tree, "change", hang)
+    return reached
+
+
+@pytest.mark.parametrize("approved", [False, True], ids=["at once", "after an approval"])
+async def test_a_run_that_had_finished_is_published_and_not_made_again(
+    hub: LocalHub, tmp_path: Path, cut_off: asyncio.Event, *, approved: bool
+) -> None:
+    scripts: list[Script] = [[NEEDS_A_YES], [DONE]] if approved else [[FIX]]
+    level = ASK_LEVEL if approved else {}
+    async with staged(hub, tmp_path, *scripts, operator=level) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        if approved:
+            pause = await pause_of(first, command)
+            first.say(issue.number, f"/codepilot approve {pause.short_id}")
+        await asyncio.wait_for(cut_off.wait(), 30)
+        job_id = await first.job_of(command)
+    async with staged(hub, tmp_path, after=first, operator=level) as stage:
+        end = await stage.ended(job_id)
+        assert end.state is JobState.DONE, end
+        assert (COMPLETION if not approved else "Nothing left.") in end.status
+        assert sum(provider.remaining for provider in stage.providers) == 0
+        assert len(stage.pulls()) == 1
+        [branch] = stage.bot_branches()
+        assert stage.file(branch, "calc.py") == MENDED.strip()
+
+
+@pytest.mark.parametrize("kind", ["question", "permission"])
+async def test_a_request_that_was_not_told_yet_is_told_and_nobody_answers_it_before(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    asks = acting('print("they said", ask_user("Which port?"))') if kind == "question" else NEEDS_A_YES
+    reached = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(waiting, "ask", hang)
+        async with staged(hub, tmp_path, [asks], operator=ASK_LEVEL) as first:
+            issue = first.issue()
+            command = first.say(issue.number, "/codepilot fix")
+            await asyncio.wait_for(reached.wait(), 30)
+    answered = ScriptedReply(text=DONE, expect=("they said 8080",)) if kind == "question" else DONE
+    async with staged(hub, tmp_path, [], [answered], after=first, operator=ASK_LEVEL) as stage:
+        pause = await pause_of(stage, command)
+        assert ("Which port?" if kind == "question" else "make mischief") in pause.status
+        say = "continue 8080" if kind == "question" else f"deny {pause.short_id}"
+        stage.say(issue.number, f"/codepilot {say}")
+        end = await stage.end_of(command)
+        assert end.state is JobState.DONE, end
+        assert "Nothing left." in end.status

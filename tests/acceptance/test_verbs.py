@@ -208,7 +208,7 @@ async def test_a_plan_waits_for_an_approval_and_then_is_carried_out(hub: LocalHu
         [shown] = stage.bot_comments(issue.number)
         assert "1. Take the one away." in shown
         assert stage.nothing_published()
-        found = re.search(r"/codepilot approve ([0-9a-f]{4})\b", shown)
+        found = re.search(r"/codepilot approve ([0-9a-f]{8})\b", shown)
         assert found is not None, shown
         approval = stage.say(issue.number, found[0])
         assert (await stage.end_of(command)).state is JobState.DONE
@@ -322,6 +322,25 @@ async def test_a_dry_run_shows_what_would_be_and_sends_nothing(hub: LocalHub, tm
         assert len(stage.pulls()) == pulls
         writing = [each for each in stage.calls if not each.startswith("GET ")]
         assert not any("/git/" in each or "/pulls" in each for each in writing), writing
+
+
+async def test_a_dry_run_that_touches_protected_files_waits_for_nobody(hub: LocalHub, tmp_path: Path) -> None:
+    adds = acting('write_file(".github/workflows/ci.yml")', "on: push\njobs: {}\n", completion="Had CI check it.")
+    async with staged(hub, tmp_path, [adds]) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix --dry-run")
+        assert end.state is JobState.DONE, end
+        assert "files that only a person may change: `.github/workflows/ci.yml`" in end.status
+        assert "/codepilot approve" not in end.status
+
+
+async def test_a_description_full_of_links_that_no_file_can_have_ends_no_job(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        place = f"{hub.url}/{stage.repo.full_name}/blob/main"
+        issue = stage.issue(body="\n".join([f"{place}/a%00b", *(f"{place}/none-{n}.py" for n in range(50))]))
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
 
 
 async def test_a_dry_review_is_shown_and_not_sent(hub: LocalHub, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -179,11 +178,7 @@ async def test_what_github_refuses_to_take_is_kept(hub: LocalHub, tmp_path: Path
         job_id = await stage.job_of(command)
         await stage.at_work()
         # The owner takes a permission back.
-        store, poorer = hub._site.store, {**stage.app.permissions, "contents": "read"}
-        for installation in list(store.installations):
-            store.installations.put(replace(installation, permissions=poorer))
-        for name, token in store.tokens.items():
-            store.tokens[name] = replace(token, permissions={**token.permissions, "contents": "read"})
+        hub.permit(hub.install(stage.app, stage.repo), {**stage.app.permissions, "contents": "read"})
         await stage.let_go(job_id)
         end = await stage.end_of(command)
         assert stage.nothing_published()

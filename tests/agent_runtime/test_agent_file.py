@@ -276,3 +276,11 @@ def test_the_built_in_agent_asks_the_model_whose_key_is_there(tmp_path: Path) ->
         ModelSettings.with_a_key({})
     with pytest.raises(SettingsError, match="Did you mean 'anthropic'"):
         ModelSettings.named("antropic")
+
+
+@pytest.mark.parametrize(("key", "said"), [("", None), (", images: true", True), (", images: false", False)])
+def test_whether_the_model_sees_can_be_said(tmp_path: Path, key: str, *, said: bool | None) -> None:
+    text = f"agent:\n  name: A\n  model: {{provider: openai, name: mine, base_url: 'http://127.0.0.1:1/v1'{key}}}\n"
+    model = AgentFile.load(write(tmp_path, text)).model
+    assert model.options.images is said
+    assert model.made({}).sees_images is bool(said)

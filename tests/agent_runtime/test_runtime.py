@@ -30,6 +30,7 @@ from agent_runtime import (
 from agent_runtime.prompts import system_prompt
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
+from tests.agent_runtime.image_files import picture
 from tests.waiting import eventually
 
 DONE = "```completion\nDone.\n```\n"
@@ -38,8 +39,8 @@ DONE = "```completion\nDone.\n```\n"
 class Recorder(ScriptedProvider):
     """The scripted model, which also keeps every request."""
 
-    def __init__(self, replies: list[str]) -> None:
-        super().__init__(replies)
+    def __init__(self, replies: list[str], *, sees_images: bool = False) -> None:
+        super().__init__(replies, sees_images=sees_images)
         self.requests: list[Request] = []
 
     @override
@@ -239,3 +240,48 @@ def test_a_session_within_the_agents_reach_is_refused(
     with pytest.raises(SettingsError, match="`session_dir` outside"):
         AsyncRuntime(agent, "file", session_dir=tmp_path / folder)
     AsyncRuntime(agent, FileSession("s", session_dir=tmp_path / "sessions"))
+
+
+async def test_a_model_that_sees_is_shown_the_images_of_a_task(project: Path, sandbox: Sandbox) -> None:
+    images = (picture("issue #12 by @mona"), picture("comment by @ned", shade=9))
+    provider = Recorder(["```codepilot\nlist_files()\n```\n", DONE, DONE], sees_images=True)
+    async with AsyncRuntime(Agent(provider=provider, work_dir=project, sandbox=sandbox)) as runtime:
+        assert (await runtime.run(Task(goal="Look", images=images))).status is Status.FINISHED
+        await runtime.run("And on")
+    first, second, third = (request.messages for request in provider.requests)
+    assert first[0].images == images
+    assert "Image 1: from issue #12 by @mona\nImage 2: from comment by @ned\n" in first[0].text
+    assert second[:1] == third[:1] == first
+    assert not any(message.images for message in third[1:])
+
+
+async def test_images_for_a_model_that_does_not_see_are_refused_and_nothing_is_sent_or_recorded(
+    project: Path, sandbox: Sandbox
+) -> None:
+    provider = Recorder([DONE])
+    async with AsyncRuntime(Agent(provider=provider, work_dir=project, sandbox=sandbox)) as runtime:
+        with pytest.raises(SettingsError, match=r"`images: true` below `model`"):
+            await runtime.run(Task(goal="Look", images=(picture(),)))
+        assert (provider.requests, [*runtime.session.events]) == ([], [])
+        assert (await runtime.run("Without them")).status is Status.FINISHED
+    assert "# Images" not in provider.requests[0].messages[0].text
+
+
+async def test_a_session_with_images_goes_on_with_a_model_that_does_not_see(
+    project: Path, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    def agent(*, seeing: bool) -> Agent:
+        return Agent(provider=Recorder([DONE], sees_images=seeing), work_dir=project, sandbox=sandbox)
+
+    place = {"session_id": "s", "session_dir": tmp_path / "sessions"}
+    async with AsyncRuntime(agent(seeing=True), "file", **place) as runtime:  # type: ignore[arg-type]
+        await runtime.run(Task(goal="Look", images=(picture(),)))
+    blind = agent(seeing=False)
+    async with AsyncRuntime(blind, "file", **place) as runtime:  # type: ignore[arg-type]
+        assert (await runtime.run("And on")).status is Status.FINISHED
+        started = next(event for event in runtime.session.events if isinstance(event, Started))
+        assert started.task.images == (picture(),)
+    assert isinstance(blind.provider, Recorder)
+    opening = blind.provider.requests[0].messages[0]
+    assert opening.images == ()
+    assert opening.text.endswith("[The images are not shown here.]")

@@ -16,11 +16,14 @@ from agent_runtime.events import (
     Resumed,
     Revealed,
     Shrunk,
+    Started,
     Summarised,
     Told,
 )
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import PendingCall, Usage
 from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
+from tests.agent_runtime.image_files import picture
 
 WAITING = PendingCall(
     request_id="1", kind="permission", tool="execute", args={}, reason="asked", preview="$ ls", workspace="0"
@@ -148,6 +151,7 @@ EVENT: st.SearchStrategy[Recorded] = st.one_of(
     st.sampled_from(
         [
             started("t"),
+            started("p", images=(picture(),)),
             replied("r"),
             observed("o"),
             MessageInjected(step=1, text="m"),
@@ -228,3 +232,75 @@ def test_what_no_request_can_carry_is_not_told(said: str, sent: str) -> None:
     told = messages([started("a", said), replied(said), observed(said)])
     assert [message.text for message in told] == [sent, sent, sent]
     assert all(message.text.encode() for message in told)
+
+
+CHART, FORM = picture("chart"), picture("form", shade=9)
+SHOWN: list[Recorded] = [
+    started("a", "do a", images=(CHART, FORM)),
+    replied("a1"),
+    observed("a seen"),
+    ended(),
+    started("b", "do b", images=(FORM,)),
+    replied("b1"),
+    observed("b seen"),
+    replied("b2"),
+]
+
+
+def shown(log: list[Recorded]) -> list[tuple[str, list[str]]]:
+    """The messages of the user: text, and where their images are from."""
+    return [(each.text, [image.source for image in each.images]) for each in messages(log) if each.role == "user"]
+
+
+def test_the_message_that_opens_a_task_has_its_images_in_order() -> None:
+    assert shown(SHOWN[:3]) == [("do a", ["chart", "form"]), ("a seen", [])]
+
+
+def test_messages_that_become_one_keep_their_images() -> None:
+    assert shown(SHOWN) == [("do a", ["chart", "form"]), ("a seen\n\ndo b", ["form"]), ("b seen", [])]
+    assert shown([SHOWN[0], *SHOWN[4:]])[0] == ("do a\n\ndo b", ["chart", "form", "form"])
+
+
+def test_an_archived_task_shows_its_images_until_the_conversation_is_shrunk() -> None:
+    log = [*SHOWN, Archived(task=1, summary="a was done")]
+    assert shown(log) == shown(SHOWN)
+    assert shown([*log, Shrunk(tasks=(1,))]) == [
+        ("[ARCHIVED TASK 1]\na was done\n\ndo b", ["form"]),
+        ("b seen", []),
+    ]
+
+
+def test_behind_a_summary_only_the_task_that_goes_on_shows_its_images() -> None:
+    assert shown([*SHOWN, Summarised(upto=7, text="a, then b", usage=Usage())]) == [
+        ("[GLOBAL SUMMARY]\na, then b\n\ndo b", ["form"])
+    ]
+    between = [*SHOWN[:4], replied("more"), Summarised(upto=4, text="a", usage=Usage())]
+    assert shown(between)[0] == ("[GLOBAL SUMMARY]\na\n\ndo a", ["chart", "form"])
+
+
+def test_each_image_counts_as_much_as_one_has_at_most() -> None:
+    transcript, plain = Transcript(), Transcript()
+    transcript.update(SHOWN)
+    plain.update(
+        [
+            replace(event, task=replace(event.task, images=())) if isinstance(event, Started) else event
+            for event in SHOWN
+        ]
+    )
+    assert transcript.tokens - plain.tokens == 3 * IMAGE_TOKENS
+    assert transcript.entries[0].tokens - plain.entries[0].tokens == 2 * IMAGE_TOKENS
+
+
+def test_a_model_that_does_not_see_is_told_that_there_were_images() -> None:
+    blind = Transcript(sees_images=False)
+    opening, *rest = blind.messages(SHOWN[:3])
+    assert (opening.text, opening.images) == ("do a\n\n[The images are not shown here.]", ())
+    assert rest == [*messages(SHOWN[:3])[1:]]
+    assert blind.tokens < IMAGE_TOKENS
+
+
+@pytest.mark.parametrize("log", [SHOWN, [*SHOWN, Archived(task=1, summary="a"), Shrunk(tasks=(1,)), replied("b3")]])
+def test_a_log_with_images_grows_like_any_other(log: list[Recorded]) -> None:
+    growing = Transcript()
+    for end in range(len(log) + 1):
+        assert growing.messages(log[:end]) == messages(log[:end])

@@ -105,6 +105,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_CAPS": "user=5, unattended=0",
         "CODEPILOT_APPROVAL_HOURS": "2",
         "CODEPILOT_KEEP_DAYS": "7",
+        "CODEPILOT_PICTURES": "off",
         "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
@@ -121,7 +122,7 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
     assert agent.models == ("qwen-max", "qwen-turbo")
     assert agent.caps == Caps(user=5, unattended=0)
-    assert (agent.approval_hours, agent.keep_days) == (2, 7)
+    assert (agent.approval_hours, agent.keep_days, agent.pictures) == (2, 7, "off")
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
     assert agent.container == ContainerSettings(image="python@sha256:1", program="podman")
     assert agent.allow_root

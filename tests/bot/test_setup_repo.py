@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from bot.app_table import PERMISSIONS
 from bot.config import Settings, load
 from bot.gate.repo_config import RepoConfigError
 from bot.localhub import LocalHub
 from bot.setup_repo import NotInstalledError, set_up_with
 from tests.github_world import World, opened_world
+from tests.source_files import ROOT
 
 
 @pytest.fixture
@@ -38,8 +43,8 @@ def settings(world: World, tmp_path: Path) -> Settings:
 
 async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, settings: Settings) -> None:
     await world.github.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
-    first = await set_up_with(settings, world.name)
-    second = await set_up_with(settings, world.name)
+    first = (await set_up_with(settings, world.name)).labels
+    second = (await set_up_with(settings, world.name)).labels
     assert [(label.name, label.made) for label in first] == [
         ("codepilot", True),
         ("codepilot:read-only", True),
@@ -60,7 +65,7 @@ async def test_they_are_called_what_the_repository_and_its_organisation_call_the
     own = {".github/codepilot.yml": "labels: {auto: run free}\n"}
     world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
     found = await set_up_with(settings, world.name)
-    assert [label.name for label in found] == ["go", "codepilot:read-only", "codepilot:ask", "run free"]
+    assert [label.name for label in found.labels] == ["go", "codepilot:read-only", "codepilot:ask", "run free"]
 
 
 async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World, settings: Settings) -> None:
@@ -70,6 +75,37 @@ async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World
     with pytest.raises(RepoConfigError, match="Did you mean 'labels'"):
         await set_up_with(settings, world.name)
     assert await world.github.repo_labels(world.name) == before
+
+
+async def test_what_the_owner_has_not_accepted_is_told(world: World, settings: Settings) -> None:
+    assert (await set_up_with(settings, world.name)).lacks == ()
+    world.hub.permit(
+        world.hub.install(world.app, world.repo), {"contents": "write", "issues": "write", "pull_requests": "write"}
+    )
+    lacks = (await set_up_with(settings, world.name)).lacks
+    assert [each.shown for each in lacks] == ["Checks", "Actions", "Commit statuses", "Workflows"]
+
+
+async def test_the_command_says_what_it_made_and_what_is_lacking(
+    world: World, settings: Settings, tmp_path: Path
+) -> None:
+    permissions = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
+    world.hub.permit(world.hub.install(world.app, world.repo), permissions)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "CODEPILOT_WEBHOOK_SECRET": settings.webhook_secret.get_secret_value(),
+        "CODEPILOT_APP_ID": str(settings.app_id),
+        "CODEPILOT_PRIVATE_KEY_FILE": str(tmp_path / "app.pem"),
+        "CODEPILOT_API_URL": settings.api_url,
+        "ANTHROPIC_API_KEY": "sk-1",
+    }
+    argv = (sys.executable, "-m", "bot", "setup-repo", world.name)
+    process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, env=environ, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    *labels, lacking = said.decode().splitlines()
+    assert process.returncode == 0
+    assert labels[0] == f"{world.name}: made the label codepilot (Codepilot: start work on this)"
+    assert lacking.startswith(f"{world.name}: the App lacks Workflows: read and write, which is optional: without, a ")
 
 
 async def test_where_the_app_is_not_installed_it_says_what_to_do(world: World, settings: Settings) -> None:

@@ -11,6 +11,7 @@ from bot.gate.permissions import Grant, Refusal, Role, grant_for
 from bot.intake.commands import (
     Approve,
     Ask,
+    Assigned,
     Bare,
     Closed,
     Command,
@@ -59,6 +60,7 @@ COMMANDS: tuple[Command, ...] = (
     Malformed(reason="x"),
     Labelled(label="codepilot:auto", bound_to="a" * 40),
     Pushed(head_sha="b" * 40),
+    Assigned(assignee_id=1),
     Closed(),
     Departed(),
 )

@@ -27,9 +27,7 @@ SPELLINGS = [
 def hostile(text: str) -> Task:
     comment = ThreadComment(id=1, author="eve", body=text)
     check = FailingCheck(name=text, conclusion=text, summary=text, remarks=(Remark(path=text, line=1, message=text),))
-    material = Material(
-        comments=(comment,), diff=text, checks=(check,), files=(LinkedFile(place=text, text=text),), earlier=text
-    )
+    material = Material(comments=(comment,), diff=text, checks=(check,), files=(LinkedFile(place=text, text=text),))
     return task_for(a_job(kind="pull", title=text, body=text, command=Fix(goal="")), material=material)
 
 

@@ -43,7 +43,7 @@ def test_bidirectional_and_zero_width_characters_are_stripped() -> None:
     assert hidden_in_the_command.goal == "mend it"
 
 
-@pytest.mark.parametrize("place", ["diff", "approved_plan", "earlier"])
+@pytest.mark.parametrize("place", ["diff", "approved_plan"])
 def test_in_code_and_logs_nothing_is_invisible(place: str) -> None:
     task = task_for(a_job(kind="pull"), material=Material(**{place: "+a\u202e\U000e0045b"}))  # type: ignore[arg-type] # texts
     assert not set(task.quotes[-1].text + task.quotes[0].text) & set("\u202e\U000e0045")

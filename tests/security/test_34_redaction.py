@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from agent_runtime.providers.script import ScriptedReply
 from bot.github import GitHub, Spot
 from bot.localhub import LocalHub
 from bot.publishing.redact import Redactor
 from tests.changes import a_change, a_file
 from tests.origin import git
+from tests.stage import WEBHOOK_SECRET, acting, staged
 
 SECRET = "s3cret/of+the=bot&its own"
 FORMS = [
@@ -81,3 +84,17 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
                 shown = await github.edit_comment("mona/calc", spot, first.id, f"before {form} after")
                 assert form not in shown.body
                 assert shown.body.startswith("before [redacted]")
+
+
+async def test_no_secret_of_the_bots_is_kept_in_a_session_or_shown_to_the_model(hub: LocalHub, tmp_path: Path) -> None:
+    # As if one had come into the sandbox by some way that nobody knows of.
+    split = f'print("{WEBHOOK_SECRET[:5]}" + "{WEBHOOK_SECRET[5:]}")'
+    leak = acting(split)
+    hidden = ScriptedReply(
+        text=acting('execute("main", "make it")'), expect=("[redacted]",), expect_not=(WEBHOOK_SECRET,)
+    )
+    async with staged(hub, tmp_path, [leak, hidden], operator={"level": "ask"}) as stage:
+        await stage.waits(stage.say(stage.issue().number, "/codepilot fix"))
+        kept = [path.read_bytes() for path in (stage.data / "sessions").rglob("*") if path.is_file()]
+        assert any(b"redacted" in each for each in kept)
+        assert not any(WEBHOOK_SECRET.encode() in each for each in kept)

@@ -21,7 +21,7 @@ _EXTERNAL_ID = re.compile(
 )
 
 _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
-"""`approve 7f3a` names the request that the button was drawn for, which may not be the one that waits by now."""
+"""`approve 7f3a91c0` names the request that the button was drawn for, which may not be the one that waits by now."""
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:

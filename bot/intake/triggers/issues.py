@@ -24,7 +24,8 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
             return _assigned(delivery, listening)
         case action if action in _ENDS:
             event = read(_Event, delivery)
-            return event if isinstance(event, Ignored) else _job(delivery, listening, event, "event", Closed())
+            closed = Closed(how=action)
+            return event if isinstance(event, Ignored) else _job(delivery, listening, event, "event", closed)
         case _:
             return other_action(delivery, "labeled", "assigned", *_ENDS)
 

@@ -24,7 +24,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     if delivery.action == "ready_for_review":
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review())
     pushed = delivery.action == "synchronize"
-    happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed()
+    happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
     return _job(delivery, listening, event, "event", happened)
 
 

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from datetime import datetime
 
-from bot.localhub import actions, branches, git, views_git
+from bot.localhub import actions, branches, git, views_git, workflow_guard
 from bot.localhub.errors import HubError, not_found, unprocessable
 from bot.localhub.model import User
 from bot.localhub.routing import Answer, Call, Routes, listed
@@ -86,6 +86,7 @@ def delete_ref(call: Call) -> Answer:
 
 
 def _move(call: Call, name: str, new: str, old: str) -> None:
+    workflow_guard.demand_for_commit(call.repo.path, call.viewer, new)
     try:
         git.update_ref(call.repo.path, name, new, old)
     except git.GitError as error:  # a push came in between, or the name collides with a folder of names
@@ -160,6 +161,8 @@ def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
     name, mode = entry.get("path"), str(entry.get("mode", "100644"))
     if not isinstance(name, str) or not name or mode not in {"100644", "100755", "040000", "160000", "120000"}:
         raise unprocessable("tree.path and tree.mode must be given, and a mode that git knows")
+    if "content" in entry or entry.get("sha") is not None:
+        workflow_guard.demand_for_path(call.viewer, name)
     if "content" in entry:
         return mode, git.write_blob(call.repo.path, str(entry["content"]).encode()), name
     sha = entry.get("sha")

@@ -9,6 +9,7 @@ from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.errors import ModelError
 from agent_runtime.events import Ended, Observed, Recorded, Replied, Started, ToolReturned
+from agent_runtime.images import Image
 from agent_runtime.outcome import Outcome, Status, Usage
 from agent_runtime.policy import RunLimits
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, Request, StopReason, TextChunk
@@ -17,8 +18,8 @@ from agent_runtime.task import Task
 from agent_runtime.tools.protocol import Plain
 
 
-def started(goal: str = "Do it", opening: str = "") -> Started:
-    return Started(task=Task(goal=goal), opening=opening or f"[Task] {goal}")
+def started(goal: str = "Do it", opening: str = "", *, images: tuple[Image, ...] = ()) -> Started:
+    return Started(task=Task(goal=goal, images=images), opening=opening or f"[Task] {goal}")
 
 
 def replied(text: str = "I look.", step: int = 1) -> Replied:
@@ -63,6 +64,7 @@ class Model:
 
     Attributes:
         name: of the model; may change, as that of a chain does.
+        sees_images: whether it does.
     """
 
     replies: list[str | ModelError] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Model:
     stop: StopReason = "stop"
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cached_tokens=900, output_tokens=10, cost_usd=0.01))
     requests: list[Request] = field(default_factory=list)
+    sees_images: bool = False
 
     @property
     def model(self) -> str:

@@ -6,14 +6,18 @@ from collections.abc import AsyncGenerator
 import pytest
 from typing_extensions import override
 
+from agent_runtime.context.archive import original, savings, tasks
 from agent_runtime.context.conversation import answer, cache_prices
+from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.transcript import messages
 from agent_runtime.errors import ContextOverflowError, ModelError, ModelUnreachableError
 from agent_runtime.events import Archived, Recorded, Shrunk, Summarised
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyStart, Request, TextChunk
 from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
+from tests.agent_runtime.image_files import picture
 
 SMALL = MemorySettings(max_context_tokens=8_000, global_summary_max_tokens=200)
 SUMMARY = "Alpha was done in src/a.py; all of its tests pass now. Nothing is open."
@@ -252,3 +256,35 @@ async def test_a_reply_without_an_end_is_the_services_failure() -> None:
 @pytest.mark.parametrize(("model", "prices"), [("claude-sonnet-5-5", (0.05, 1.25)), ("nobody-knows", (0.1, 1.25))])
 def test_prices_are_multiples_of_a_plain_token(model: str, prices: tuple[float, float]) -> None:
     assert cache_prices(model) == pytest.approx(prices)
+
+
+def looked(*, seeing: bool) -> Talk:
+    return Talk(log=[started("look", images=(picture(), picture()))], model=Model([SUMMARY] * 9, sees_images=seeing))
+
+
+async def test_a_model_that_sees_is_shown_the_images_in_every_request_and_they_count() -> None:
+    seeing, blind = looked(seeing=True), looked(seeing=False)
+    for talk in (seeing, blind):
+        for step in range(3):
+            (opening, *_) = (await talk.ask()).messages
+            assert len(opening.images) == (2 if talk is seeing else 0)
+            talk.add(replied(f"step {step}"), observed("seen"))
+    assert seeing.conversation.tokens - blind.conversation.tokens == pytest.approx(2 * IMAGE_TOKENS, abs=20)
+
+
+async def test_images_that_no_longer_fit_go_with_what_the_summary_tells() -> None:
+    images = tuple(picture(str(number)) for number in range(4))
+    log = [started("look", images=images), replied("I see."), *task_of("next", 3, chars=2_000)]
+    talk = Talk(log=log, model=Model([SUMMARY], sees_images=True), memory=MemorySettings(max_context_tokens=20_000))
+    request = await talk.ask()
+    assert talk.recorded(Summarised)
+    assert not any(message.images for message in request.messages)
+    (asked,) = talk.model.requests
+    assert estimate(asked.system) + sum(map(estimate_message, asked.messages)) <= 20_000
+
+
+async def test_what_archiving_saves_counts_the_images() -> None:
+    log: list[Recorded] = [started("look", images=(picture(),)), replied("I see."), started("next")]
+    (first, _) = tasks(log)
+    assert savings(log, first) == pytest.approx(IMAGE_TOKENS, abs=10)
+    assert "[The images are not shown here.]" in original(log, first, max_chars=1_000)

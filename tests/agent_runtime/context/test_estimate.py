@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.context.estimate import Meter, estimate, estimate_request
+from agent_runtime.context.estimate import Meter, estimate, estimate_message
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.protocol import Message, Request
+from agent_runtime.providers.protocol import Message
+from tests.agent_runtime.image_files import picture
 
 PROSE = """\
 A test that fails tells you where to look; a test that passes tells you nothing at all. The reader of this page has five
@@ -69,11 +71,10 @@ def test_nothing_is_nothing_and_more_is_more() -> None:
     assert sorted(map(estimate, texts)) == [estimate(text) for text in texts]
 
 
-def test_a_request_is_the_sum_of_its_texts_and_their_frames() -> None:
-    text = PROSE
-    messages = tuple(Message(role="user", text=text) for _ in range(3))
-    request = Request(system=text, messages=messages, status="")
-    assert estimate_request(request) == 4 * (estimate(text) + 4)
+def test_an_image_counts_as_much_as_one_has_at_most_and_its_bytes_count_nothing() -> None:
+    plain, shown = (Message(role="user", text=PROSE, images=images) for images in ((), (picture(), picture())))
+    assert estimate_message(plain) == estimate(PROSE)
+    assert estimate_message(shown) == estimate(PROSE) + 2 * IMAGE_TOKENS
 
 
 def test_a_meter_learns_from_what_the_provider_counted() -> None:

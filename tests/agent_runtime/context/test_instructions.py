@@ -24,10 +24,14 @@ def test_both_files_are_read_and_a_missing_one_is_none(root: Path) -> None:
     assert list(read_instructions(root)) == ["AGENTS.md", "CLAUDE.md"]
 
 
-def test_a_link_to_the_other_file_is_read_once(root: Path) -> None:
+def test_a_link_to_the_other_file_is_shown_once_under_the_first_name(root: Path) -> None:
     (root / "AGENTS.md").write_text("Run make test.")
     (root / "CLAUDE.md").symlink_to("AGENTS.md")
-    assert read_instructions(root) == {"AGENTS.md": "Run make test."}
+    texts = read_instructions(root)
+    assert list(texts) == ["AGENTS.md", "CLAUDE.md"]
+    shown = opening(Task(goal="Look"), Orientation(), nonce="n0nce", instructions=texts)
+    assert shown.count("Run make test.") == 1
+    assert "[instructions n0nce from AGENTS.md]\nRun make test." in shown
 
 
 def test_nothing_outside_the_repository_is_read(root: Path) -> None:

@@ -18,14 +18,19 @@ from agent_runtime import (
     SandboxSettings,
     ScriptedProvider,
     Status,
+    Task,
     ToolReturned,
     pick_sandbox,
 )
 from agent_runtime.context.transcript import Transcript, messages
 from agent_runtime.events import Event, Recorded, Shrunk, Summarised
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.providers.protocol import Chunk, Request
+from tests.agent_runtime.image_files import picture
 
 STEPS = 60
+IMAGES = (picture("issue #1"), picture("issue #2", shade=9))
+SMALL = 12_000 + len(IMAGES) * IMAGE_TOKENS
 DONE = "```completion\nDone.\n```\n"
 EVERY_TOOL = [
     'write_file("notes.txt")\n```\n```text\none\ntwo\n',
@@ -51,7 +56,7 @@ class Recorder(ScriptedProvider):
     """The scripted model, which notes on a timeline what it was asked."""
 
     def __init__(self, replies: list[str], timeline: list[Request | Event]) -> None:
-        super().__init__(replies)
+        super().__init__(replies, sees_images=True)
         self._timeline = timeline
 
     @override
@@ -95,7 +100,7 @@ async def two_runs(project: Path, memory: MemorySettings) -> tuple[list[Request 
     )
     async with AsyncRuntime(agent, listeners=[timeline.append], console=lambda _question: "yes") as runtime:
         assert (await runtime.run("Look at the long file")).status is Status.FINISHED
-        assert (await runtime.run("Use everything")).status is Status.FINISHED
+        assert (await runtime.run(Task(goal="Use everything", images=IMAGES))).status is Status.FINISHED
         return timeline, [*runtime.session.events], set(runtime.registry.names)
 
 
@@ -120,6 +125,8 @@ async def test_each_request_extends_the_one_before_except_where_the_log_says_so(
     timeline, log, tools = await two_runs(project, MemorySettings())
     requests = [each for each in timeline if isinstance(each, Request)]
     assert len(requests) >= STEPS
+    shown = [[message.images for message in request.messages if message.images] for request in requests]
+    assert shown == [[]] * 4 + [[IMAGES]] * (len(requests) - 4)  # the first task takes four
     assert {event.tool for event in log if isinstance(event, ToolReturned)} == tools
     assert breaks(timeline) == (0, sum(isinstance(event, Shrunk) for event in log))
     assert not any(isinstance(event, Summarised) for event in log)
@@ -128,12 +135,12 @@ async def test_each_request_extends_the_one_before_except_where_the_log_says_so(
 
 @pytest.mark.slow
 async def test_with_a_small_window_summaries_come_and_the_log_still_tells_the_same(project: Path) -> None:
-    timeline, log, _ = await two_runs(project, MemorySettings(max_context_tokens=12_000))
+    timeline, log, _ = await two_runs(project, MemorySettings(max_context_tokens=SMALL))
     summaries = [event for event in log if isinstance(event, Summarised)]
     assert summaries
     unexplained, explained = breaks(timeline)
     assert (unexplained, explained > 0) == (0, True)
-    fresh, growing = Transcript(max_entry_chars=12_000), Transcript(max_entry_chars=12_000)
+    fresh, growing = Transcript(max_entry_chars=SMALL), Transcript(max_entry_chars=SMALL)
     for end in range(len(log)):
         growing.update(log[:end])
     assert growing.messages(log) == fresh.messages(log)

@@ -46,9 +46,11 @@ def start(place: Path, tmp_path: Path, sandbox: Sandbox) -> Callable[..., AsyncR
         session: Session | None = None,
         limits: RunLimits | None = None,
         key: bytes = KEY,
+        scrub: Callable[[str], str] | None = None,
     ) -> AsyncRuntime:
         policy = Policy(rules=rules, limits=limits or RunLimits())
-        agent = Agent(provider=ScriptedProvider(replies), work_dir=place, sandbox=sandbox, policy=policy, chat=False)
+        provider = ScriptedProvider(replies)
+        agent = Agent(provider=provider, work_dir=place, sandbox=sandbox, policy=policy, chat=False, scrub=scrub)
         return AsyncRuntime(agent, session or FileSession("a run", session_dir=tmp_path / "sessions"), state_key=key)
 
     return make

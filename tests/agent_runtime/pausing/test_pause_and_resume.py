@@ -221,7 +221,13 @@ async def test_a_question_waits_for_its_answer(start: Callable[..., AsyncRuntime
         assert outcome.pending is not None
         assert (outcome.pending.kind, outcome.pending.reason) == ("question", "Which port?")
     async with start(DONE) as later:
-        assert (await later.resume(note="8080")).status is Status.FINISHED
+        assert later.outcome is not None
+        assert (later.outcome.status, later.outcome.pending) == (Status.PAUSED, outcome.pending)
+        with pytest.raises(ResumeError, match="is a question: answer it with note="):
+            await later.resume()
+        ended = await later.resume(note="8080")
+        assert ended.status is Status.FINISHED
+        assert later.outcome == ended
         assert "port 8080" in shown(later)
         calls = [event for event in later.session.events if isinstance(event, ToolReturned)]
         assert [(call.number, call.tool, call.ok) for call in calls] == [(1, "ask_user", True)]
@@ -367,3 +373,23 @@ def _texts(messages: list[dict[str, Any]]) -> list[str]:
         content = message["content"]
         texts += [content] if isinstance(content, str) else [block["text"] for block in content]
     return texts
+
+
+async def test_a_run_goes_on_whose_secrets_were_scrubbed_from_what_it_recorded(
+    start: Callable[..., AsyncRuntime], place: Path
+) -> None:
+    told = '```codepilot\nprint("the " + "pass" + "word is hidden")\n```\n'
+
+    def scrub(text: str) -> str:
+        return text.replace("password", "[redacted]")
+
+    async with start(told, COUNT, scrub=scrub) as runtime:
+        assert (await runtime.run("Look for the password")).status is Status.PAUSED
+        assert "the [redacted] is hidden" in shown(runtime)
+        assert "password" not in str(runtime.messages)
+    kept = [path.read_text() for path in place.parent.rglob("*.jsonl")]
+    assert kept
+    assert not any("password" in text for text in kept)
+    async with start(scrub=scrub) as later:
+        assert (await later.resume(approve=True)).status is Status.FINISHED
+    assert runs(place) == 1

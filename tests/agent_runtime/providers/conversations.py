@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
+from agent_runtime.images import Image
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
@@ -16,9 +17,9 @@ KEY = "sk-made-up-0123456789abcdef"
 MODELS: dict[Wire, str] = {"anthropic": "claude-sonnet-5-5", "responses": "gpt-6.2-sol", "chat": "gpt-6.2-sol"}
 
 
-def conversation(steps: int = 1, *, status: str = "") -> Request:
-    """A conversation in its `steps`th step."""
-    messages = [Message(role="user", text="Fix the bug.")]
+def conversation(steps: int = 1, *, status: str = "", images: tuple[Image, ...] = ()) -> Request:
+    """A conversation in its `steps`th step, with images in its first message."""
+    messages = [Message(role="user", text="Fix the bug.", images=images)]
     for step in range(1, steps):
         messages.append(Message(role="assistant", text=f"Step {step}.\n```codepilot\nfind('x')\n```\n"))
         messages.append(Message(role="user", text=f"Result {step}: é 🐛"))

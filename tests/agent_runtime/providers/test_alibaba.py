@@ -7,6 +7,7 @@ from agent_runtime.providers.alibaba import DEFAULT_MODEL, INTERNATIONAL_URL, MA
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Provider
+from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.model_server import Fails, ModelServer, Says, Tokens
 
@@ -88,3 +89,17 @@ async def test_a_throttled_request_is_tried_again() -> None:
     busy = Fails(429, "Throttling.RateQuota", "Requests rate limit exceeded")
     async with ModelServer(replies=[busy, "Hi."]) as server:
         assert (await asked(server)).text == "Hi."
+
+
+async def test_images_are_sent_as_all_compatible_servers_take_them() -> None:
+    image = picture()
+    async with ModelServer(replies=["Hao."]) as server:
+        provider = provider_on(server, images=True)
+        await collect(provider.reply(conversation(images=(image,))))
+        await provider.close()
+    assert provider.sees_images
+    content = server.requests[0].json["messages"][1]["content"]
+    assert content == [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image.data}"}},
+        {"type": "text", "text": "Fix the bug."},
+    ]

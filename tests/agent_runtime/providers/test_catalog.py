@@ -92,7 +92,9 @@ def test_scripted_needs_a_script_and_replays_it(tmp_path: Path) -> None:
         provider_for("scripted")
     path = tmp_path / "s.yml"
     path.write_text("- reply: Hi.\n", encoding="utf-8")
-    assert provider_for("scripted", options=ModelOptions(script=path)).model == "scripted"
+    provider = provider_for("scripted", options=ModelOptions(script=path))
+    assert (provider.model, provider.sees_images) == ("scripted", False)
+    assert provider_for("scripted", options=ModelOptions(script=path, images=True)).sees_images
 
 
 @pytest.mark.parametrize("settings", [{"max_tokens": 0}, {"temperature": 2.5}, {"temperature": -0.1}, {"silence": 0.0}])

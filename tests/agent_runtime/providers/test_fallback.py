@@ -150,3 +150,11 @@ def test_a_chain_that_cannot_work_is_refused() -> None:
         FallbackProvider([])
     with pytest.raises(SettingsError, match="sticky_seconds is -1"):
         FallbackProvider([ScriptedProvider([])], sticky_seconds=-1)
+
+
+@pytest.mark.parametrize(
+    ("each", "all_of_them"), [((True, True), True), ((True, False), False), ((False, True), False)]
+)
+def test_a_chain_sees_only_if_all_of_its_models_do(each: tuple[bool, ...], *, all_of_them: bool) -> None:
+    chained = FallbackProvider([ScriptedProvider([], sees_images=sees) for sees in each])
+    assert chained.sees_images is all_of_them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -17,10 +18,12 @@ from pydantic import Field
 from typing_extensions import override
 
 from agent_runtime.errors import ModelRejectedError, ModelUnreachableError, SettingsError
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk
+from tests.agent_runtime.image_files import gif, picture
 from tests.agent_runtime.providers.conversations import KEY, Collected, Naps, collect, conversation
 from tests.model_server import Fails, ModelServer
 from tests.waiting import eventually
@@ -80,6 +83,31 @@ class Parrot(llm.KeyModel):
             self.ended.set()
 
 
+class Owl(Parrot):
+    """A model that sees, and takes no GIF."""
+
+    model_id = "owl"
+    attachment_types = frozenset({"image/png", "image/jpeg", "audio/wav"})
+
+    @override
+    def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+        key: str | None,
+    ) -> Iterator[str]:
+        assert conversation is not None
+        past = [each for each in conversation.responses if isinstance(each, llm.Response)]
+        parts = [[type(part).__name__ for part in message.parts] for message in prompt.messages]
+        attachments = [[*each.attachments] for each in past]
+        assert attachments == [[*each.prompt.attachments] for each in past]
+        told = [each.prompt.prompt for each in past] + [prompt.prompt]
+        self.heard.append({"parts": parts, "attachments": [*attachments, [*prompt.attachments]], "told": told})
+        yield "Hoo."
+
+
 class AsyncParrot(llm.AsyncModel):
     """The same, async; it reads the history as messages."""
 
@@ -117,11 +145,13 @@ class SyncTwin(Parrot):
 class Plugin:
     def __init__(self) -> None:
         self.parrot, self.twin, self.parrot_async = Parrot(), SyncTwin(), AsyncParrot()
+        self.owl = Owl()
 
     @llm.hookimpl
     def register_models(self, register: Callable[..., None]) -> None:
         register(self.parrot, aliases=("polly",))
         register(self.twin, self.parrot_async)
+        register(self.owl)
 
 
 @pytest.fixture
@@ -134,11 +164,17 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plugin]:
     pm.unregister(name="tests-parrot")
 
 
-async def ask(model: str, key: str | None = None, steps: int = 3, temperature: float | None = None) -> Collected:
+async def ask(
+    model: str,
+    key: str | None = None,
+    steps: int = 3,
+    temperature: float | None = None,
+    images: tuple[Image, ...] = (),
+) -> Collected:
     options = ModelOptions(retry=Naps().retry(), temperature=temperature)
     provider = provider_for("llm", model=model, api_key=key, options=options)
     try:
-        return await collect(provider.reply(conversation(steps, status="Step 3.")))
+        return await collect(provider.reply(conversation(steps, status="Step 3.", images=images)))
     finally:
         await provider.close()
 
@@ -226,6 +262,15 @@ async def test_an_error_of_a_plugin_is_judged_and_never_shows_the_key(
     assert len(plugin.parrot_async.heard) == (3 if error is ModelUnreachableError else 1)
 
 
+async def test_an_error_of_our_own_is_not_blamed_on_the_plugin(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_place: object) -> str:
+        raise TypeError("a fault of ours")
+
+    monkeypatch.setattr("agent_runtime.providers.blocks.BlockJoiner.join", broken)
+    with pytest.raises(TypeError, match="a fault of ours"):
+        await ask("polly", key=KEY)
+
+
 async def test_leaving_early_closes_an_async_models_stream(plugin: Plugin) -> None:
     provider = provider_for("llm", model="parrot-async")
     async with aclosing(provider.reply(conversation())) as chunks:
@@ -261,3 +306,45 @@ async def test_a_plugin_that_ships_with_llm_works_over_a_real_socket(
     gc.collect()  # the plugin leaves its connections open; better told here than in some other test
     roles = [message["role"] for message in server.requests[0].json["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+async def test_images_are_attachments_of_their_message_new_or_old(plugin: Plugin, steps: int) -> None:
+    images = (picture("a"), picture("b", shade=9))
+    await ask("owl", steps=steps, images=images)
+    (heard,) = plugin.owl.heard
+    first, *others = heard["attachments"]
+    assert [(each.type, each.content) for each in first] == [
+        ("image/png", base64.b64decode(image.data)) for image in images
+    ]
+    assert not any(others)
+    assert heard["parts"][1] == ["TextPart", "AttachmentPart", "AttachmentPart"]
+    assert heard["told"][0].startswith("Fix the bug.")
+
+
+async def test_in_place_of_an_image_that_the_model_does_not_take_stands_a_note(plugin: Plugin) -> None:
+    await ask("owl", images=(Image.of("a", gif()), picture("b")))
+    (heard,) = plugin.owl.heard
+    assert heard["told"][0] == "Fix the bug.\n\n[Image 1 is not shown: the model takes no image/gif.]"
+    assert [each.type for each in heard["attachments"][0]] == ["image/png"]
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "seeing"),
+    [
+        ("owl", None, True),
+        ("owl", True, True),
+        ("owl", False, False),
+        ("parrot", None, False),
+        ("parrot", False, False),
+    ],
+)
+def test_a_model_sees_when_its_plugin_says_so_unless_it_is_not_to(
+    plugin: Plugin, model: str, *, said: bool | None, seeing: bool
+) -> None:
+    assert provider_for("llm", model=model, options=ModelOptions(images=said)).sees_images is seeing
+
+
+def test_saying_that_a_model_sees_whose_plugin_says_no_is_refused(plugin: Plugin) -> None:
+    with pytest.raises(SettingsError, match="says that 'parrot' takes no images, so `images` cannot be true"):
+        provider_for("llm", model="parrot", options=ModelOptions(images=True))

@@ -13,6 +13,7 @@ from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, Provider, Request
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
+from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Reply, Says, Wire
 
@@ -171,3 +172,22 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match=r"nothing\.jsonl cannot be read"):
         ReplayProvider(tmp_path / "nothing.jsonl")
+
+
+@pytest.mark.parametrize("seeing", [True, False])
+async def test_a_recording_sees_as_its_model_does_and_a_replay_what_was_shown(tmp_path: Path, *, seeing: bool) -> None:
+    path = tmp_path / "run.jsonl"
+    request = conversation(images=(picture(),) if seeing else ())
+    recording = RecordingProvider(ScriptedProvider(["Seen."], sees_images=seeing), path)
+    live = await chunks_of(recording, request)
+    await recording.close()
+    replaying = ReplayProvider(path, masks=())
+    assert (recording.sees_images, replaying.sees_images) == (seeing, seeing)
+    assert await chunks_of(replaying, request) == live
+
+
+async def test_a_replay_notices_another_image(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    await recorded(path, conversation(images=(picture(),)))
+    with pytest.raises(ScriptError, match="differs from the recording"):
+        await chunks_of(ReplayProvider(path), conversation(images=(picture(shade=7),)))

@@ -8,14 +8,17 @@ from itertools import pairwise
 
 import pytest
 
+from agent_runtime.images import MAX_BYTES, Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Message, Request
+from tests.agent_runtime.image_files import jpeg, png
 from tests.agent_runtime.providers.conversations import KEY, WIRES, ask, collect, conversation, provider_on
 from tests.model_server import Fails, ModelServer, Received, Says, Tokens, Wire
 
 STATUS = "Step 3 of 30."
 MARKS = ("cache_control", "prompt_cache_breakpoint")
+IMAGES = (Image.of("issue #1", png()), Image.of("issue #2", jpeg()))
 
 
 def unmarked(value: object) -> object:
@@ -37,11 +40,12 @@ def prefix(received: Received) -> str:
     return json.dumps(unmarked(content)).removesuffix("]")
 
 
+@pytest.mark.parametrize("images", [(), IMAGES], ids=["text", "images"])
 @pytest.mark.parametrize("wire", WIRES)
-async def test_each_request_is_a_prefix_of_the_next(wire: Wire) -> None:
+async def test_each_request_is_a_prefix_of_the_next(wire: Wire, images: tuple[Image, ...]) -> None:
     async with ModelServer(replies=["Go on."] * 12) as server:
         for step in range(1, 13):
-            await ask(server, wire, conversation(step, status=STATUS))
+            await ask(server, wire, conversation(step, status=STATUS, images=images))
     prefixes = [prefix(received) for received in server.requests]
     for shorter, longer in pairwise(prefixes):
         assert longer.startswith(shorter)
@@ -71,6 +75,49 @@ async def test_responses_marks_the_system_prompt_and_the_last_two_user_messages_
     assert body["prompt_cache_key"] == "session-1"
     assert body["input"][-1] == {"role": "user", "content": [{"type": "input_text", "text": STATUS}]}
     assert body["store"] is False
+
+
+def shown(wire: Wire, number: int) -> dict[str, object]:
+    """How an image travels on a wire, as that service's documents have it."""
+    image = IMAGES[number]
+    url = f"data:{image.media_type};base64,{image.data}"
+    match wire:
+        case "anthropic":
+            source = {"type": "base64", "media_type": image.media_type, "data": image.data}
+            return {"type": "image", "source": source}
+        case "responses":
+            return {"type": "input_image", "image_url": url, "detail": "auto"}
+        case "chat":
+            return {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_images_go_in_order_before_the_text_of_their_message(wire: Wire) -> None:
+    async with ModelServer(replies=["Ok."]) as server:
+        await ask(server, wire, conversation(2, status=STATUS, images=IMAGES))
+    body = server.requests[0].json
+    messages = body["input" if wire == "responses" else "messages"]
+    first, *others = (message["content"] for message in messages if message["role"] == "user")
+    assert unmarked(first[:2]) == [shown(wire, 0), shown(wire, 1)]
+    assert (len(first), first[2]["text"]) == (3, "Fix the bug.")
+    assert "image" not in json.dumps(others)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "responses"])
+async def test_the_cache_mark_of_a_message_with_images_lies_behind_its_text(wire: Wire) -> None:
+    async with ModelServer(replies=["Ok."]) as server:
+        await ask(server, wire, conversation(1, status=STATUS, images=IMAGES))
+    body = server.requests[0].json
+    parts = next(each for each in body.get("messages") or body["input"] if each["role"] == "user")["content"]
+    assert [any(mark in part for mark in MARKS) for part in parts[:3]] == [False, False, True]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_image_of_the_largest_size_arrives_to_the_byte(wire: Wire) -> None:
+    large = Image.of("x", png() + b"\0" * (MAX_BYTES - len(png())))
+    async with ModelServer(replies=["Ok."]) as server:
+        await ask(server, wire, conversation(images=(large,)))
+    assert large.data.encode() in server.requests[0].body
 
 
 async def test_chat_sends_a_compatible_server_only_what_all_of_them_know() -> None:

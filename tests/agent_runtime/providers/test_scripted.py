@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent_runtime.errors import ScriptError, SettingsError
+from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.protocol import Message, ReplyEnd, Request, TextChunk
 from agent_runtime.providers.script import ScriptedReply, parse_script
 from agent_runtime.providers.scripted import ScriptedProvider
+from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.providers.conversations import collect, conversation
 
 SCRIPT = """\
@@ -141,3 +144,15 @@ async def test_usage_counts_what_was_sent_before_as_cached() -> None:
     assert third.end is not None
     assert (third.end.usage.cached_tokens, third.end.usage.cache_write_tokens) == (0, 300)
     assert third.end.usage.cost_usd == 0.0
+
+
+async def test_images_count_like_any_message_and_are_cached_like_one() -> None:
+    provider = ScriptedProvider(["One.", "Two."], sees_images=True)
+    first = Request(system="", messages=(Message(role="user", text="Look", images=(picture(), picture())),))
+    more = (Message(role="assistant", text="One."), Message(role="user", text="On"))
+    ends = [
+        (await collect(provider.reply(each))).end for each in (first, replace(first, messages=(*first.messages, *more)))
+    ]
+    usages = [end.usage for end in ends if end is not None]
+    assert usages[0].cache_write_tokens == 2 * IMAGE_TOKENS + 1
+    assert usages[1].cached_tokens == usages[0].cache_write_tokens

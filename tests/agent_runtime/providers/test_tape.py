@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from agent_runtime.errors import ContextOverflowError, ModelError, ScriptError
+from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.tape import (
@@ -15,8 +17,11 @@ from agent_runtime.providers.tape import (
     Tape,
     TapeWriter,
     differences,
+    hidden_request,
     read_tape,
+    shows_images,
 )
+from tests.agent_runtime.image_files import picture
 
 CHUNKS: tuple[Chunk, ...] = (
     ReplyStart(attempt=1),
@@ -180,3 +185,59 @@ def test_nothing_else_is_masked(then: str, now: str) -> None:
 
 def test_an_empty_recording_has_a_head() -> None:
     assert read_tape(TapeWriter().header("m", {}), source="t") == Tape(model="m", about={}, entries=())
+
+
+def looking(*images: Image, text: str = "Look") -> Request:
+    return Request(system="Be brief.", messages=(Message(role="user", text=text, images=images),))
+
+
+def test_images_are_written_once_and_read_to_the_byte() -> None:
+    first = looking(picture(), picture("b", shade=3))
+    requests = [first, replace(first, messages=(*first.messages, *request("One", "Two").messages))]
+    text = written(TapeWriter(), *requests)
+    tape = read_tape(text, source="t")
+    assert [entry.request for entry in tape.entries if isinstance(entry, Asked)] == requests
+    assert text.count(picture().data) == 1
+    assert shows_images(tape)
+
+
+def test_a_message_without_images_is_written_as_ever() -> None:
+    text = written(TapeWriter(), request("One"))
+    assert '"messages": [["user", "One"]]' in text
+    assert not shows_images(read_tape(text, source="t"))
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (looking(picture(shade=4)), "sha256"),
+        (looking(picture("elsewhere")), "+[image elsewhere: image/png"),
+        (looking(), "-[image issue #12 by @mona: image/png"),
+        (looking(picture(), picture()), "+[image issue #12 by @mona: image/png"),
+    ],
+    ids=["other bytes", "another source", "none", "one more"],
+)
+def test_other_images_are_a_difference_that_shows_no_bytes(now: Request, told: str) -> None:
+    (difference,) = differences(looking(picture()), now, masks=VOLATILE)
+    assert told in difference
+    assert picture().data not in difference
+
+
+def test_the_same_images_are_no_difference() -> None:
+    assert [*differences(looking(picture()), looking(picture()))] == []
+
+
+def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> None:
+    image = picture("at hunter2's desk")
+    secrets = ("hunter2", image.data[8:30])
+    text = written(TapeWriter(secrets=secrets), looking(image))
+    assert not any(secret in text for secret in secrets)
+    (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, Asked))
+    assert asked.request == hidden_request(looking(image), secrets)
+
+
+@pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
+def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
+    text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
+    with pytest.raises(ScriptError, match="t, line 2 is no entry"):
+        read_tape(text, source="t")

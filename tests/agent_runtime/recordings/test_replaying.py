@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.recordings.recorder import Recorder
 from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
 from agent_runtime.task import Quote, Task
+from tests.agent_runtime.image_files import picture
 
 LOOK = """Looking.
 ```codepilot
@@ -71,12 +73,12 @@ def agent_on(work_dir: Path, *replies: str, policy: Policy | None = None) -> Age
     )
 
 
-async def recorded(agent: Agent, path: Path, *tasks: Task | str) -> None:
+async def recorded(agent: Agent, path: Path, *tasks: Task | str, facts: tuple[str, ...] = ()) -> None:
     recorder = Recorder(agent, path)
     async with AsyncRuntime(recorder.agent) as runtime:
         recorder.follow(runtime)
         for task in tasks:
-            await runtime.run(task)
+            await runtime.run(task, facts=facts)
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ async def test_a_run_without_terminals_replays_to_the_byte(work_dir: Path, tmp_p
     shutil.copytree(work_dir, tmp_path / "start")
     path = tmp_path / "run.jsonl"
     replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, MEND.replace(", check=True", ""))]
-    await recorded(agent_on(work_dir, *replies), path, TASK)
+    await recorded(agent_on(work_dir, *replies), path, TASK, facts=("HEAD: 1234, nothing uncommitted",))
     found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox(), exact=True)
     assert found.difference is None
     assert found.requests == 2
@@ -226,3 +228,47 @@ def _edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
+
+
+LOOKING = Task(goal="Mend plus", images=(picture("issue #1"), picture("issue #2", shade=5)))
+
+
+def seeing_agent(work_dir: Path) -> Agent:
+    replies = [reply.replace('execute("main", ', "print(") for reply in (LOOK, MEND.replace(", check=True", ""))]
+    return replace(agent_on(work_dir), provider=ScriptedProvider(replies, sees_images=True))
+
+
+async def test_a_run_with_images_replays_to_the_byte(work_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    await recorded(seeing_agent(work_dir), path, LOOKING)
+    found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox(), exact=True)
+    assert found.difference is None
+    assert found.is_same
+    assert (await compare_recording(path)).differences == ()
+
+
+async def test_an_image_that_changed_in_a_recording_is_a_difference(work_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(work_dir, tmp_path / "start")
+    path = tmp_path / "run.jsonl"
+    await recorded(seeing_agent(work_dir), path, LOOKING)
+    shown, other = LOOKING.images[1].data, picture(shade=6).data
+    path.write_text(path.read_text().replace(f'"data": "{shown}"', f'"data": "{other}"', 1))
+    found = await replay_recording(path, work_dir=tmp_path / "start", sandbox=sandbox())
+    compared = await compare_recording(path)
+    assert not found.is_same
+    assert "sha256" in (found.difference or "") + "".join(compared.differences)
+
+
+async def test_a_session_that_a_blind_model_went_on_with_compares_as_it_was(work_dir: Path, tmp_path: Path) -> None:
+    seeing = agent_on(work_dir)
+    async with AsyncRuntime(replace(seeing, provider=ScriptedProvider([ANSWER], sees_images=True))) as runtime:
+        await runtime.run(LOOKING)
+        session = runtime.session
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(agent_on(work_dir, ANSWER), path)
+    async with AsyncRuntime(recorder.agent, session) as runtime:
+        recorder.follow(runtime)
+        await runtime.run("What is there?")
+    assert LOOKING.images[0].data not in next(line for line in path.read_text().split("\n") if '"request": 1' in line)
+    assert (await compare_recording(path)).differences == ()

@@ -24,6 +24,7 @@ from agent_runtime.events import (
     Told,
     ToolReturned,
 )
+from agent_runtime.images import Image, MediaType
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.task import Quote, Task
 
@@ -67,6 +68,12 @@ SAMPLES: tuple[Recorded, ...] = (
     Summarised(upto=3, text="so far", usage=_USAGE),
     Ended(outcome=Outcome(status=Status.PAUSED, pending=_PENDING, steps=2, usage=_USAGE, seconds=1.5)),
     Ended(outcome=Outcome(status=Status.FINISHED, summary="done", usage=Usage(cost_usd=None))),
+    Started(
+        task=Task(goal="look", images=(Image(source="issue #1", media_type="image/png", data="iVBORw0KGgo="),)),
+        opening="look at it",
+        run_id="r2",
+        facts=("HEAD: 1234",),
+    ),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -91,6 +98,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "Role": st.sampled_from(["user", "assistant"]),
     "PendingKind": st.sampled_from(["permission", "question"]),
     "Status": st.sampled_from(Status),
+    "MediaType": st.sampled_from(get_args(MediaType)),
 }
 
 
@@ -100,7 +108,9 @@ def _any(kind: type[Any]) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{field.name: _BY_TYPE[str(field.type)] for field in fields(kind)})
 
 
+_BY_TYPE["tuple[str, ...]"] = st.lists(_text, max_size=2).map(tuple)
 _BY_TYPE["tuple[Quote, ...]"] = st.lists(_any(Quote), max_size=2).map(tuple)
+_BY_TYPE["tuple[Image, ...]"] = st.lists(_any(Image), max_size=2).map(tuple)
 _BY_TYPE["Task"] = _any(Task)
 _BY_TYPE["Usage"] = _any(Usage)
 _BY_TYPE["PendingCall"] = _any(PendingCall)

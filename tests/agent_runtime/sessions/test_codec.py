@@ -8,9 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agent_runtime.errors import SessionError
-from agent_runtime.events import Observed, Recorded, ToolReturned
+from agent_runtime.events import Observed, Recorded, Started, ToolReturned
 from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header
 from agent_runtime.sessions.log import parse
+from agent_runtime.task import Task
+from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 
 HEADER = Header(session_id="a/b", agent_name="agent", created_at=1.5)
@@ -66,11 +68,37 @@ def test_what_is_no_plain_data_is_refused_when_it_is_recorded() -> None:
         {"kind": "Dreamt", "text": "x"},
         {"kind": "Observed", "step": 1, "text": "x", "ok": True, "mood": "good"},
         {"kind": "Replied", "step": 1, "text": "x", "usage": {"electricity": 3}},
+        {
+            "kind": "Started",
+            "task": {"goal": "g", "images": [{"source": "s", "media_type": "image/avif", "data": ""}]},
+            "opening": "",
+        },
         {"kind": "Ended", "outcome": {"status": "ascended", "usage": {}, "pending": None}},
     ],
 )
 def test_what_only_a_newer_version_knows_is_said_to_be_newer(line: object) -> None:
     with pytest.raises(SessionError, match=r"a newer Codepilot wrote.*Nothing was changed"):
+        decode(json.dumps(line).encode())
+
+
+def test_a_task_without_images_is_written_as_it_was_before_there_were_any() -> None:
+    event = Started(task=Task(goal="mend it"), opening="mend it", run_id="r1")
+    assert encode(event) == (
+        b'{"kind":"Started","task":{"goal":"mend it","quotes":[]},"opening":"mend it","run_id":"r1"}'
+    )
+
+
+def test_an_image_comes_back_to_the_byte() -> None:
+    event = Started(task=Task(goal="look", images=(picture(), picture("b", shade=3))), opening="look")
+    assert decode(encode(event)) == event
+
+
+@pytest.mark.parametrize(
+    "image", ["x", 3, {"source": "s", "media_type": "image/png"}, {"source": 1, "media_type": "image/png", "data": ""}]
+)
+def test_what_is_no_image_is_a_value_error(image: object) -> None:
+    line = {"kind": "Started", "task": {"goal": "g", "images": [image]}, "opening": ""}
+    with pytest.raises(ValueError, match="it is no whole Started"):
         decode(json.dumps(line).encode())
 
 

@@ -92,7 +92,8 @@ async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: L
     (tmp_path / "app.pem").write_text(app.private_key_pem)
     finding = (await _found({**environ, "CODEPILOT_APP_ID": str(app.id)}))["GitHub App"]
     assert finding.verdict == "bad"
-    assert "lacks contents: write, issues: write, pull_requests: write" in finding.found
+    for each in ("lacks Contents: read and write (the bot", "; Issues: read and write (", "; Checks: read and write ("):
+        assert each in finding.found, each
 
 
 @pytest.mark.slow

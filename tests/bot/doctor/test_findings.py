@@ -4,12 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.app_table import EVENTS, PERMISSIONS, Event, Permission, lacking, words
 from bot.doctor import findings
 from bot.doctor.findings import Finding
+from bot.intake.triggers import TRIGGERS
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 GIB = 1024**3
-FULL = {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
+ALL = {each.name: each.level for each in PERMISSIONS}
+HEARD = tuple(each.name for each in EVENTS)
 
 
 @pytest.mark.parametrize(
@@ -33,9 +36,10 @@ FULL = {"contents": "write", "issues": "write", "pull_requests": "write", "metad
         (findings.webhook_secret("0123456789abcdef" * 4), "good", "64 characters"),
         (findings.webhook_secret("0123456789abcdefg"), "warning", "17 characters"),
         (findings.webhook_secret("abababababababababababababababababab"), "bad", "guessed"),
-        (findings.app("bot", FULL, ("issue_comment",)), "good", "signed in as bot"),
-        (findings.app("bot", {**FULL, "contents": "read"}, ("issue_comment",)), "bad", "lacks contents: write"),
-        (findings.app("bot", FULL, ("push",)), "bad", "event issue_comment"),
+        (findings.app("bot", ALL, (*HEARD, "push")), "good", "signed in as bot"),
+        (findings.app("bot", {**ALL, "contents": "admin"}, HEARD), "good", "signed in as bot"),
+        (findings.app("bot", {**ALL, "contents": "read"}, HEARD), "bad", "lacks Contents: read and write (the bot can"),
+        (findings.app("bot", {**ALL, "issues": "read"}, ()), "bad", "lacks Issues: read and write"),
         (findings.terminals(4096, 10), "good", "10 of 4096"),
         (findings.terminals(100, 99), "bad", "99 of 100"),
         (findings.terminals(None, None), "skipped", "does not say"),
@@ -49,6 +53,22 @@ def test_a_finding_says_what_is_there_and_what_it_means(finding: Finding, verdic
     assert finding.verdict == verdict
     assert words in finding.found
     assert bool(finding.fix) == (verdict in {"bad", "warning"})
+
+
+@pytest.mark.parametrize("lost", [*PERMISSIONS, *EVENTS], ids=words)
+def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(lost: Permission | Event) -> None:
+    permissions = {
+        name: level for name, level in ALL.items() if not (isinstance(lost, Permission) and lost.name == name)
+    }
+    events = [name for name in HEARD if not (isinstance(lost, Event) and lost.name == name)]
+    finding = findings.app("bot", permissions, events)
+    assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
+    assert finding.found == f"signed in as bot, which lacks {words(lost)} ({lost.without})"
+    assert lacking(permissions, events) == (lost,)
+
+
+def test_every_event_that_is_listened_to_is_asked_for() -> None:
+    assert {*HEARD, "installation", "installation_repositories"} == set(TRIGGERS)
 
 
 def test_nothing_of_a_secret_is_shown() -> None:

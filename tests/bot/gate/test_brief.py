@@ -50,7 +50,6 @@ def everything(size: int) -> Material:
         checks=tuple(FailingCheck(name=f"c{n}", conclusion="failure", summary=text) for n in range(30)),
         files=tuple(LinkedFile(place=f"f{n}.py", text=text) for n in range(30)),
         approved_plan=text * 10,
-        earlier=text * 10,
     )
 
 
@@ -228,7 +227,6 @@ def test_whatever_there_is_fits_the_budget_and_what_does_not_is_told(size: int) 
     for kind in (
         "lines",
         "plan",
-        "report",
         "pull request #7",
         "failing check",
         "diff",

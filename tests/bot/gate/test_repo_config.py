@@ -77,7 +77,7 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         (b"network: [off, registries]", "`network`: must be `off` alone or hosts, not both"),
         (b"network: 'http://x/y'", "`network`: must name hosts as example.org or example.org:8443"),
         (b"instructions: 5", "`instructions`: must be text, and is a number."),
-        (b"instructions: " + b"x" * 17_000, "`instructions`: must have at most 16,000 characters."),
+        (b"instructions: " + b"x" * 9_000, "`instructions`: must have at most 8,000 characters."),
         (b"- a", ":1: the file: must be a mapping of keys to values, and is a list."),
         (b"setup: [a", ":1: this is not YAML"),
         (b"setup: [a]\nsetup: [b]", ":2: `setup` stands here and in line 1; remove one of them."),

@@ -115,6 +115,17 @@ async def test_what_is_red_about_a_commit(world: World) -> None:
     assert red[0].summary == f"Working\n\nIt works. {SECRET}\n\nLog."
 
 
+async def test_without_the_permission_for_statuses_the_red_check_runs_are_told(world: World) -> None:
+    app = world.hub.add_app("half", permissions={"checks": "write", "contents": "read"})
+    installation = world.hub.install(app, world.repo)
+    await world.github.create_check(world.name, a_draft(world, status="completed", conclusion="failure"))
+    async with GitHub.for_installation(
+        app.id, app.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
+    ) as half:
+        [red] = await half.failing_checks(world.name, world.sha)
+    assert red.conclusion == "failure"
+
+
 async def test_without_the_permission_there_is_none_and_the_error_names_it(world: World) -> None:
     app = world.hub.add_app("narrow", permissions={"issues": "write", "contents": "read"})
     installation = world.hub.install(app, world.repo)

@@ -16,17 +16,17 @@ from tests.github_world import SECRET, World
 @pytest.mark.parametrize("role", ["admin", "maintain", "write", "triage", "read"])
 async def test_a_role_is_told_as_it_is(world: World, role: str) -> None:
     world.hub.add_collaborator(world.repo, "hubot", role)  # type: ignore[arg-type] # one of the five
-    assert await world.github.role(world.name, "hubot") == role
+    assert await world.github.role_of(world.name, world.hub.add_user("hubot").id, "hubot") == role
 
 
 async def test_an_unknown_login_has_no_role(world: World) -> None:
-    assert await world.github.role(world.name, "nobody-at-all") == "none"
+    assert await world.github.role_of(world.name, 10**9, "nobody-at-all") == "none"
 
 
 async def test_an_error_about_a_role_is_an_error_and_not_a_role(world: World) -> None:
     world.hub.faults.add("GET", "*/permission", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError, match="read the permission of mona"):
-        await world.github.role(world.name, "mona")
+        await world.github.role_of(world.name, world.hub.add_user("mona").id, "mona")
 
 
 async def test_facts(world: World) -> None:

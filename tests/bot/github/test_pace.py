@@ -55,6 +55,24 @@ async def test_writes_of_one_installation_go_one_by_one(clients: list[Connection
     assert (watched.most, watched.times) == (1, 20)
 
 
+async def test_a_server_that_is_silent_to_many_keeps_no_other_thread_waiting(world: World) -> None:
+    silent = threading.Event()
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                GitHub.for_installation(world.app.id, world.app.private_key_pem, 7, world.hub.api_url, redact=str)
+            )
+            for _ in range(40)
+        ]
+        asked = [asyncio.create_task(each._connection.call("read", silent.wait)) for each in clients]
+        try:
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(str, "something else") == "something else"
+        finally:
+            silent.set()
+            await asyncio.gather(*asked)
+
+
 async def test_reading_waits_for_nobodys_turn(clients: list[Connection]) -> None:
     first, second, *_ = clients
     begun, go_on = threading.Event(), threading.Event()

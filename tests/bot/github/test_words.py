@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.github import Spot
+from bot.github.words import Text
 from tests.github_world import SECRET, World
 
 
@@ -82,3 +83,16 @@ async def test_the_words_of_reviews(world: World) -> None:
 def test_a_thread_about_lines_needs_its_first_comment() -> None:
     with pytest.raises(ValueError, match="review_thread"):
         Spot(kind="review_thread", number=1)
+
+
+async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: World, lines: Spot) -> None:
+    comment = world.hub.comment(world.repo, world.issue.number, author="mona", body="**Below**")
+    review = world.hub.review(world.repo, lines.number, author="mona", body="**Above**")
+    texts: tuple[tuple[int, Text, int, str], ...] = (
+        (world.issue.number, "thread", 0, "<p>Badly.</p>"),
+        (world.issue.number, "comment", comment.id, "<p><strong>Below</strong></p>"),
+        (lines.number, "review_comment", lines.root, "<p>Why twenty?</p>"),
+        (lines.number, "review", review.id, "<p><strong>Above</strong></p>"),
+    )
+    for number, kind, text_id, said in texts:
+        assert (await world.github.page_of(world.name, number, kind, text_id)).strip() == said

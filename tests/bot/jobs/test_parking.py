@@ -21,7 +21,7 @@ from bot.intake.commands import Stop
 from bot.jobs.job import JobState
 from bot.jobs.queue import Queue, Signal, SqliteQueue, Stored
 from tests.builders import a_job
-from tests.queues import Clock, claimed, opened_queue
+from tests.queues import Clock, claimed, opened_queue, until_woken
 
 ROOT = Path(__file__).parents[3]
 _FOREVER = 10.0**12
@@ -181,7 +181,7 @@ async def test_a_held_job_is_let_go_by_word_or_by_time(queue: Queue, clock: Cloc
     await queue.enqueue(a_job("a", number=1), held_seconds=30)
     await queue.enqueue(a_job("b", number=2), held_seconds=30)
     assert await claimed(queue) is None
-    waiting = asyncio.create_task(queue.wait_for_work(60))
+    waiting = asyncio.create_task(until_woken(queue))
     await queue.unhold("b")
     await waiting
     assert [await claimed(queue), await claimed(queue)] == ["b", None]

@@ -18,7 +18,7 @@ from bot.jobs.database import Database
 from bot.jobs.job import TRANSITIONS, JobState
 from bot.jobs.queue import Claimed, Queue, SqliteQueue
 from tests.builders import a_job
-from tests.queues import Clock, claimed, opened_queue
+from tests.queues import Clock, claimed, opened_queue, until_woken
 from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -193,7 +193,7 @@ async def test_counts_name_every_state(queue: Queue) -> None:
 
 
 async def test_a_waiting_worker_wakes_when_a_job_is_stored(queue: Queue) -> None:
-    waiting = asyncio.create_task(queue.wait_for_work(60))
+    waiting = asyncio.create_task(until_woken(queue))
     await queue.enqueue(a_job())
     await waiting
     assert await claimed(queue) == "j1"
@@ -201,15 +201,15 @@ async def test_a_waiting_worker_wakes_when_a_job_is_stored(queue: Queue) -> None
 
 async def test_work_stored_before_the_wait_is_not_missed(queue: Queue) -> None:
     await queue.enqueue(a_job())
-    await queue.wait_for_work(60)
+    await until_woken(queue)
 
 
 async def test_the_end_of_a_job_wakes_those_who_wait_for_its_thread(queue: Queue) -> None:
     await queue.enqueue(a_job("a"))
     await queue.enqueue(a_job("b"))
-    await queue.wait_for_work(60)
+    await until_woken(queue)
     assert await claimed(queue) == "a"
-    waiting = asyncio.create_task(queue.wait_for_work(60))
+    waiting = asyncio.create_task(until_woken(queue))
     await queue.finish("a", JobState.DONE, worker="w1")
     await waiting
     assert await claimed(queue) == "b"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.github import GitHubError
+from bot.github import GitHub, GitHubError
 from bot.localhub import LocalHub
 from bot.publishing.plan import Commit, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
@@ -164,3 +164,78 @@ async def test_a_dry_run_withholds_what_would_be_withheld(outlet: Outlet) -> Non
     delivered = await outlet.send(await outlet.publication(), dry_run=True)
     assert "A secret of the bot's" in delivered.withheld
     assert not delivered.would
+
+
+WORKFLOW = ".github/workflows/ci.yml"
+NOT_WORKFLOWS = {"contents": "write", "issues": "write", "pull_requests": "write"}
+
+
+def _write_workflow(outlet: Outlet, mode: int) -> None:
+    file = outlet.tree.path / WORKFLOW
+    file.parent.mkdir(parents=True)
+    file.write_text("on: push\n")
+    file.chmod(mode)
+
+
+async def _plain(outlet: Outlet) -> GitHub:
+    """A client with a plain token, of which nobody says what it may do: the workflow's own, for example."""
+    outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
+    token = await outlet.github.push_token(outlet.repo.full_name)
+    return GitHub.for_token(token, outlet.hub.api_url, redact=str, seconds_between_writes=0)
+
+
+# An ordinary file goes by GitHub's commit API, an executable one by a push.
+@pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
+@pytest.mark.parametrize("branch", [None, "topic"])
+async def test_a_workflow_file_is_published_with_the_permission_for_it(
+    outlet: Outlet, mode: int, branch: str | None
+) -> None:
+    _write_workflow(outlet, mode)
+    delivered = await outlet.send(await outlet.publication(branch=branch))
+    assert delivered.withheld == ""
+    assert git(outlet.repo.path, "show", f"{delivered.commit_sha}:{WORKFLOW}") == "on: push"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755], ids=["api", "push"])
+@pytest.mark.parametrize("branch", [None, "topic"])
+async def test_without_it_nothing_is_sent_and_the_permission_is_named(
+    outlet: Outlet, mode: int, branch: str | None
+) -> None:
+    outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
+    _write_workflow(outlet, mode)
+    before = outlet.hub.branches(outlet.repo)
+    for dry_run in (True, False):
+        delivered = await outlet.send(await outlet.publication(branch=branch), dry_run=dry_run)
+        assert "*Workflows: read and write*" in delivered.withheld
+        assert "accept it in the installation" in delivered.withheld
+        assert "moved" not in delivered.withheld
+        assert delivered == Delivered(withheld=delivered.withheld)
+    assert outlet.hub.branches(outlet.repo) == before
+
+
+@pytest.mark.parametrize("branch", [None, "topic"])
+async def test_a_plain_token_that_may_not_leaves_no_branch_behind_either(outlet: Outlet, branch: str | None) -> None:
+    _write_workflow(outlet, 0o644)
+    before = outlet.hub.branches(outlet.repo)
+    async with await _plain(outlet) as github:
+        delivered = await replace(outlet, github=github).send(await outlet.publication(branch=branch))
+    assert "*Workflows: read and write*" in delivered.withheld
+    assert outlet.hub.branches(outlet.repo) == before
+
+
+async def test_a_workflow_file_may_go_without_it(outlet: Outlet) -> None:
+    outlet.hub.commit(outlet.repo, {WORKFLOW: "on: push\n"}, message="CI", author="mona", branch="topic")
+    outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
+    head = outlet.hub.branches(outlet.repo)["topic"]
+    gone = a_change(a_file(WORKFLOW, None), base_sha=head)
+    delivered = await outlet.send(await outlet.publication(branch="topic", change=gone))
+    assert (delivered.withheld, delivered.commit_sha) == ("", outlet.hub.branches(outlet.repo)["topic"])
+
+
+@pytest.mark.parametrize(("workflows", "wanted"), [(False, {"contents"}), (True, {"contents", "workflows"})])
+async def test_a_push_token_may_write_workflow_files_only_when_there_are_some(
+    outlet: Outlet, *, workflows: bool, wanted: set[str]
+) -> None:
+    token = await outlet.github.push_token(outlet.repo.full_name, workflows=workflows)
+    granted = outlet.hub._site.store.tokens[token].permissions
+    assert {name for name, level in granted.items() if level == "write"} == wanted

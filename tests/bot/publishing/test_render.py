@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -12,7 +11,7 @@ from markdown_it import MarkdownIt
 from agent_runtime import Usage
 from bot.publishing.defuse import Allowed, harmless
 from bot.publishing.marker import job_of, marker
-from bot.publishing.pieces import short_id
+from bot.publishing.pieces import answers
 from bot.publishing.render import Activity, Check, PendingView, StatusView, duration, render_reply, render_status
 from tests.changes import a_file
 
@@ -116,14 +115,22 @@ def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
         "\n"
         "Answer with one of these until 25 November 2026, 05:00 UTC:\n"
         "\n"
-        "```\n/codepilot approve 7f3a\n```\n"
+        "```\n/codepilot approve 7f3a91c0\n```\n"
         "\n"
-        "```\n/codepilot deny 7f3a\n```\n"
+        "```\n/codepilot deny 7f3a91c0\n```\n"
         "\n"
         "<sub>permission: `ask` · job `j1`</sub>\n"
         "\n"
         f"{MARKER}"
     )
+
+
+def test_requests_that_begin_alike_are_answered_by_different_lines() -> None:
+    shown = [
+        answers(PendingView(kind="publication", request_id=each, trigger="/codepilot"))
+        for each in ("7f3a91c0", "7f3a91c1")
+    ]
+    assert set(shown[0]).isdisjoint(shown[1])
 
 
 def test_a_question_is_answered_in_words() -> None:
@@ -132,13 +139,6 @@ def test_a_question_is_answered_in_words() -> None:
     assert "**A question.** Which one, `@hubot`?" in body
     assert "```\n/codepilot continue <your answer>\n```" in body
     assert "approve" not in body
-
-
-@pytest.mark.parametrize(
-    ("others", "name"), [((), "7f3a"), (("7f3b0000", "7f3a91c0"), "7f3a"), (("7f3a9000", "7f3a91d0"), "7f3a91c")]
-)
-def test_an_id_is_as_short_as_it_can_be(others: tuple[str, ...], name: str) -> None:
-    assert short_id("7f3a91c0", others) == name
 
 
 @given(st.lists(st.sampled_from(["```", "````", "~~~", "/codepilot approve", "@hubot", "+x", "-y", ""]), max_size=9))
@@ -150,7 +150,7 @@ def test_no_preview_leaves_its_block(lines: list[str]) -> None:
     body = render_status(a_view(state="waiting", pending=pending))
     fences = [token for token in MarkdownIt("commonmark").parse(body) if token.type == "fence"]
     assert len(fences) == 2 + bool(text.strip("\n"))
-    assert fences[-2].content == "/codepilot approve 7f3a\n"
+    assert fences[-2].content == "/codepilot approve 7f3a91c0\n"
     assert harmless(body.replace(MARKER, "").replace("<sub>", "").replace("</sub>", ""), ALLOWED)
 
 
@@ -159,7 +159,7 @@ def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
     body = render_status(a_view(state="waiting", pending=pending))
     assert len(body) < 8_000
     assert "… cut here" in body
-    assert "/codepilot deny 7f3a" in body
+    assert "/codepilot deny 7f3a91c0" in body
 
 
 def test_what_must_not_be_overlooked_stands_in_boxes() -> None:

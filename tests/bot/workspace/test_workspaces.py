@@ -157,12 +157,34 @@ async def test_concurrent_jobs_share_one_mirror(origin: Origin, workspaces: Work
     assert await asyncio.gather(*map(check, range(6))) == [str(number) for number in range(6)]
 
 
-async def test_the_same_job_twice_at_once_is_refused(origin: Origin, workspaces: Workspaces) -> None:
+async def test_the_same_job_twice_at_once_is_refused(origin: Origin, tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "state", seconds=2.0)
     sha = origin.commit({"a": "1"})
     async with workspaces.open("one", REPO, source(origin, sha)):
         with pytest.raises(WorkspaceError, match="Another process"):
-            async with workspaces.open("one", REPO, source(origin, sha)):
+            async with Workspaces(tmp_path / "state", seconds=0.1).open("one", REPO, source(origin, sha)):
                 pass
+
+
+async def test_whoever_takes_a_job_over_waits_until_its_files_are_let_go(
+    origin: Origin, workspaces: Workspaces
+) -> None:
+    sha, began, go_on, order = origin.commit({"a": "1"}), asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def first() -> None:
+        async with workspaces.open("one", REPO, source(origin, sha)):
+            began.set()
+            await go_on.wait()
+            order.append("first")
+
+    async def second() -> None:
+        await began.wait()
+        go_on.set()
+        async with workspaces.open("one", REPO, source(origin, sha)) as tree:
+            order.append((tree.path / "a").read_text())
+
+    await asyncio.gather(first(), second())
+    assert order == ["first", "1"]
 
 
 async def test_a_cancelled_job_is_cleaned_up(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_an_assignment_to_some_app_is_told_to_the_worker_which_knows_the_bots_ow
 def test_the_end_of_an_issue_is_told_whoever_made_it(action: str) -> None:
     for sender in ({"id": 99, "login": "stale[bot]", "type": "Bot"}, {"id": 20, "login": "octo", "type": "User"}):
         found = job(EVENT, action=action, sender=sender)
-        assert (found.command, found.lane) == (Closed(), "steer")
+        assert (found.command, found.lane) == (Closed(how=action), "steer")
 
 
 @pytest.mark.parametrize("action", ["opened", "reopened", "edited", "unlabeled", "unassigned", "unlocked", "pinned"])

@@ -47,7 +47,7 @@ def test_readiness_asks_for_a_review() -> None:
 
 @pytest.mark.parametrize("action", ["closed", "locked"])
 def test_the_end_of_a_pull_request_is_told(action: str) -> None:
-    assert job(EVENT, action=action).command == Closed()
+    assert job(EVENT, action=action).command == Closed(how=action)
 
 
 @pytest.mark.parametrize("action", ["opened", "converted_to_draft", "edited", "unlabeled", "review_requested"])

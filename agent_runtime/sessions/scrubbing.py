@@ -1,0 +1,38 @@
+"""Takes secrets out of an event before it is recorded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from agent_runtime.images import Image
+
+T = TypeVar("T")
+
+Scrub = Callable[[str], str]
+"""From a text to the same without secrets; a text that holds none comes back as it is."""
+
+_WORDS = frozenset({"PendingKind", "Role"})
+"""Annotations of fields that hold one of a few words of ours."""
+
+
+def scrubbed(value: T, scrub: Scrub) -> T:
+    """An event, or a part of one, with every text in it scrubbed, names of arguments included; images as they are."""
+    clean: Any = value
+    match value:
+        case Enum() | Image():
+            pass
+        case str():
+            clean = scrub(value)
+        case list() | tuple():
+            clean = type(value)(scrubbed(each, scrub) for each in value)
+        case dict():
+            clean = {scrubbed(key, scrub): scrubbed(each, scrub) for key, each in value.items()}
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            texts = (field.name for field in fields(value) if field.type not in _WORDS)
+            clean = replace(value, **{name: scrubbed(getattr(value, name), scrub) for name in texts})
+        case _:
+            pass
+    return clean  # type: ignore[no-any-return] # what is changed keeps its type

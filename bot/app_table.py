@@ -1,0 +1,179 @@
+"""What the bot's GitHub App is to be allowed and told, and what goes wrong without. Data, and two looks at it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Weight = Literal["needed", "wanted", "optional"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """One permission of an App.
+
+    Attributes:
+        name: GitHub's, in its API.
+        shown: GitHub's, on the App's page.
+        level: the least that will do.
+        weight: `needed` to work at all, `wanted` for what the documents promise, `optional` for what few want.
+        without: what becomes of the bot without it; a clause.
+    """
+
+    name: str
+    shown: str
+    level: Literal["read", "write"]
+    weight: Weight
+    without: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One kind of event that an App subscribes to.
+
+    Attributes:
+        name: GitHub's, in its API.
+        shown: GitHub's, on the App's page.
+        weight: as for a permission.
+        without: what goes unheard; a clause.
+    """
+
+    name: str
+    shown: str
+    weight: Weight
+    without: str
+
+
+PERMISSIONS = (
+    Permission(
+        name="contents",
+        shown="Contents",
+        level="write",
+        weight="needed",
+        without="the bot can neither read code nor commit",
+    ),
+    Permission(
+        name="issues",
+        shown="Issues",
+        level="write",
+        weight="needed",
+        without="the bot cannot answer",
+    ),
+    Permission(
+        name="pull_requests",
+        shown="Pull requests",
+        level="write",
+        weight="needed",
+        without="the bot can open no pull request and make no review",
+    ),
+    Permission(
+        name="metadata",
+        shown="Metadata",
+        level="read",
+        weight="needed",
+        without="the bot cannot ask who may command it",
+    ),
+    Permission(
+        name="checks",
+        shown="Checks",
+        level="write",
+        weight="wanted",
+        without="jobs have no check run, so no buttons or annotations, and `fix` is not told what is red",
+    ),
+    Permission(
+        name="actions",
+        shown="Actions",
+        level="read",
+        weight="wanted",
+        without="no work starts when a workflow fails, for the bot cannot see whether the base branch fails, too",
+    ),
+    Permission(
+        name="statuses",
+        shown="Commit statuses",
+        level="read",
+        weight="wanted",
+        without="`fix` is not told what is red",
+    ),
+    Permission(
+        name="workflows",
+        shown="Workflows",
+        level="write",
+        weight="optional",
+        without="a change to `.github/workflows` cannot be published, even one that a person approved",
+    ),
+)
+"""https://docs.github.com/en/rest/authentication/permissions-required-for-github-apps"""
+
+EVENTS = (
+    Event(
+        name="check_run",
+        shown="Check run",
+        weight="wanted",
+        without="buttons of check runs do nothing",
+    ),
+    Event(
+        name="issue_comment",
+        shown="Issue comment",
+        weight="needed",
+        without="commands in comments are not heard",
+    ),
+    Event(
+        name="issues",
+        shown="Issues",
+        weight="wanted",
+        without="labels and assignment of issues start nothing, and jobs go on in closed ones",
+    ),
+    Event(
+        name="pull_request",
+        shown="Pull request",
+        weight="wanted",
+        without="labels of pull requests start nothing, pushes void no approval at once, and jobs go on in closed ones",
+    ),
+    Event(
+        name="pull_request_review",
+        shown="Pull request review",
+        weight="wanted",
+        without="commands in reviews are not heard",
+    ),
+    Event(
+        name="pull_request_review_comment",
+        shown="Pull request review comment",
+        weight="wanted",
+        without="commands in comments on lines are not heard",
+    ),
+    Event(
+        name="repository",
+        shown="Repository",
+        weight="wanted",
+        without="jobs of a deleted repository go on until they fail",
+    ),
+    Event(
+        name="workflow_run",
+        shown="Workflow run",
+        weight="wanted",
+        without="a failed workflow starts no work",
+    ),
+)
+"""`installation` and `installation_repositories` are sent to every App unasked:
+https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
+
+
+def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> tuple[Permission | Event, ...]:
+    """What is not there, in the order of the tables.
+
+    Args:
+        permissions: what an App or an installation has, level by name.
+        events: what it is told of; None leaves them out.
+    """
+    return (
+        *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),
+        *(each for each in EVENTS if events is not None and each.name not in events),
+    )
+
+
+def words(each: Permission | Event) -> str:
+    """It, as it is found on the App's page: `Checks: read and write`, or `event Check run`."""
+    if isinstance(each, Event):
+        return f"event {each.shown}"
+    return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"

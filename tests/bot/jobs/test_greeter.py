@@ -1,0 +1,55 @@
+"""The greeter gives up in time: once it has, the job is the worker's, and so is its comment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from bot.jobs import greeter
+from bot.jobs.case import Case, Desk
+from bot.jobs.database import Database
+from bot.jobs.job import Job
+from bot.jobs.queue import SqliteQueue
+from tests.builders import a_job
+from tests.waiting import eventually
+
+
+@dataclass(slots=True)
+class _SilentDesk:
+    """A desk whose GitHub never answers."""
+
+    queue: SqliteQueue
+    asked: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def case(self, job: Job) -> AsyncIterator[Case]:
+        self.asked.append(job.id)
+        await asyncio.Event().wait()
+        yield cast("Any", None)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[_SilentDesk]:
+    database = Database(tmp_path / "queue.sqlite")
+    yield _SilentDesk(SqliteQueue(database))
+    await database.close()
+
+
+async def test_who_waits_in_line_to_be_greeted_gives_up_in_the_same_time_as_who_is_being_greeted(
+    desk: _SilentDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(greeter, "GREET_SECONDS", 0.2)
+    greeting = greeter.Greeter(cast("Desk", desk))
+    many = greeter.AT_ONCE + 3
+    for number in range(many):
+        greeting.greet(a_job(f"j{number}"))
+    await eventually(lambda: caplog.text.count("did not answer in time") == many)
+    # Nobody was begun with after the first had been given up.
+    assert len(desk.asked) == greeter.AT_ONCE
+    await greeting.close()
