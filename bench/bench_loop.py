@@ -35,7 +35,7 @@ from agent_runtime.events import Told
 from bench.measure import Figure, percentile
 
 STEPS = 300
-RUNS = 5
+RUNS = 9
 """As `timeit` does it: what a step costs is what it costs at least. Other machines on the same host slow this one down
 by up to half, for seconds at a time."""
 PAST = 10_000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    # Pydantic takes a tenth of a second to load, which whoever publishes no schema does not pay.
+    from pydantic import BaseModel
 
 
 def schema_of(model: type[BaseModel], title: str) -> dict[str, Any]:
