@@ -5,6 +5,8 @@ PY ?= python3
 BIN := .venv/bin
 # Two for a processor: many tests wait for processes, sockets and disks of their own.
 WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
+# The tests start hundreds of processes, each of which would compile all of the code anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test check fmt lock bench defences clean
 
