@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.gate.decision import Refusal, ThreadFacts
-from bot.gate.repo_keys import is_safe_branch
+from bot.intake.options import is_safe_branch
 from bot.jobs.job import Job
 
 

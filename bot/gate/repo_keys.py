@@ -19,6 +19,7 @@ from pydantic import (
 
 from agent_runtime import Network, Rule, SettingsError, schema_of
 from bot.gate.standing import Level
+from bot.intake.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
 Automatic = Literal["review_when_ready", "fix_red_ci"]
@@ -26,14 +27,7 @@ Automatic = Literal["review_when_ready", "fix_red_ci"]
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
 
 _TRIGGER = re.compile(r"[/@][A-Za-z0-9][A-Za-z0-9_-]{0,38}")
-# An allow-list far narrower than git's own rules: these names reach command lines, URLs and Markdown.
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=,-]{0,199}")
 _LANGUAGE = re.compile(r"[^\W\d_][\w ()-]{1,39}")
-
-
-def is_safe_branch(name: str) -> bool:
-    """Whether the bot handles branches of this name."""
-    return _BRANCH.fullmatch(name) is not None and ".." not in name
 
 
 def trigger_word(text: str) -> str:

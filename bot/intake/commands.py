@@ -21,12 +21,14 @@ class Options:
         model: one of the models that the operator offers.
         budget_usd: US dollars the run may spend, at most the operator's bound.
         max_steps: steps it may take, at most the operator's bound.
+        base: the branch that an issue's work begins at, and its pull request is for.
         dry_run: show what would be published, and publish nothing.
     """
 
     model: str | None = None
     budget_usd: float | None = None
     max_steps: int | None = None
+    base: str | None = None
     dry_run: bool = False
 
 

@@ -46,6 +46,13 @@ class Read:
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 _DOLLARS = re.compile(r"\$?(?P<number>[0-9]{1,6}(?:\.[0-9]{1,6})?)")
 _STEPS = re.compile(r"[0-9]{1,6}")
+# An allow-list far narrower than git's own rules: these names reach command lines, URLs and Markdown.
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=,-]{0,199}")
+
+
+def is_safe_branch(name: str) -> bool:
+    """Whether the bot handles branches of this name."""
+    return _BRANCH.fullmatch(name) is not None and ".." not in name
 
 
 def _model(text: str) -> str | None:
@@ -55,6 +62,10 @@ def _model(text: str) -> str | None:
 def _dollars(text: str) -> float | None:
     found = _DOLLARS.fullmatch(text)
     return (float(found["number"]) or None) if found else None
+
+
+def _branch(text: str) -> str | None:
+    return text if is_safe_branch(text) else None
 
 
 def _steps(text: str) -> int | None:
@@ -77,6 +88,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             meaning="How many steps the run may take; at most the operator's bound.",
             field="max_steps",
             value=_steps,
+        ),
+        "base": Option(
+            argument="BRANCH",
+            meaning="Which branch the work begins at, and a new pull request is for; in an issue.",
+            field="base",
+            value=_branch,
         ),
         "dry-run": Option(
             argument="",
@@ -191,7 +208,12 @@ def _taken(
         return Malformed(reason=f"`--{name}` takes no value. Write it alone.") if joined else (True, 1)
     value = option.value(text if joined else following or "")
     if value is None:
-        example = {"NAME": "a model's name", "USD": "an amount such as `2.50`", "N": "a whole number such as `40`"}
+        example = {
+            "NAME": "a model's name",
+            "USD": "an amount such as `2.50`",
+            "N": "a whole number such as `40`",
+            "BRANCH": "a branch's name",
+        }
         return Malformed(reason=f"`--{name}` needs {example[option.argument]} after it. {_OTHERWISE}")
     return value, 1 if joined else 2
 

@@ -114,7 +114,7 @@ VERBS: tuple[Verb, ...] = (
         arguments="[what to look at]",
         meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
         make=lambda goal, options: Review(goal=goal, options=options),
-        options=OPTIONS_OF_WORK,
+        options=tuple(name for name in OPTIONS if name != "base"),
     ),
     Verb(
         name="explain",

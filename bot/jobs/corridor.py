@@ -9,7 +9,7 @@ from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Happening, Steering, Talk, Undo, Work
+from bot.intake.commands import Bare, Happening, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
 from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
@@ -167,8 +167,11 @@ class Corridor:
         source = await self._source(here)
         base = await self._base(here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
-        here = await self._at_base(here, found.asked.config.base)
-        grant = await decide(case, here, found.asked.config, again=await begun_before(case) is not None)
+        asked = self._at_the_base_asked_for(found.asked)
+        if isinstance(asked, Refusal):
+            return await case.refuse(asked)
+        here = await self._at_base(here, asked.config.base)
+        grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
                 return ending
@@ -181,7 +184,7 @@ class Corridor:
         await case.void(grant.voided)
         grant = await begun_on(case, grant)
         source = replace(await self._source(here), sha=grant.bound_to_sha)
-        return await self._granted(here, grant, found.asked, source)
+        return await self._granted(here, grant, asked, source)
 
     async def _granted(self, here: Here, grant: Grant, asked: Asked, source: Source) -> Ending:
         case = self._case
@@ -258,6 +261,18 @@ class Corridor:
         branch = here.thread.base_ref
         return replace(source, ref=f"refs/heads/{branch}", sha=await self._head_of(here, branch))
 
+    def _at_the_base_asked_for(self, asked: Asked) -> Asked | Refusal:
+        """What the repository asks for, with the base that the command names in place of the configuration's."""
+        job = self._case.job
+        base = job.command.options.base if isinstance(job.command, Work | Bare) else None
+        if base is None:
+            return asked
+        if job.thread.kind == "pull":
+            return Refusal(
+                cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again."
+            )
+        return replace(asked, config=replace(asked.config, base=base))
+
     async def _at_base(self, here: Here, base: str | None) -> Here:
         """An issue's place, at the branch that the repository wants new pull requests to be for."""
         if base is None or self._case.job.thread.kind == "pull" or isinstance(self._case.job.command, Undo):
@@ -268,5 +283,5 @@ class Corridor:
     async def _head_of(self, here: Here, branch: str) -> str:
         sha = await self._case.github.branch_head(here.repo.full_name, branch)
         if sha is None:
-            raise BranchGoneError(f"`{branch}`, which the work is for, is gone.", "Choose another and ask again.")
+            raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
         return sha

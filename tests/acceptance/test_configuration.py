@@ -169,6 +169,29 @@ async def test_new_pull_requests_go_into_the_configured_base(hub: LocalHub, tmp_
         assert stage.git("rev-parse", f"{pull.pull.head_ref}^") == ahead
 
 
+async def test_the_base_that_a_command_names_goes_before_the_configured_one(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], files=with_file("base: develop\n")) as stage:
+        for branch in ("develop", "release/2.x"):
+            hub.commit(stage.repo, {"new.txt": f"{branch}\n"}, message="Ahead", author="mona", branch=branch)
+        end = await stage.ask(stage.issue().number, "/codepilot fix --base release/2.x the sum")
+        assert end.state is JobState.DONE, end
+        [pull] = stage.pulls()
+        assert pull.pull is not None
+        assert pull.pull.base_ref == "release/2.x"
+        assert stage.file(pull.pull.head_ref, "new.txt") == "release/2.x"
+
+
+async def test_a_base_that_is_not_there_or_means_nothing_is_refused(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix --base gone")
+        assert end.state is JobState.FAILED, end
+        assert "There is no branch `gone`, which the work is for." in end.status
+        end = await stage.ask(stage.pull().number, "/codepilot fix --base main")
+        assert end.state is JobState.REFUSED, end
+        assert "A pull request has its base already." in end.status
+        assert stage.providers == []
+
+
 @pytest.mark.parametrize("word", ["/codepilot", "/robot"])
 async def test_only_the_trigger_words_that_the_repository_lists_count(hub: LocalHub, tmp_path: Path, word: str) -> None:
     operator = {"triggers": ("/codepilot", "/robot")}

@@ -7,7 +7,7 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.brief import task_for
 from bot.gate.permissions import Grant
-from bot.gate.repo_keys import is_safe_branch
+from bot.intake.options import is_safe_branch
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import plan
 from bot.publishing.render import PendingView, StatusView, render_reply, render_status

@@ -29,6 +29,7 @@ def _remedy(line: str, *, allowed: tuple[str, ...] = tuple(OPTIONS)) -> str:
         ("--model=qwen/q3 x", Options(model="qwen/q3"), "x"),
         ("--budget 2.50 --max-steps=40 x", Options(budget_usd=2.5, max_steps=40), "x"),
         ("--budget=$3", Options(budget_usd=3.0), ""),
+        ("--base release/2.x the sum", Options(base="release/2.x"), "the sum"),
         ("a  b\t c", Options(), "a  b\t c"),
         ("a ` b --dry-run", Options(dry_run=True), "a ` b"),
         ("a `` b ` c --dry-run", Options(dry_run=True), "a `` b ` c"),
@@ -82,7 +83,7 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(line: str, me
 
 def test_an_unknown_option_before_the_text_is_answered_with_all_there_are() -> None:
     remedy = _remedy("--zz it")
-    assert remedy.startswith("I know no option `--zz`. There are `--model`, `--budget`, `--max-steps`, `--dry-run`.")
+    assert remedy.startswith("I know no option `--zz`. There are `--model`, `--budget`, `--max-steps`, `--base`, ")
     assert "put them in backticks" in remedy
 
 
