@@ -283,5 +283,7 @@ class Corridor:
     async def _head_of(self, here: Here, branch: str) -> str:
         sha = await self._case.github.branch_head(here.repo.full_name, branch)
         if sha is None:
-            raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
+            raise BranchGoneError(
+                f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again."
+            )
         return sha
