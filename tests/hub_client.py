@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import aiohttp
@@ -64,7 +65,13 @@ def app_jwt(app: App, *, now: datetime | None = None, life: int = 300, key: str 
     """An App's own JWT."""
     issued = int((now or datetime.now(UTC)).timestamp())
     claims = {"iat": issued - 60, "exp": issued + life, "iss": str(app.id)}
-    return jwt.encode(claims, key or app.private_key_pem, algorithm="RS256")
+    return jwt.encode(claims, _read(key or app.private_key_pem), algorithm="RS256")
+
+
+@cache
+def _read(pem: str) -> Any:  # noqa: ANN401 - whatever PyJWT signs with
+    """A key, read once, as each reading tests its primes for tens of milliseconds."""
+    return jwt.get_algorithm_by_name("RS256").prepare_key(pem)
 
 
 async def installation_token(asking: Client, app: App, installation: int, **narrowed: object) -> str:

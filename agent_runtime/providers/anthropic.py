@@ -26,6 +26,8 @@ from agent_runtime.providers.sdk import SdkProvider
 from agent_runtime.providers.thinking import effort_param, thinking_param
 
 if TYPE_CHECKING:
+    import ssl
+
     from anthropic import AsyncAnthropic, types
     from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
@@ -81,10 +83,10 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         reasoning_params(service.model, self._options)  # told now, not by the first request
 
     @override
-    def _connected(self, **settings: Any) -> AsyncAnthropic:
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> AsyncAnthropic:
         import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
-        return anthropic.AsyncAnthropic(**settings)
+        return anthropic.AsyncAnthropic(http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted), **settings)
 
     @override
     async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:

@@ -16,6 +16,8 @@ from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
 from agent_runtime.providers.sdk import SdkProvider
 
 if TYPE_CHECKING:
+    import ssl
+
     import openai
 
 
@@ -35,10 +37,10 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         self._api, self._compatible = api, compatible
 
     @override
-    def _connected(self, **settings: Any) -> openai.AsyncOpenAI:
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> openai.AsyncOpenAI:
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
-        return openai.AsyncOpenAI(**settings)
+        return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(verify=trusted), **settings)
 
     @override
     async def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from agent_runtime.providers.faults import Service
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
 from agent_runtime.providers.sight import sees
+
+if TYPE_CHECKING:
+    import ssl
 
 _CONNECT_SECONDS = 10.0
 
@@ -64,6 +68,7 @@ class SdkProvider(ABC, Generic[_C]):
             import httpx2  # noqa: PLC0415 - as said
 
             self._made = self._connected(
+                _trusted(),
                 api_key=self._service.secret,
                 base_url=self._service.url,
                 timeout=httpx2.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
@@ -72,9 +77,17 @@ class SdkProvider(ABC, Generic[_C]):
         return self._made
 
     @abstractmethod
-    def _connected(self, **settings: Any) -> _C:  # noqa: ANN401 - what the client of either SDK takes
-        """The SDK's client."""
+    def _connected(self, trusted: ssl.SSLContext, **settings: Any) -> _C:  # noqa: ANN401 - what an SDK's client takes
+        """The SDK's client, on connections to whom `trusted` knows."""
 
     @abstractmethod
     def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
         """One request; see `retry.Attempt`."""
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Whose certificates this machine trusts; read once, as that takes some 30 ms of processor time."""
+    import httpx2  # noqa: PLC0415 - see SdkProvider._client
+
+    return httpx2.create_ssl_context()
