@@ -104,9 +104,11 @@ class SpawnedPty(Pty):
         # Its number stays its own until it was reaped, so its session can be asked for only before that.
         session = self._pid if self.exit_code is None else 0
         if session and not processes.KNOWN:
-            # Bash hands this signal on to its jobs, which nobody else can find here.
+            others = await asyncio.to_thread(processes.beside, self._pid)
+            # Bash hands this signal on to its jobs; one that has just been started takes it for its shell's, and stays.
             os.kill(self._pid, signal.SIGHUP)
             await self._reap(_LAST_SECONDS)
+            await asyncio.to_thread(processes.kill_those_left, others)
         await Family(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,10 +1,12 @@
-"""Which processes belong to a terminal, and their end. Linux: elsewhere there is no `/proc`, and none is found."""
+"""Which processes belong to a terminal, and their end. On Linux by `/proc`, on other POSIX systems by what ps(1) tells."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -102,3 +104,40 @@ def _environment(process: Path) -> list[bytes]:
 
 def _processes() -> list[int]:
     return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if KNOWN else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A process as ps(1) lists it; its number and its start together are nobody else's.
+
+    Attributes:
+        pid: its number.
+        started: when, to the second.
+    """
+
+    pid: int
+    started: str
+
+
+def beside(pid: int) -> frozenset[Listed]:
+    """The other processes on a process's terminal, where nothing better than ps(1) tells; none without it."""
+    listed = _listed()
+    terminal = next((terminal for each, terminal in listed if each.pid == pid), None)
+    return frozenset(each for each, other in listed if other == terminal and each.pid != pid)
+
+
+def kill_those_left(of: frozenset[Listed]) -> None:
+    """Kill those of some processes that are still there."""
+    for each in of & {each for each, _ in _listed()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(each.pid, signal.SIGKILL)
+
+
+def _listed() -> list[tuple[Listed, str]]:
+    """Every process, and its terminal."""
+    try:
+        told = subprocess.run(["ps", "-axo", "pid=,tty=,lstart="], capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return []
+    parts = (line.split(maxsplit=2) for line in told.splitlines())
+    return [(Listed(pid=int(pid), started=started), terminal) for pid, terminal, started in parts]
