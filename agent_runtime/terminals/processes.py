@@ -1,4 +1,4 @@
-"""Which processes belong to a terminal, and their end. On Linux by `/proc`, on other POSIX systems by what ps(1) tells."""
+"""Which processes belong to a terminal, and their end: on Linux by `/proc`, elsewhere by what ps(1) tells."""
 
 from __future__ import annotations
 
