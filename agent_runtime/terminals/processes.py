@@ -122,7 +122,10 @@ class Listed:
 def beside(pid: int) -> frozenset[Listed]:
     """The other processes on a process's terminal, where nothing better than ps(1) tells; none without it."""
     listed = _listed()
-    terminal = next((terminal for each, terminal in listed if each.pid == pid), None)
+    terminal = next((terminal for each, terminal in listed if each.pid == pid), "")
+    # A process that has ended, or has no terminal, shares that with the services of the machine.
+    if not terminal.strip("?-"):
+        return frozenset()
     return frozenset(each for each, other in listed if other == terminal and each.pid != pid)
 
 

@@ -150,6 +150,8 @@ def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant |
     if not looks and found.level == "read-only":
         return _reading_refusal(command, found)
     options = Options() if isinstance(command, Undo) else command.options
+    if options.base is not None and request.job.thread.kind == "pull":
+        return Refusal(cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again.")
     made = settled(command.verb, options, request.config, request.bounds)
     return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -155,12 +156,14 @@ class Connection:
         PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
-        ask = self.github.requester.requestJsonAndCheck
-        headers, answer = ask(verb, path, dict(query or {}), headers={"Accept": accept} if accept else None, input=body)
+        ask = partial(
+            self.github.requester.requestJsonAndCheck, headers={"Accept": accept} if accept else None, input=body
+        )
+        headers, answer = ask(verb, path, dict(query or {}))
         place = headers.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return ask(verb, place, dict(query or {}), input=body)[1]
+            return ask(verb, place, dict(query or {}))[1]
         return answer
 
 

@@ -167,9 +167,9 @@ class Corridor:
         source = await self._source(here)
         base = await self._base(here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
-        asked = self._at_the_base_asked_for(found.asked)
-        if isinstance(asked, Refusal):
-            return await case.refuse(asked)
+        asked = found.asked
+        if isinstance(case.job.command, Work | Bare) and (named := case.job.command.options.base) is not None:
+            asked = replace(asked, config=replace(asked.config, base=named))
         here = await self._at_base(here, asked.config.base)
         grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
@@ -260,18 +260,6 @@ class Corridor:
             return source
         branch = here.thread.base_ref
         return replace(source, ref=f"refs/heads/{branch}", sha=await self._head_of(here, branch))
-
-    def _at_the_base_asked_for(self, asked: Asked) -> Asked | Refusal:
-        """What the repository asks for, with the base that the command names in place of the configuration's."""
-        job = self._case.job
-        base = job.command.options.base if isinstance(job.command, Work | Bare) else None
-        if base is None:
-            return asked
-        if job.thread.kind == "pull":
-            return Refusal(
-                cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again."
-            )
-        return replace(asked, config=replace(asked.config, base=base))
 
     async def _at_base(self, here: Here, base: str | None) -> Here:
         """An issue's place, at the branch that the repository wants new pull requests to be for."""

@@ -186,9 +186,13 @@ async def test_a_base_that_is_not_there_or_means_nothing_is_refused(hub: LocalHu
         end = await stage.ask(stage.issue().number, "/codepilot fix --base gone")
         assert end.state is JobState.FAILED, end
         assert "There is no branch `gone`, which the work is for." in end.status
-        end = await stage.ask(stage.pull().number, "/codepilot fix --base main")
+        pull = stage.pull()
+        end = await stage.ask(pull.number, "/codepilot fix --base main")
         assert end.state is JobState.REFUSED, end
         assert "A pull request has its base already." in end.status
+        # Told once an hour: after that nothing is left in the thread that looks as if work were under way.
+        assert (await stage.ask(pull.number, "/codepilot fix --base main")).state is JobState.REFUSED
+        assert len(stage.bot_comments(pull.number)) == 1
         assert stage.providers == []
 
 
