@@ -3,11 +3,13 @@
 from agent_runtime.agent import Agent
 from agent_runtime.agent_file import AgentFile, ModelSettings
 from agent_runtime.blocking import Runtime
+from agent_runtime.bounded import call_bounded, run_bounded
 from agent_runtime.commands import CommandEnd, CommandRunner
 from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.errors import (
     AgentError,
+    BoundExceededError,
     ContextOverflowError,
     ModelError,
     ModelRefusedError,
@@ -111,6 +113,7 @@ __all__ = [
     "AgentFile",
     "Archived",
     "AsyncRuntime",
+    "BoundExceededError",
     "Chunk",
     "CommandEnd",
     "CommandRunner",
@@ -200,6 +203,7 @@ __all__ = [
     "ToolReturned",
     "Usage",
     "UsageError",
+    "call_bounded",
     "compare_recording",
     "create_session",
     "on_ask_user",
@@ -226,5 +230,6 @@ __all__ = [
     "read_instructions",
     "read_settings",
     "replay_recording",
+    "run_bounded",
     "schema_of",
 ]

@@ -37,6 +37,18 @@ class SandboxLimitError(SandboxError):
     """What ran in the sandbox went over its limits again and again; the text says which and how often."""
 
 
+class BoundExceededError(AgentError):
+    """Work on strangers' bytes took more time or memory than it may; the text names the work and the bound.
+
+    Attributes:
+        bound: which one, or that its result was too large.
+    """
+
+    def __init__(self, message: str, *, bound: Literal["seconds", "memory", "result"]) -> None:
+        super().__init__(message)
+        self.bound: Literal["seconds", "memory", "result"] = bound
+
+
 class ModelError(AgentError):
     """The model service failed and trying again did not help."""
 
