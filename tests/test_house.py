@@ -96,6 +96,7 @@ _PURE = (
     "bot/chat/visible.py",
     "bot/doctor/findings.py",
     "bot/gate/**/*.py",
+    "bot/github/answers.py",
     "bot/github/drafts.py",
     "bot/github/parsing.py",
     "bot/github/parsing_talk.py",

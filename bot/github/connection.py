@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import requests
 from github import Auth, Github, GithubException, GithubIntegration
+from github.Requester import Requester
 from typing_extensions import override
 from urllib3.util import Retry
 
-from bot.github.errors import GitHubError, remedy_for
+from bot.github import answers
+from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.pace import Pace
 
 T = TypeVar("T")
@@ -103,14 +105,17 @@ class Connection:
             GitHubError: it was refused, or the tries or the time are used up.
         """
         waited = 0.0
+        cause: BaseException | None
         for attempt in range(1, _TRIES + 1):
             try:
                 async with self._pace.turn() if writes else nullcontext():
                     return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+            except GitHubError as error:  # an answer that nobody can read
+                failure, pause, cause = error, None, error.__cause__
             except GithubException as error:
                 failure = _failure(what, error)
                 pause = _limit_pause(error)
-                cause: Exception = error
+                cause = error
             except (requests.RequestException, ConnectionError) as error:
                 failure = GitHubError(what, 0, _plain(error), remedy_for(0, ""))
                 pause = None
@@ -133,47 +138,94 @@ class Connection:
         query: Mapping[str, Any] | None = None,
         repeat: bool | None = None,
         accept: str = "",
+        as_app: bool = False,
     ) -> Any:  # noqa: ANN401 - parsed JSON
         """Make one REST request and give back the parsed answer; only POST is not repeated unless told so.
 
-        `accept` asks for another media type than the usual one.
+        `accept` asks for another media type than the usual one; `as_app` asks as the App itself rather than as its
+        installation, where the connection has one.
         """
         again = verb != "POST" if repeat is None else repeat
-        return await self.call(
-            what, lambda: self._asked(verb, path, query, body, accept), repeat=again, writes=verb != "GET"
+        headers = {"Accept": accept} if accept else None
+        _, answer = await self.answered(
+            what, verb, path, body, query=query, headers=headers, repeat=again, as_app=as_app
         )
+        return answer
+
+    async def answered(
+        self,
+        what: str,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        repeat: bool = True,
+        as_app: bool = False,
+    ) -> tuple[Mapping[str, str], Any]:
+        """The same with the answer's headers, their names in lower case."""
+        requester = (self.app if as_app and self.app else self.github).requester
+        ask = partial(self._asked, what, requester, verb, path, query=query, body=body, headers=headers)
+        # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
+        return await self.call(what, ask, repeat=repeat, writes=verb != "GET" and not as_app)
+
+    async def graphql(self, what: str, query: str, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parsed JSON
+        """Make one GraphQL request that writes, and give back its `data`."""
+        requester = self.github.requester
+        body = {"query": query, "variables": variables}
+
+        def ask() -> Any:  # noqa: ANN401 - parsed JSON
+            headers, answer = _checked(what, requester, "POST", requester.graphql_url, input=body)
+            # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
+            if answer.get("errors"):
+                raise requester.createException(400, headers, answer)
+            if answer["data"] is None:
+                raise unreadable(what, HTTPStatus.OK, "an answer without `data`")
+            return answer["data"]
+
+        return await self.call(what, ask, writes=True)
 
     def _asked(
         self,
+        what: str,
+        requester: Requester,
         verb: str,
         path: str,
+        *,
         query: Mapping[str, Any] | None,
         body: Mapping[str, Any] | None,
-        accept: str,
-    ) -> Any:  # noqa: ANN401 - parsed JSON
+        headers: dict[str, str] | None,
+    ) -> tuple[dict[str, Any], Any]:
         """One request; where the repository has another name by now, the same request there.
 
         PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
-        ask = partial(
-            self.github.requester.requestJsonAndCheck, headers={"Accept": accept} if accept else None, input=body
-        )
-        headers, answer = ask(verb, path, dict(query or {}))
-        place = headers.get("location", "")
+        ask = partial(_checked, what, requester, verb, parameters=dict(query or {}), headers=headers, input=body)
+        told, answer = ask(path)
+        place = told.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return ask(verb, place, dict(query or {}))[1]
-        return answer
+            return ask(place)
+        return told, answer
+
+
+def _checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
+    """One request's headers and parsed answer.
+
+    PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
+    """
+    status, headers, text = requester.requestJson(verb, path, **parts)
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise requester.createException(status, headers, answers.explained(text))
+    return headers, answers.parsed(what, text, status=status)
 
 
 def _failure(what: str, error: GithubException) -> GitHubError:
     data = error.data if isinstance(error.data, dict) else {}
-    said = str(data.get("message") or error.message or "no reason given")
-    details = [
-        str(each.get("message") or each.get("code")) for each in data.get("errors", []) if isinstance(each, dict)
-    ]
-    said = "; ".join([said, *details]) if details else said
+    general = data.get("message") or error.message
+    said = "; ".join(filter(None, (general, *answers.details(data.get("errors"))))) or "no reason given"
     limited = _limit_pause(error) is not None
     needs = _headers(error).get("x-accepted-github-permissions", "")
     return GitHubError(what, error.status, said, remedy_for(error.status, said, needs=needs), limited=limited)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 
 from bot.errors import BotError
 
-_PASSING = frozenset({0, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class GitHubError(BotError):
@@ -32,7 +33,9 @@ class GitHubError(BotError):
     @property
     def passing(self) -> bool:
         """Whether asking again later may help."""
-        return self.limited or self.status in _PASSING or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        # Below 400 no answer came, or one that nobody can read: a proxy's page, half an answer.
+        unanswered = self.status < HTTPStatus.BAD_REQUEST
+        return self.limited or unanswered or self.status in _PASSING or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
     @property
     def may_be_done(self) -> bool:
@@ -61,15 +64,32 @@ def remedy_for(status: int, said: str, *, needs: str = "") -> str:
     if needs and _NO_PERMISSION in text:
         wanted = " or ".join(f"`{each.strip().replace(',', ' and ').replace('=', ': ')}`" for each in needs.split(";"))
         return f"Give the App the permission {wanted} in its settings, then accept it in the installation."
+    if status == HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS:
+        return _BLOCKED
     for words, remedy in _REMEDIES:
-        if words in text:
+        if re.search(rf"\b{words}\b", text):
             return remedy
-    server = status == 0 or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    server = status < HTTPStatus.BAD_REQUEST or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return _BY_STATUS.get(status, "Give the command again later." if server else _ASK)
+
+
+def unreadable(what: str, status: int, why: str) -> GitHubError:
+    """The error for an answer that is not what GitHub documents, from GitHub itself or from something in between.
+
+    Args:
+        what: what was asked.
+        status: the HTTP status of the answer.
+        why: what is wrong with it.
+    """
+    return GitHubError(what, status, why, _UNREADABLE)
 
 
 _NO_PERMISSION = "resource not accessible"
 _ASK = "Show this to the bot's operator."
+_BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
+_UNREADABLE = (
+    "Give the command again later. If it stays so, check CODEPILOT_API_URL and what stands between the bot and GitHub."
+)
 _REMEDIES = (
     (_NO_PERMISSION, "Give the App this permission in its settings, then accept it in the installation."),
     ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
@@ -85,5 +105,4 @@ _BY_STATUS = {
     403: "See which permission the App lacks in its settings.",
     404: "See whether it still exists, and whether the App is installed on the repository.",
     410: "It was deleted, or the feature is turned off for this repository.",
-    451: "The repository is blocked; ask GitHub's support.",
 }

@@ -41,10 +41,7 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
     """
     connection = Connection(app_auth(app_id, private_key), api_url)
     try:
-        ask = connection.github.requester.requestJsonAndCheck
-        _, found = await connection.call(
-            f"find the App's installation on {repo}", lambda: ask("GET", f"/repos/{repo}/installation")
-        )
+        found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
     except GitHubError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None

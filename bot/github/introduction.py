@@ -43,9 +43,7 @@ async def introduce_app(app_id: int, private_key: str, api_url: str) -> Introduc
         return Introduction(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
     connection = Connection(auth, api_url)
     try:
-        headers, app = await connection.call(
-            "sign in as the App", lambda: connection.github.requester.requestJsonAndCheck("GET", "/app")
-        )
+        headers, app = await connection.answered("sign in as the App", "GET", "/app")
     except GitHubError as error:
         said = error.__cause__
         answered = said.headers if isinstance(said, GithubException) else None

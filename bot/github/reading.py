@@ -101,10 +101,8 @@ class Reading(Part):
 
     async def _who(self) -> BotIdentity:
         app_id = None
-        app = self._connection.app
-        if app is not None:
-            ask = app.requester.requestJsonAndCheck
-            _, answer = await self._connection.call("read the App", lambda: ask("GET", "/app"))
+        if self._connection.app is not None:
+            answer = await self._connection.json("read the App", "GET", "/app", as_app=True)
             login, app_id = f"{answer['slug']}[bot]", int(answer["id"])
         else:
             try:

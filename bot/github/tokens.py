@@ -30,8 +30,8 @@ class Tokens(Part):
         app, auth = self._connection.app, self._connection.auth
         if app is None or not isinstance(auth, Auth.AppInstallationAuth):
             return None
-        ask, path = app.requester.requestJsonAndCheck, f"/app/installations/{auth.installation_id}"
-        _, answer = await self._connection.call("read the App's installation", lambda: ask("GET", path))
+        path = f"/app/installations/{auth.installation_id}"
+        answer = await self._connection.json("read the App's installation", "GET", path, as_app=True)
         return bool(answer["permissions"].get("workflows") == "write")
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
@@ -40,8 +40,8 @@ class Tokens(Part):
             return auth.token
         path = f"/app/installations/{auth.installation_id}/access_tokens"
         body = {"repositories": [repo.partition("/")[2]], "permissions": dict(permissions)}
-        ask = app.requester.requestJsonAndCheck
-        _, answer = await self._connection.call(f"mint a token for {repo}", lambda: ask("POST", path, input=body))
+        what = f"mint a token for {repo}"
+        answer = await self._connection.json(what, "POST", path, body, repeat=True, as_app=True)
         token = str(answer["token"])
         self._minted(token)
         return token

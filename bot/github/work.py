@@ -63,9 +63,8 @@ class Work(Reading):
             change=change,
         )
         what = f"commit to {branch} of {repo}"
-        ask = self._connection.github.requester.graphql_query
         try:
-            _, answer = await self._connection.call(what, lambda: ask(MUTATION, {"input": data}), writes=True)
+            answer = await self._connection.graphql(what, MUTATION, {"input": data})
         except GitHubError as error:
             head = await self.branch_head(repo, branch)
             if head is None:
@@ -78,7 +77,7 @@ class Work(Reading):
             if parsing.is_stale(error.said) or parsing.is_stale(str(error.__cause__)):
                 raise HeadMovedError(what, error.status, error.said, "Someone pushed meanwhile: ask again.") from error
             raise
-        sha = answer["data"]["createCommitOnBranch"]["commit"]["oid"]
+        sha = answer["createCommitOnBranch"]["commit"]["oid"]
         return await self.commit_facts(repo, sha)
 
     async def create_pull(self, repo: str, *, head: str, base: str, title: str, body: str, draft: bool) -> PullLink:
