@@ -25,6 +25,7 @@ from agent_runtime.settings.schema import json_schema
 from bot import app_table
 from bot.chat.commands import run
 from bot.config_table import settings_table
+from bot.gate.known_files import file_kinds
 from bot.gate.repo_keys import json_schema as repository_schema
 from bot.intake.verbs import help_text
 from bot.jobs.job import TRANSITIONS
@@ -174,6 +175,15 @@ def _app_table() -> str:
     return "\n".join(["| the App's | is | without it |", "|---|---|---|", *rows])
 
 
+def _known_files() -> str:
+    kinds = [kind for kind in file_kinds() if kind.approve or kind.exempt]
+    rows = [
+        f"| {kind.name} | {'no: ' if kind.exempt else ''}{kind.why} | {' '.join(f'`{glob}`' for glob in kind.globs)} |"
+        for kind in kinds
+    ]
+    return "\n".join(["| files | why | which |", "|---|---|---|", *rows])
+
+
 def _list(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]])
 
@@ -185,6 +195,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "commandline": _help,
     "commands": help_text,
     "events": _events,
+    "knownfiles": _known_files,
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
     "registries": _registries,

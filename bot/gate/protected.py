@@ -5,37 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from agent_runtime import Policy, Rule
-
-BUILT_IN = (
-    # What runs with more rights than the change itself.
-    ".github/workflows/**",
-    ".github/actions/**",
-    "action.yml",
-    "action.yaml",
-    # Who must approve a change, and what the bot may do.
-    "CODEOWNERS",
-    ".github/codepilot.yml",
-    ".github/codepilot.yaml",
-    "codepilot.yml",
-    # Which code of others is fetched and run.
-    "bun.lock",
-    "bun.lockb",
-    "Cargo.lock",
-    "composer.lock",
-    "flake.lock",
-    "Gemfile.lock",
-    "go.sum",
-    "mix.lock",
-    "npm-shrinkwrap.json",
-    "package-lock.json",
-    "pdm.lock",
-    "Pipfile.lock",
-    "pnpm-lock.yaml",
-    "poetry.lock",
-    "uv.lock",
-    "yarn.lock",
-)
-"""Globs as the library's rules take them, whatever the case: one without a slash is about names in any directory."""
+from bot.gate.known_files import file_kinds
 
 
 def is_protected(path: str, globs: tuple[str, ...] = ()) -> bool:
@@ -45,13 +15,20 @@ def is_protected(path: str, globs: tuple[str, ...] = ()) -> bool:
         path: from the repository's root, `/` between the parts.
         globs: what the repository protects beside the built-in list. Nothing can be taken out of that.
     """
-    return _rule(globs).withholds(_TOOL, path)
+    return _rules(globs).withholds(_TOOL, path)
 
 
 _TOOL = "write_file"
 
 
 @cache
-def _rule(globs: tuple[str, ...]) -> Policy:
-    # A rule that asks is read generously: whatever the case, and with all that lies beneath.
-    return Policy(rules=(Rule(decision="ask", tool=_TOOL, paths=(*BUILT_IN, *globs)),))
+def _rules(globs: tuple[str, ...]) -> Policy:
+    # A rule that asks is read generously: whatever the case, and with all that lies beneath. One that allows is read to
+    # the letter.
+    built_in = [
+        Rule(decision="ask" if kind.approve else "allow", tool=_TOOL, paths=kind.globs)
+        for kind in file_kinds()
+        if kind.approve or kind.exempt
+    ]
+    own = [Rule(decision="ask", tool=_TOOL, paths=globs)] if globs else []
+    return Policy(rules=(*own, *built_in))

@@ -7,25 +7,15 @@ import json
 import re
 from collections.abc import Mapping
 from fnmatch import translate
+from functools import cache
 
 from agent_runtime import Network
+from bot.gate.known_files import file_kinds
 from bot.gate.repo_config import RepoConfig
 
 _VERSION = 1
 """Another one makes all that was kept before worthless."""
 
-# Lock files, and the files that say what is to be installed: projects without a lock file have only these.
-_NAMES = (
-    ".nvmrc", ".python-version", ".ruby-version", ".tool-versions", ".npmrc", "*.gemspec", "Cargo.lock", "Cargo.toml",
-    "Gemfile", "Gemfile.lock", "Pipfile", "Pipfile.lock", "build.gradle*", "bun.lock", "bun.lockb", "composer.json",
-    "composer.lock", "conda-lock.yml", "constraints*.txt", "deno.lock", "environment.yml", "flake.lock", "go.mod",
-    "go.sum", "gradle.lockfile", "libs.versions.toml", "mix.exs", "mix.lock", "npm-shrinkwrap.json",
-    "package-lock.json", "package.json", "packages.lock.json", "pdm.lock", "pnpm-lock.yaml", "pnpm-workspace.yaml",
-    "poetry.lock", "pom.xml", "pubspec.lock", "pubspec.yaml", "pylock*.toml", "pyproject.toml", "requirements*.in",
-    "requirements*.txt", "rust-toolchain*", "setup.cfg", "setup.py", "uv.lock", "yarn.lock",
-)  # fmt: skip
-
-_NAMED = re.compile("|".join(map(translate, _NAMES)))
 _WORDS = re.compile(r"[^\s'\"=;|&()<>`$]+")
 
 
@@ -46,5 +36,14 @@ def setup_key(config: RepoConfig, blobs: Mapping[str, str], *, network: Network,
 
 def _says_what_to_install(path: str) -> bool:
     parts = path.split("/")
-    in_requirements = len(parts) > 1 and parts[-2] == "requirements" and path.endswith((".txt", ".in"))
-    return in_requirements or _NAMED.match(parts[-1]) is not None
+    return any(named.match("/".join(parts[-depth:])) is not None for depth, named in _by_depth().items())
+
+
+@cache
+def _by_depth() -> dict[int, re.Pattern[str]]:
+    """How many names at the end of a path count, and what they are to be."""
+    globs: dict[int, list[str]] = {}
+    for glob in (glob for kind in file_kinds() if kind.install for glob in kind.globs):
+        tail = glob.removeprefix("**/")
+        globs.setdefault(tail.count("/") + 1, []).append(translate(tail))
+    return {depth: re.compile("|".join(each)) for depth, each in globs.items()}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from agent_runtime import Network
+from bot.gate.known_files import file_kinds
 from bot.gate.protected import is_protected
+from bot.gate.repo_config import RepoConfig
+from bot.gate.setup_key import setup_key
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,52 @@ from bot.gate.protected import is_protected
         "go.sum",
         "Gemfile.lock",
         "bun.lockb",
+        ".github/dependabot.yml",
+        ".github/FUNDING.yml",
+        ".github/copilot-instructions.md",
+        ".circleci/config.yml",
+        ".gitlab-ci.yml",
+        "Jenkinsfile",
+        "build/JENKINSFILE",
+        "azure-pipelines.yml",
+        "bitbucket-pipelines.yml",
+        ".drone.yml",
+        ".travis.yml",
+        ".buildkite/pipeline.yml",
+        ".pre-commit-config.yaml",
+        ".husky/pre-commit",
+        ".devcontainer/devcontainer.json",
+        "web/.devcontainer/Dockerfile",
+        ".devcontainer.json",
+        ".vscode/tasks.json",
+        "AGENTS.md",
+        "packages/a/agents.md",
+        "CLAUDE.md",
+        "deep/GEMINI.md",
+        ".cursorrules",
+        ".cursor/rules/x.mdc",
+        ".claude/skills/deploy/run.sh",
+        "skills/deploy/SKILL.md",
+        ".github/ISSUE_TEMPLATE/AGENTS.md",
+        ".gitattributes",
+        "src/.GitAttributes",
+        ".gitmodules",
+        ".lfsconfig",
+        ".npmrc",
+        ".yarnrc.yml",
+        ".yarn/releases/yarn-4.cjs",
+        "pip.conf",
+        ".pypirc",
+        ".cargo/config.toml",
+        "deno.lock",
+        "packages.lock.json",
+        "pubspec.lock",
+        "gradle.lockfile",
+        "app/buildscript-gradle.lockfile",
+        "conda-lock.yml",
+        "pylock.toml",
+        "pylock.dev.toml",
+        "npm-shrinkwrap.json",
         # A directory in a protected file's place changes that file, too.
         ".github/workflows",
         "CODEOWNERS/x",
@@ -43,10 +93,33 @@ def test_a_protected_file_is_known_wherever_and_however_it_is_written(path: str)
 
 @pytest.mark.parametrize(
     "path",
-    ["src/app.py", ".github/ISSUE_TEMPLATE/bug.yml", "docs/workflows/x.yml", "action.py", "lock", "package.json"],
+    [
+        "src/app.py",
+        ".github/ISSUE_TEMPLATE/bug.yml",
+        "docs/workflows/x.yml",
+        "action.py",
+        "lock",
+        "package.json",
+        "requirements.txt",
+        ".gitignore",
+        "docs/agents.html",
+    ],
 )
 def test_an_ordinary_file_is_not(path: str) -> None:
     assert not is_protected(path)
+
+
+def test_every_lock_file_that_a_setup_depends_on_is_protected() -> None:
+    """One table for both: what says which code is fetched decides what was installed, and asks when it changes."""
+    config = RepoConfig(setup=("make deps",), cache=("deps",))
+
+    def key(blob: str, path: str) -> str:
+        return setup_key(config, {path: blob}, network=Network(), toolchain="x")
+
+    locks = next(kind for kind in file_kinds() if kind.name == "Lock files")
+    names = [glob.replace("*", "x") for glob in locks.globs]
+    assert len(names) > 40
+    assert [name for name in names if not is_protected(name) or key("1", name) == key("2", name)] == []
 
 
 def test_the_repository_adds_to_the_list_and_takes_nothing_out() -> None:
@@ -55,3 +128,4 @@ def test_the_repository_adds_to_the_list_and_takes_nothing_out() -> None:
     assert is_protected("deep/down/key.PEM", globs)
     assert is_protected(".github/workflows/ci.yml", globs)
     assert not is_protected("src/infra.py", globs)
+    assert is_protected(".github/ISSUE_TEMPLATE/bug.yml", (".github/**",))
