@@ -168,7 +168,7 @@ def test_a_repository_protects_more_files(path: str) -> None:
     assert planned(a_change(a_file("ok.py")), grant=grant).commit is not None
 
 
-@pytest.mark.parametrize("path", ["src/action.py", "docs/workflows/ci.yml", "reaction.yml", ".github/dependabot.yml"])
+@pytest.mark.parametrize("path", ["src/action.py", "docs/workflows/ci.yml", "reaction.yml", "docs/dependabot.yml"])
 def test_files_with_similar_names_do_not(path: str) -> None:
     assert planned(a_change(a_file(path))).commit is not None
 
