@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check fmt lock bench defences clean
+.PHONY: help demo test check fmt lock bench soak defences clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -28,6 +28,9 @@ fmt: .venv/.ready-dev ## Format the code and mend what the linter can
 
 bench: .venv/.ready-dev ## Measure every speed claim
 	@$(BIN)/python bench/run.py
+
+soak: .venv/.ready-dev ## Give hostile repositories to every verb of a real service, and watch it (a quarter of an hour)
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 defences: .venv/.ready-dev ## Take out every defence, one by one, and see its tests fail (a quarter of an hour)
 	@scripts/take-out-defences $(ARGS)

@@ -82,6 +82,7 @@ from agent_runtime.images import Image, ImageError
 from agent_runtime.network import Connection, Destination, Network, NetworkLimits
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.policy import Policy, Rule, RunLimits
+from agent_runtime.preloading import preload
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
@@ -226,6 +227,7 @@ __all__ = [
     "on_user_message_injected",
     "on_user_message_queued",
     "pick_sandbox",
+    "preload",
     "provider_for",
     "read_instructions",
     "read_settings",

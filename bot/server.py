@@ -6,6 +6,7 @@ import logging
 
 from aiohttp import web
 
+from agent_runtime import preload
 from bot.config import Settings
 from bot.wiring import service
 
@@ -14,6 +15,7 @@ log = logging.getLogger(__name__)
 
 async def serve(settings: Settings) -> None:
     """Receive deliveries and work on jobs until cancelled."""
+    preload(settings.agent.provider)
     async with service(settings) as bot:
         await bot.runner.setup()
         try:

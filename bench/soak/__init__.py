@@ -1,0 +1,1 @@
+"""Hostile repositories against the whole service; `make soak`."""

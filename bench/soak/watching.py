@@ -1,0 +1,103 @@
+"""Watch a service from a process of its own: how long it is silent, and how much memory it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_EVERY_SECONDS = 0.02
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The most that was seen: seconds without an answer, bytes outside sandboxes."""
+
+    silent: float
+    memory: int
+
+
+class Watched:
+    """A service that is watched."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    async def since(self) -> Seen:
+        """What was seen since the last call."""
+        self._pipe.send("since")
+        silent, memory = await asyncio.to_thread(self._pipe.recv)
+        return Seen(silent=silent, memory=memory)
+
+
+@asynccontextmanager
+async def watched(pid: int, address: str) -> AsyncIterator[Watched]:
+    """Watch a process and its children outside sandboxes while the body runs."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_watch, args=(theirs, pid, address), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield Watched(ours)
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.join)
+
+
+def _watch(pipe: Connection, pid: int, address: str) -> None:
+    silent, memory, weighed = 0.0, 0, 0.0
+    while True:
+        silent = max(silent, _asked(address))
+        if time.monotonic() - weighed > 10 * _EVERY_SECONDS:
+            memory, weighed = max(memory, memory_of(pid)), time.monotonic()
+        if pipe.poll(_EVERY_SECONDS):
+            pipe.recv()
+            pipe.send((silent, memory))
+            silent, memory = 0.0, 0
+
+
+def _asked(address: str) -> float:
+    parts = urlsplit(address)
+    begun = time.monotonic()
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_SECONDS)
+    try:
+        connection.request("GET", parts.path)
+        connection.getresponse().read()
+    except (OSError, HTTPException):
+        return _PATIENCE_SECONDS
+    finally:
+        connection.close()
+    return time.monotonic() - begun
+
+
+def memory_of(pid: int) -> int:
+    """Proportional memory of a process and its descendants, bytes; what bubblewrap started belongs to sandboxes."""
+    children: dict[int, list[int]] = {}
+    for each in Path("/proc").iterdir():
+        if each.name.isdecimal():
+            try:
+                fields = (each / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            children.setdefault(int(fields[1]), []).append(int(each.name))
+    pending, total = [pid], 0
+    while pending:
+        one = pending.pop()
+        try:
+            if (Path("/proc") / str(one) / "comm").read_text().strip() == "bwrap":
+                continue
+            rollup = (Path("/proc") / str(one) / "smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
+        pending += children.get(one, [])
+    return total
