@@ -1,24 +1,98 @@
-"""Who the App is, for PyGithub."""
+"""Who the App is and what an installation lets it do, for PyGithub."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from github import Auth
+from github.InstallationAuthorization import InstallationAuthorization
+from typing_extensions import override
+
+log = logging.getLogger(__name__)
+
+_TOLERATED_SECONDS = 30
+"""The difference between two clocks that is not worth a correction."""
+_RENEWED_BEFORE = timedelta(seconds=20)
 
 
-def app_auth(app_id: int | str, private_key: str) -> Auth.AppAuth:
-    """The App's identity; every request as the App itself is signed anew.
+class AppIdentity(Auth.AppAuth):
+    """The App's identity; every request as the App itself is signed anew, by GitHub's clock where ours is wrong.
 
     Args:
         app_id: the App's.
         private_key: the App's, in PEM.
     """
-    return Auth.AppAuth(
-        app_id, sign_func=lambda payload: jwt.encode(payload, _signing_key(private_key), algorithm="RS256")
-    )
+
+    def __init__(self, app_id: int | str, private_key: str) -> None:
+        super().__init__(app_id, sign_func=self._signed)
+        self._private_key = private_key
+        self._ahead = 0
+
+    def correct_clock(self, date: str) -> bool:
+        """Learn from GitHub's `Date` header how far our clock is off; False when it is not, or there is no date."""
+        try:
+            ahead = round(parsedate_to_datetime(date).timestamp() - time.time())
+        except ValueError:
+            return False
+        if abs(ahead - self._ahead) <= _TOLERATED_SECONDS:
+            return False
+        self._ahead = ahead
+        log.warning(
+            "this machine's clock is %d s %s GitHub's, which refuses the App's tokens for that; they are signed for "
+            "GitHub's time from now on. Set the clock, e.g. `timedatectl set-ntp true`",
+            abs(ahead),
+            "behind" if ahead > 0 else "ahead of",
+        )
+        return True
+
+    def now(self) -> datetime:
+        """GitHub's time, as far as it is known."""
+        return datetime.now(UTC) + timedelta(seconds=self._ahead)
+
+    def _signed(self, payload: dict[str, Any]) -> str:
+        times = {name: payload[name] + self._ahead for name in ("iat", "exp")}
+        return jwt.encode({**payload, **times}, _signing_key(self._private_key), algorithm="RS256")
+
+
+class InstallationAuth(Auth.AppInstallationAuth):
+    """PyGithub's own, which mints tokens as it needs them.
+
+    Args:
+        app: who we are.
+        installation_id: GitHub's number of the installation.
+        minted: told of each token before it is used.
+    """
+
+    def __init__(self, app: AppIdentity, installation_id: int, *, minted: Callable[[str], None]) -> None:
+        super().__init__(app, installation_id)
+        self._app = app
+        self._minted = minted
+        self._granted: InstallationAuthorization | None = None
+
+    @property
+    @override
+    def token(self) -> str:
+        if self._granted is None or self._granted.expires_at - _RENEWED_BEFORE < self._app.now():
+            self._granted = self._get_installation_authorization()
+        self._minted(self._granted.token)
+        return self._granted.token
+
+    def forget(self) -> None:
+        """Mint a new token for the next request: GitHub does not take this one."""
+        self._granted = None
+
+
+def app_auth(app_id: int | str, private_key: str) -> AppIdentity:
+    """See `AppIdentity`."""
+    return AppIdentity(app_id, private_key)
 
 
 @lru_cache(maxsize=4)

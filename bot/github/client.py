@@ -9,9 +9,9 @@ from typing import Self
 
 from github import Auth
 
-from bot.github.app_auth import app_auth
+from bot.github.app_auth import InstallationAuth, app_auth
 from bot.github.checks import Checks
-from bot.github.connection import SECONDS_BETWEEN_WRITES, Connection, InstallationAuth
+from bot.github.connection import SECONDS_BETWEEN_WRITES, Connection
 from bot.github.labels import Labels
 from bot.github.pace import Pace
 from bot.github.reviews import Reviews

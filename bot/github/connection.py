@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import requests
 from github import Auth, Github, GithubException, GithubIntegration
 from github.Requester import Requester
-from typing_extensions import override
 from urllib3.util import Retry
 
 from bot.github import answers
+from bot.github.app_auth import AppIdentity, InstallationAuth
 from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.pace import Pace
 
@@ -28,23 +28,9 @@ _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
+_GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
 SECONDS_BETWEEN_WRITES = 0.25
-
-
-class InstallationAuth(Auth.AppInstallationAuth):
-    """PyGithub's own, which mints tokens as it needs them; `minted` hears of each before it is used."""
-
-    def __init__(self, app: Auth.AppAuth, installation_id: int, *, minted: Callable[[str], None]) -> None:
-        super().__init__(app, installation_id)
-        self._minted = minted
-
-    @property
-    @override
-    def token(self) -> str:
-        token = super().token
-        self._minted(token)
-        return token
 
 
 class Connection:
@@ -93,7 +79,8 @@ class Connection:
         """Run `ask` in the connection's thread and give back its answer.
 
         A rate limit is waited for, since GitHub has not acted then. A server error or a broken connection leaves
-        open whether it has: only what may happen twice is asked again.
+        open whether it has: only what may happen twice is asked again. A token that GitHub does not take is minted
+        anew, once: it may have been revoked, or this machine's clock be wrong.
 
         Args:
             what: for the error's text, e.g. `read o/r#1`.
@@ -104,7 +91,7 @@ class Connection:
         Raises:
             GitHubError: it was refused, or the tries or the time are used up.
         """
-        waited = 0.0
+        waited, renewed = 0.0, False
         cause: BaseException | None
         for attempt in range(1, _TRIES + 1):
             try:
@@ -115,6 +102,8 @@ class Connection:
             except GithubException as error:
                 failure = _failure(what, error)
                 pause = _limit_pause(error)
+                if not renewed and self._renewed(error):
+                    renewed, pause = True, 0.0
                 cause = error
             except (requests.RequestException, ConnectionError) as error:
                 failure = GitHubError(what, 0, _plain(error), remedy_for(0, ""))
@@ -127,6 +116,18 @@ class Connection:
             waited += pause
             await asyncio.sleep(pause)
         raise AssertionError("unreachable: the last try returns or raises")
+
+    def _renewed(self, refused: GithubException) -> bool:
+        """Whether there is a new token to be had in place of the one that GitHub did not take."""
+        auth = self.auth
+        app = auth._app_auth if isinstance(auth, InstallationAuth) else auth  # noqa: SLF001 - no getter
+        if refused.status != HTTPStatus.UNAUTHORIZED or not isinstance(app, AppIdentity):
+            return False
+        corrected = app.correct_clock(_headers(refused).get("date", ""))
+        if isinstance(auth, InstallationAuth):
+            auth.forget()
+            return True
+        return corrected
 
     async def json(
         self,
@@ -226,9 +227,22 @@ def _failure(what: str, error: GithubException) -> GitHubError:
     data = error.data if isinstance(error.data, dict) else {}
     general = data.get("message") or error.message
     said = "; ".join(filter(None, (general, *answers.details(data.get("errors"))))) or "no reason given"
+    status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
     limited = _limit_pause(error) is not None
     needs = _headers(error).get("x-accepted-github-permissions", "")
-    return GitHubError(what, error.status, said, remedy_for(error.status, said, needs=needs), limited=limited)
+    return GitHubError(what, status, said, remedy_for(status, said, needs=needs), limited=limited)
+
+
+def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
+    """What GraphQL answered with status 200, which PyGithub makes a 400 of."""
+    data = error.data if isinstance(error.data, dict) else {}
+    found = data.get("errors") if "data" in data or "message" not in data else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _is_graphql_trouble(error: GithubException) -> bool:
+    """Whether GraphQL came to nothing by a fault of GitHub's own, which it tells with status 200."""
+    return any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
 
 
 def _headers(error: GithubException) -> dict[str, str]:
@@ -240,7 +254,8 @@ def _limit_pause(error: GithubException) -> float | None:
 
     The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
     """
-    if error.status not in _RATE_LIMITED:
+    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(error))
+    if error.status not in _RATE_LIMITED and not in_graphql:
         return None
     headers = _headers(error)
     if (after := headers.get("retry-after", "")).isdecimal():
@@ -250,7 +265,7 @@ def _limit_pause(error: GithubException) -> float | None:
     message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
     return (
         _SECONDARY_LIMIT_SECONDS
-        if error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
+        if in_graphql or error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
         else None
     )
 

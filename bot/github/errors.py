@@ -8,6 +8,7 @@ from http import HTTPStatus
 from bot.errors import BotError
 
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_ACCESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 
 
 class GitHubError(BotError):
@@ -36,6 +37,19 @@ class GitHubError(BotError):
         # Below 400 no answer came, or one that nobody can read: a proxy's page, half an answer.
         unanswered = self.status < HTTPStatus.BAD_REQUEST
         return self.limited or unanswered or self.status in _PASSING or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether GitHub may think better of it within minutes: it says 401, 403 or 404 for a hiccup of its own, too.
+
+        Where it names what it lacks, e.g. a permission, it means it.
+        """
+        return self.status in _ACCESS and not any(words in self.said.lower() for words in _MEANT)
+
+    @property
+    def may_be_told_later(self) -> bool:
+        """Whether what was refused may be taken one day: when GitHub is back, or the repository is."""
+        return self.passing or self.status in _ACCESS | {HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}
 
     @property
     def may_be_done(self) -> bool:
@@ -85,6 +99,8 @@ def unreadable(what: str, status: int, why: str) -> GitHubError:
 
 
 _NO_PERMISSION = "resource not accessible"
+_MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
+"""What says that asking again in a minute is of no use."""
 _ASK = "Show this to the bot's operator."
 _BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
 _UNREADABLE = (

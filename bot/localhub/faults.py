@@ -6,8 +6,21 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Trouble = Literal["502", "503", "rate_limited", "secondary_rate_limited", "drop", "drop_answer"]
-"""`drop` closes the connection before anything is done, `drop_answer` does it and closes without a word."""
+Trouble = Literal[
+    "401",
+    "403",
+    "404",
+    "502",
+    "503",
+    "rate_limited",
+    "secondary_rate_limited",
+    "graphql_rate_limited",
+    "graphql_trouble",
+    "drop",
+    "drop_answer",
+]
+"""The `graphql_` ones come with status 200, as GitHub sends them. `drop` closes the connection before anything is done,
+`drop_answer` does it and closes without a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

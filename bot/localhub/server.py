@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from email.utils import format_datetime
 from typing import Any
 
 from aiohttp import web
@@ -85,6 +86,7 @@ class Server:
         if self.served is not None and fault is None:
             self.served(_exchange(request, route, raw, answer, content))
         tag = f'W/"{hashlib.sha256(content).hexdigest()}"'
+        headers |= {"Date": format_datetime(self.site.now(), usegmt=True)}
         headers |= {**answer.headers, "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper(), "ETag": tag}
         if request.method == "GET" and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
             return web.Response(status=304, headers=headers)
@@ -101,6 +103,8 @@ class Server:
             try:
                 viewer = viewer_of(self.site, request.headers)
                 key = viewer.key
+                if fault is not None and fault.trouble.startswith("graphql_"):
+                    return _graphql_trouble(fault), self.rates.headers(key, self.site.now(), "graphql")
                 if fault is not None and fault.trouble != "drop_answer":
                     raise _trouble(fault, self.site)
                 answer = route.answer(self._call(request, route, raw, viewer))
@@ -195,7 +199,19 @@ def _trouble(fault: Fault, site: Site) -> HubError:
             message = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
             return HubError(403, message, headers={"Retry-After": str(fault.retry_after)})
         case _:
-            return HubError(int(fault.trouble), "Server Error")
+            return HubError(int(fault.trouble), _MESSAGES.get(fault.trouble, "Server Error"))
+
+
+_MESSAGES = {"401": "Bad credentials", "403": "Forbidden", "404": "Not Found"}
+
+
+def _graphql_trouble(fault: Fault) -> Answer:
+    """What GitHub sends with status 200."""
+    if fault.trouble == "graphql_rate_limited":
+        error = {"type": "RATE_LIMITED", "message": "API rate limit exceeded for installation ID 1."}
+        return Answer(body={"errors": [error]}, headers={"Retry-After": str(fault.retry_after)})
+    said = "Something went wrong while executing your query. This may be the result of a timeout."
+    return Answer(body={"data": None, "errors": [{"message": said}]})
 
 
 def hang_up(request: web.Request) -> web.Response:
