@@ -37,6 +37,7 @@ from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.redact import Redactor
 from bot.publishing.text import fenced
 from bot.webhook import Door, make_app, make_runner
+from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
 
@@ -151,11 +152,14 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 async def _sweep(shared: House, queue: SqliteQueue) -> None:
     """Clean up what killed workers left, and what has been kept long enough."""
     live = await queue.live_ids()
-    # First, as the workspaces may take minutes, in which other jobs begin.
-    await asyncio.to_thread(shared.sweep_sessions, live)
-    await shared.workspaces.sweep(live)
+    try:
+        # First, as the workspaces may take minutes, in which other jobs begin.
+        await asyncio.to_thread(shared.sweep_sessions, live)
+        await shared.workspaces.sweep(live)
+        await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
+    except (WorkspaceError, OSError):  # files that are kept too long must not keep the bot from starting
+        log.exception("not all that is left of ended jobs could be removed; the next sweep tries again")
     await queue.sweep(shared.keep_days)
-    await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
 
 
 async def act(

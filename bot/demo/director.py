@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from bot.demo.project import Scenario, boltons, local
 from bot.demo.scene import Stage, play
 from bot.demo.screen import Screen
 from bot.jobs.job import JobState
+from bot.workspace.removal import discard
 
 READING_DELAY = 0.012
 """Seconds between the chunks of a scripted reply, so that a person can read along."""
@@ -67,7 +67,7 @@ async def direct(wishes: Wishes) -> JobState:
             )
             return await play(stage, screen)
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        discard(directory)
 
 
 async def _scenario(wishes: Wishes, directory: Path, screen: Screen) -> Scenario:

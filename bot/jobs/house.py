@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from bot.publishing.defuse import Allowed
 from bot.publishing.marker import marker
 from bot.publishing.redact import Redactor
 from bot.workspace import Workspaces
+from bot.workspace.removal import SET_ASIDE, discard
 
 Listener = Callable[[Event], None]
 
@@ -111,10 +111,10 @@ class House:
         if self.sessions is None or not self.sessions.exists():
             return
         for folder in self.sessions.iterdir():
-            if folder.name not in live:
-                shutil.rmtree(folder)
+            if folder.name not in live and not folder.name.startswith(SET_ASIDE):
+                discard(folder)
 
     def forget_session(self, job: Job) -> None:
         """Drop the session of a job that needs it no more."""
-        if (folder := self.session_of(job)) is not None and folder.exists():
-            shutil.rmtree(folder)
+        if (folder := self.session_of(job)) is not None:
+            discard(folder)

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.workspace.copying import cp, remove_tree
+from bot.workspace.copying import cp
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.locks import locked, release, try_lock
+from bot.workspace.removal import SET_ASIDE, discard, remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class SetupCache:
         async with locked(_lock_of(entry), seconds=_SECONDS, once=True):
             if not await asyncio.to_thread(_is_sound, entry):
                 log.warning("setup cache: %s is damaged, and dropped", entry)
-                await asyncio.to_thread(remove_tree, entry)
+                await asyncio.to_thread(discard, entry)
                 return False
             for path in paths:
                 _check_free(workspace, path)
@@ -107,11 +108,11 @@ class SetupCache:
                 await self._write(partial, workspace, paths)
                 partial.rename(entry)
             finally:
-                await asyncio.to_thread(remove_tree, partial)
+                await asyncio.to_thread(discard, partial)
         await asyncio.to_thread(self._evict)
 
     async def _write(self, partial: Path, workspace: Path, paths: Sequence[str]) -> None:
-        await asyncio.to_thread(remove_tree, partial)
+        await asyncio.to_thread(discard, partial)
         (partial / _FILES).mkdir(mode=0o700, parents=True)
         for number, path in enumerate(paths):
             place = partial / _FILES / str(number)
@@ -127,7 +128,7 @@ class SetupCache:
 
     def _evict(self) -> None:
         """Remove what was used longest ago until the rest fits; what is in use stays."""
-        entries = [each for each in self._root.glob("*/*") if each.is_dir()]
+        entries = [each for each in self._root.glob("*/*") if each.is_dir() and not each.name.startswith(SET_ASIDE)]
         sizes = {each: _noted(each).size for each in entries}
         total = sum(sizes.values())
         for entry in sorted(entries, key=_age):
@@ -139,7 +140,7 @@ class SetupCache:
             if descriptor is None:
                 continue
             try:
-                remove_tree(entry)
+                discard(entry)
             finally:
                 release(lock, descriptor)
             total -= sizes[entry]

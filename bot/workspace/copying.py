@@ -1,11 +1,10 @@
-"""Copies directories with `cp`, which knows how to have the file system share the bytes, and removes them."""
+"""Copies directories with `cp`, which knows how to have the file system share the bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,16 +37,3 @@ async def cp(source: Path, target: Path, names: Sequence[str], *, times: bool = 
             process.kill()
             await process.wait()
     return (said.decode(errors="replace").strip()[:500] or "cp gave no reason") if process.returncode else ""
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a directory and all that is in it; nothing to do when it is missing."""
-    if not folder.exists():
-        return
-    # The agent may have taken the rights off its own directories.
-    for path, names, _ in os.walk(folder):
-        for name in names:
-            below = Path(path, name)
-            if not below.is_symlink():
-                below.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder)

@@ -7,7 +7,6 @@ files; from one commit to the next only what differs between them is written.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from bot.workspace.copying import cp
 from bot.workspace.errors import WorkspaceError
 from bot.workspace.git import Git
 from bot.workspace.locks import locked
+from bot.workspace.removal import remove_tree
 
 _MAX_NAMES = 5_000
 """More would not fit on a command line."""
@@ -79,8 +79,7 @@ def _read(note: Path) -> str:
 
 
 def _start_anew(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+    remove_tree(folder)
     (folder / "files").mkdir(mode=0o700, parents=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from bot.workspace.errors import ChangeError, GitError, PushRejectedError, Workf
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
 from bot.workspace.mirror import Source
+from bot.workspace.removal import remove_tree
 from bot.workspace.replay import conflict, merged
 from bot.workspace.scan import Entry, read_file
 
@@ -256,8 +256,7 @@ def _file_change(raw: RawChange, counts: dict[bytes, tuple[int, int] | None], co
 
 
 def _fresh(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+    remove_tree(folder)
     folder.mkdir(mode=0o700)
 
 

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from bot.workspace.changed import Baseline, entries_of
-from bot.workspace.copying import remove_tree
 from bot.workspace.errors import WorkspaceError, WorkspaceGoneError
 from bot.workspace.git import Git
 from bot.workspace.keeping import Given, load, save
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, Source
 from bot.workspace.pristine import Pristine
+from bot.workspace.removal import SET_ASIDE, discard
 from bot.workspace.tree import Tree
 
 log = logging.getLogger(__name__)
@@ -167,13 +167,13 @@ class Workspaces:
         """
         removed: list[str] = []
         for folder in sorted(self._jobs.iterdir()):
-            if not folder.is_dir() or folder.name in keep:
+            if not folder.is_dir() or folder.name in keep or folder.name.startswith(SET_ASIDE):
                 continue
             descriptor = try_lock(self._lock_of(folder))
             if descriptor is None:
                 continue
             try:
-                await self._remove(folder)
+                await self._clean_up(folder)
                 removed.append(folder.name)
             finally:
                 release(self._lock_of(folder), descriptor)
@@ -255,14 +255,23 @@ class Workspaces:
             # Files that a power cut shortened would otherwise be published as the agent's work.
             await asyncio.to_thread(os.sync)
         else:
+            await self._clean_up(folder)
+
+    async def _clean_up(self, folder: Path) -> None:
+        """As `_remove`, but what fails is logged: nothing that a job did is lost because of what it left behind."""
+        try:
             await self._remove(folder)
+        except (WorkspaceError, OSError) as error:
+            log.warning("job %s: not cleaned up; the next sweep tries again: %s", folder.name, error)
 
     async def _remove(self, folder: Path) -> None:
         """Delete a job's directory and its keep refs; a job that never came so far leaves nothing to do."""
         repo_id = await asyncio.to_thread(_noted_repo, folder)
-        if repo_id is not None:
-            await self._mirror(repo_id).release(folder.name, _onto(folder))
-        await asyncio.to_thread(remove_tree, folder)
+        try:
+            if repo_id is not None:
+                await self._mirror(repo_id).release(folder.name, _onto(folder))
+        finally:
+            await asyncio.to_thread(discard, folder)
 
 
 def _onto(folder: Path) -> str:

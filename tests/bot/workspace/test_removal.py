@@ -1,0 +1,159 @@
+"""Removing what hostile code has made."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bot.workspace import Source, Workspaces
+from bot.workspace.removal import discard, remove_tree
+from tests.hostile_trees import freeze, nest
+from tests.origin import Origin
+
+REPO = 4711
+
+
+def test_a_missing_directory_is_no_error(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "gone")
+    remove_tree(tmp_path / "gone" / "too")
+
+
+def test_directories_beyond_any_path_and_any_stack_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    nest(folder, 3_000)
+    remove_tree(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_few_directories_are_open_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    nest(folder, 300)
+    code = (
+        "import resource, sys; from pathlib import Path; from bot.workspace.removal import remove_tree\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); remove_tree(Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+    assert not folder.exists()
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("ours")
+    folder = tmp_path / "job"
+    (folder / "below").mkdir(parents=True)
+    (folder / "below/link").symlink_to(outside)
+    (folder / "link").symlink_to(outside)
+    os.mkfifo(folder / "below/pipe")
+    remove_tree(folder)
+    (tmp_path / "job").symlink_to(outside)
+    remove_tree(tmp_path / "job")
+    assert [path.name for path in tmp_path.iterdir()] == ["outside"]
+    assert (outside / "kept").read_text() == "ours"
+
+
+@pytest.fixture
+def anybodys() -> Iterator[Path]:
+    """A directory that any user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="codepilot-test-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def _make_and_remove_as(user: int, folder: Path) -> None:
+    os.setuid(user)
+    (folder / "a/b/c").mkdir(parents=True)
+    (folder / "a/b/file").write_text("x")
+    for path in ("a/b/c", "a/b", "a", "."):
+        (folder / path).chmod(0)
+    remove_tree(folder)
+
+
+def test_directories_whose_rights_were_taken_away_are_removed(anybodys: Path) -> None:
+    folder = anybodys / "job"
+    folder.mkdir()
+    folder.chmod(0o777)
+    other = 65534 if os.geteuid() == 0 else os.geteuid()  # root needs no rights
+    os.chown(folder, other, -1)
+    child = multiprocessing.get_context("fork").Process(target=_make_and_remove_as, args=(other, folder))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert not folder.exists()
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Path]:
+    """A file in a directory of a job, which nobody can remove."""
+    folder = tmp_path / "state" / "jobs" / "evil"
+    file = folder / "files" / "deep" / "frozen"
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    (folder / "files" / "deep" / "other").write_text("x")
+    if not freeze(file):
+        pytest.skip("files cannot be made immutable here")
+    yield folder
+    for left in (tmp_path / "state" / "jobs").glob("**/frozen"):
+        freeze(left, frozen=False)
+
+
+def test_what_cannot_be_removed_is_said_and_the_rest_is_gone(frozen: Path) -> None:
+    with pytest.raises(OSError, match="not all of it could be removed"):
+        remove_tree(frozen)
+    assert [path.name for path in frozen.rglob("*") if path.is_file()] == ["frozen"]
+
+
+async def test_a_sweep_sets_aside_what_it_cannot_remove_and_goes_on(
+    frozen: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = frozen.parent / "killed"
+    other.mkdir()
+    workspaces = Workspaces(tmp_path / "state")
+    with caplog.at_level(logging.WARNING):
+        assert await workspaces.sweep(keep=()) == ("evil", "killed")
+        assert await workspaces.sweep(keep=()) == ()
+    left = [path.name for path in frozen.parent.iterdir()]
+    [said] = caplog.messages
+    assert "Remove it by hand" in said
+    assert len(left) == 1
+    assert left[0].startswith(".set-aside-evil-")
+    assert left[0] in said
+
+
+async def test_a_job_that_nested_directories_ends_well_and_its_name_can_be_used_again(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "origin")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a": "1"}))
+    workspaces = Workspaces(tmp_path / "state")
+    async with workspaces.open("job-1", REPO, source) as tree:
+        nest(tree.path, 200)
+        jobs = tree.path.parent.parent
+    async with workspaces.open("job-1", REPO, source):
+        pass
+    assert list(jobs.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_renamed_either_stops_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    if not freeze(folder):
+        pytest.skip("directories cannot be made immutable here")
+    try:
+        discard(folder)
+    finally:
+        freeze(folder, frozen=False)
+    assert f"left as {folder}" in caplog.text
