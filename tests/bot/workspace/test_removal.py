@@ -27,24 +27,28 @@ def test_a_missing_directory_is_no_error(tmp_path: Path) -> None:
     remove_tree(tmp_path / "gone" / "too")
 
 
-def test_directories_beyond_any_path_and_any_stack_are_removed(tmp_path: Path) -> None:
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A directory that nests deeper than any path and any stack."""
     folder = tmp_path / "job"
     folder.mkdir()
     nest(folder, 3_000)
-    remove_tree(folder)
-    assert list(tmp_path.iterdir()) == []
+    yield folder
+    subprocess.run(["rm", "-rf", str(folder)], check=True)  # pytest's own cleaning up cannot
 
 
-def test_few_directories_are_open_at_a_time(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    folder.mkdir()
-    nest(folder, 300)
+def test_directories_beyond_any_path_and_any_stack_are_removed(deep: Path) -> None:
+    remove_tree(deep)
+    assert not deep.exists()
+
+
+def test_few_directories_are_open_at_a_time(deep: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path; from bot.workspace.removal import remove_tree\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12)); remove_tree(Path(sys.argv[1]))"
     )
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
-    assert not folder.exists()
+    subprocess.run([sys.executable, "-c", code, str(deep)], check=True)
+    assert not deep.exists()
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
