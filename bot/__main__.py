@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,11 +31,13 @@ def serve() -> None:
     from bot.household import redactor_for  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
     from bot.process import guard  # noqa: PLC0415 - as above
+    from bot.watchdog import Watchdog  # noqa: PLC0415 - as above
 
     settings = config.load()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
-    _finish(server.serve(settings))
+    watchdog = Watchdog()
+    finish(server.serve(settings, watchdog), stopping=watchdog.ending)
 
 
 @cli.command()
@@ -45,11 +47,13 @@ def work() -> None:
     from bot.household import redactor_for  # noqa: PLC0415 - as above
     from bot.logs import start_log  # noqa: PLC0415 - as above
     from bot.process import guard  # noqa: PLC0415 - as above
+    from bot.watchdog import Watchdog  # noqa: PLC0415 - as above
 
     settings = config.load()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
-    _finish(server.work(settings))
+    watchdog = Watchdog()
+    finish(server.work(settings, watchdog), stopping=watchdog.ending)
 
 
 @cli.command()
@@ -65,7 +69,7 @@ def act() -> None:
     settings = config.load_action()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
-    result = _finish(wiring.act(settings))
+    result = finish(wiring.act(settings))
     if isinstance(result, Ignored):
         click.echo(f"Nothing to do: {result.reason}")
     elif result is None or result in {JobState.FAILED, JobState.STOPPED}:  # None: the workflow was cancelled
@@ -93,7 +97,7 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
-    ended = _finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
+    ended = finish(direct(Wishes(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
     if ended is not JobState.DONE:
         sys.exit(1)
 
@@ -123,14 +127,14 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
     from bot.replays import comparison_report, replay_report  # noqa: PLC0415 - as above
 
     if compare:
-        compared = _finish(compare_recording(file))
+        compared = finish(compare_recording(file))
         if compared is not None:
             click.echo(comparison_report(compared))
         sys.exit(0 if compared is not None and not compared.differences else 1)
     if work_dir is None:
         raise click.UsageError("--work-dir DIR is needed, a directory as it was when the recording began; or --compare")
     place = pick_sandbox(sandbox, SandboxSettings())
-    found = _finish(replay_recording(file, work_dir=work_dir, sandbox=place, exact=exact))
+    found = finish(replay_recording(file, work_dir=work_dir, sandbox=place, exact=exact))
     if found is not None:
         click.echo(replay_report(found))
     sys.exit(0 if found is not None and found.is_same else 1)
@@ -147,7 +151,7 @@ def doctor(*, online: bool, as_json: bool) -> None:
     from bot.doctor import report  # noqa: PLC0415 - as above
     from bot.doctor.examination import examine  # noqa: PLC0415 - as above
 
-    found = _finish(examine(config.survey(), online=online))
+    found = finish(examine(config.survey(), online=online))
     if found is None:  # Ctrl+C
         sys.exit(130)
     if as_json:
@@ -174,7 +178,7 @@ def setup_repo(repo: str) -> None:
         name = values.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    done = _finish(set_up_with(config.load(), name))
+    done = finish(set_up_with(config.load(), name))
     if done is None:  # Ctrl+C
         sys.exit(130)
     for label in done.labels:
@@ -204,14 +208,29 @@ def main() -> None:
         sys.exit(2)
 
 
-def _finish(work: Coroutine[object, object, T]) -> T | None:
-    """Run to the end; SIGTERM and Ctrl+C cancel the work, so that jobs in hand go back to the queue."""
+def finish(work: Coroutine[object, object, T], *, stopping: Callable[[], None] = lambda: None) -> T | None:
+    """Run to the end; SIGTERM and Ctrl+C cancel the work, so that jobs in hand go back to the queue.
+
+    A second one ends the process at once, without the event loop's help.
+
+    Args:
+        work: what to run.
+        stopping: told of the first of these signals.
+    """
 
     async def run() -> T | None:
         task = asyncio.ensure_future(work)
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+            stopping()
+            task.cancel()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, stop)
         try:
             return await task
         except asyncio.CancelledError:

@@ -22,6 +22,7 @@ from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
 from bot.localhub import LocalHub
 from tests.sandboxes import processes_with
+from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, MENDED, WEBHOOK_SECRET, Stage, acting, build, watch
 from tests.waiting import eventually
 
@@ -259,6 +260,37 @@ async def test_a_run_of_a_killed_service_goes_on_in_its_files(hub: LocalHub, tmp
             assert end.state is JobState.DONE, second.log.read_text()
             assert "begun anew" not in second.log.read_text()
             done_once(stage, issue.number)
+
+
+_STUCK = """
+import asyncio, re
+from bot import config, server
+from bot.__main__ import finish
+from bot.watchdog import Watchdog
+
+class Stuck(Watchdog):
+    def start(self):
+        super().start()
+        asyncio.get_running_loop().call_later(0.1, re.match, "(a|a)*b", "a" * 200)
+
+finish(server.serve(config.load(), Stuck(stuck_seconds=1)))
+"""
+
+
+@pytest.mark.slow
+async def test_a_service_whose_loop_is_stuck_ends_and_can_be_started_again(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path, script=[{"reply": FIX}]) as here:
+        log = tmp_path / "stuck.log"
+        with log.open("wb") as stderr:
+            stuck = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _STUCK, env=here.variables, stderr=stderr, cwd=ROOT
+            )
+        assert await asyncio.wait_for(stuck.wait(), 60) == -signal.SIGABRT, log.read_text()
+        assert "has not turned its event loop" in log.read_text()
+        assert 're/__init__.py", line' in log.read_text()
+        async with here.serving() as service:
+            end = await here.stage.ask(here.stage.issue().number, "/codepilot fix")
+            assert end.state is JobState.DONE, service.log.read_text()
 
 
 def test_missing_settings_are_all_named_at_once(tmp_path: Path) -> None:
