@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from agent_runtime import Status
 from bot.github.drafts import (
@@ -17,8 +18,9 @@ from bot.github.drafts import (
     ReviewDraft,
 )
 from bot.jobs.job import Job
+from bot.publishing.live import sealed
 from bot.publishing.pieces import duration
-from bot.publishing.render import StatusView, render_status
+from bot.publishing.render import StatusView, framing, render_status
 from bot.publishing.text import clean, clip, fenced, one_line
 
 _STOP = Button(label="Stop", description="End the run and keep what it did", identifier="stop")
@@ -131,7 +133,10 @@ def _name(job: Job) -> str:
 
 def _summary(view: StatusView) -> str:
     said = render_status(view).removesuffix(view.marker).rstrip()
-    return clip(said, CHECK_TEXT_LIMIT, "_Cut here: the comment has more._")
+    if len(said) <= CHECK_TEXT_LIMIT:
+        return said
+    cut = clip(said, CHECK_TEXT_LIMIT, "_Cut here: the comment has more._")
+    return sealed(cut, view.allowed, replace(framing(view), marker=""), limit=CHECK_TEXT_LIMIT)
 
 
 def _patch_text(patch: str, job_id: str) -> str:

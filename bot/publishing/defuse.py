@@ -1,76 +1,32 @@
 """Text from the model made harmless on a GitHub page, still readable as Markdown. Pure.
 
 Mentions, references to other threads, foreign links, images, raw HTML and commands lose their effect. What the
-rewriting gives is then read by an independent CommonMark parser; should anything active be left, the whole text is
-shown as a code block. So a surprise in the rewriting costs beauty, never safety.
+rewriting gives is then read by GitHub's own parser; should anything live be left, the whole text is shown as a code
+block. So a surprise in the rewriting costs beauty, never safety.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from bot.publishing.active import ACTIVE, Allowed
+from bot.publishing.gfm import Node, parse
+from bot.publishing.live import harmless, known_language
+from bot.publishing.text import MOST_TICKS, clean, clip, code, fenced
 
-from bot.publishing.text import clean, clip, code, fenced
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
-    """What may keep its effect.
-
-    Attributes:
-        login: the person who asked; may be mentioned.
-        number: the thread's own number; may be referred to.
-        server: the GitHub server's address, e.g. `https://github.com`; links to it stay links.
-        repo: `owner/name` of the thread.
-    """
-
-    login: str
-    number: int
-    server: str
-    repo: str
-
-    def link(self, url: str) -> bool:
-        """Whether a link may stay: on the server, and no reference that shows up in another thread."""
-        try:
-            there, here = urlsplit(url), urlsplit(self.server)
-        except ValueError:
-            return False
-        if (there.scheme, there.netloc) != (here.scheme, here.netloc):
-            return False
-        path = there.path.rstrip("/")
-        if _THREAD_PATH.search(path) is None:
-            return True
-        return path in {f"/{self.repo}/issues/{self.number}", f"/{self.repo}/pull/{self.number}"}
-
-    def mention(self, name: str) -> bool:
-        """Whether `@name` may stay."""
-        return name.casefold() == self.login.casefold()
-
-    def reference(self, text: str) -> bool:
-        """Whether `#1`, `owner/name#1` or `GH-1` may stay."""
-        return text in {f"#{self.number}", f"{self.repo}#{self.number}"}
-
+__all__ = ["DEFAULT_LIMIT", "Allowed", "defuse", "harmless"]
 
 DEFAULT_LIMIT = 20_000
 
 _CUT = "_Cut here: the whole is in the run's log._"
-_THREAD_PATH = re.compile(r"/(?:issues|pull|pulls|discussions|commit|compare)/")
-_MENTION = r"(?<![A-Za-z0-9])@(?P<name>[A-Za-z0-9][A-Za-z0-9-]*+(?:/[\w.-]++)?(?:\[bot\])?)"
-_REFERENCE = r"(?P<ref>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?#\d++|(?<![\w&])#\d++|(?<!\w)[Gg][Hh]-\d++)"
-_COMMIT = r"(?P<commit>(?<![\w/.-])[\w-][\w.-]*+(?:/[\w.-]++)?@[0-9a-f]{7,40}\b)"
-_URL = r"(?P<url>(?:(?<!\w)https?://|(?<![\w/.])www\.|(?<!\w)(?:mailto|xmpp|ftp):)[^\s<>`\"']++)"
-_EMAIL = r"(?P<email>(?<![A-Za-z0-9._+-])[A-Za-z0-9._+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++)"
-_LINK = r"(?P<image>!?)\[(?P<label>[^\[\]\n]*+)\]\((?P<target>[^()\s]*+(?:\([^()\s]*+\)[^()\s]*+)*+)(?:\s[^()\n]*+)?\)"
-_ACTIVE = re.compile(f"{_LINK}|{_URL}|{_EMAIL}|{_COMMIT}|{_REFERENCE}|{_MENTION}")
 _LINE_COMMAND = re.compile(r"^([ \t]*(?:[-*+>][ \t]+|\d+[.)][ \t]+)*)/(?=[A-Za-z])", re.MULTILINE)
 _DEFINITION = re.compile(r"^([ \t]*(?:[-*+>][ \t]+)*)\[(?=[^\]\n]*\]:)", re.MULTILINE)
 _TICKS = re.compile("`+")
-_PARSER = MarkdownIt("commonmark", {"html": True}).enable("table").enable("strikethrough")
+_STRAY_TICK = re.compile(r"(?P<before>(?<!\\)(?:\\\\)*+)\\?(?P<ticks>`+)")
+_FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
+_CELL = re.compile(r"(?<!\\)\|")
+_PARTS = frozenset({"code_block", "paragraph", "heading", "table"})
 
 
 def defuse(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) -> str:
@@ -86,77 +42,57 @@ def defuse(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) -> str:
     return shown if len(shown) <= 2 * limit and harmless(shown, allowed) else fenced(text, "text")
 
 
-def harmless(markdown: str, allowed: Allowed) -> bool:
-    """Whether a parser finds no HTML, image, foreign link, mention, reference or command in it."""
-    return all(_token_harmless(token, allowed) for token in _flat(_PARSER.parse(markdown)))
-
-
-def _token_harmless(token: Token, allowed: Allowed) -> bool:
-    if token.type in {"html_block", "html_inline", "image"}:
-        return False
-    if token.type == "link_open":
-        return allowed.link(str(token.attrGet("href") or ""))
-    if token.type == "inline":
-        # GitHub looks for these in the text as shown, across emphasis; code is out of its reach.
-        return _text_harmless(_shown(token), allowed)
-    return True
-
-
-def _shown(inline: Token) -> str:
-    parts: list[str] = []
-    inside_link = 0
-    for child in inline.children or ():
-        inside_link += child.nesting if child.type.startswith("link_") else 0
-        if child.type in {"text", "text_special"}:
-            parts.append(re.sub(r"\S*://\S*", " ", child.content) if inside_link else child.content)
-        elif child.type in {"softbreak", "hardbreak"}:
-            parts.append("\n")
-        elif child.type == "code_inline":
-            parts.append("\ufffc")
-    return "".join(parts)
-
-
-def _text_harmless(text: str, allowed: Allowed) -> bool:
-    return all(_may_stay(match, allowed) for match in _ACTIVE.finditer(text) if match["target"] is None)
-
-
-def _may_stay(match: re.Match[str], allowed: Allowed) -> bool:
-    if match["url"] is not None:
-        return allowed.link(match["url"].rstrip(".,:;!?)*_~"))
-    if match["ref"] is not None:
-        return allowed.reference(match["ref"])
-    if match["name"] is not None:
-        return allowed.mention(match["name"].rstrip("-"))
-    return False
-
-
 def _rewritten(text: str, allowed: Allowed) -> str:
-    """Neutralise every part that is no code block, as a CommonMark parser divides the text."""
+    """Neutralise every part that is no code block, as GitHub's parser divides the text."""
     lines = text.split("\n")
     out: list[str] = []
     position = 0
-    for first, last in _code_blocks(text):
-        out += _rewrite_prose("\n".join(lines[position:first]), allowed).split("\n") if first > position else []
-        out += lines[first:last]
-        position = last
-    if position < len(lines):
-        out.append(_rewrite_prose("\n".join(lines[position:]), allowed))
+    for first, last, kind in _parts(text, lines):
+        out += [_rewrite_part(line, allowed) for line in lines[position:first]]
+        part = lines[max(first, position) : last]
+        if kind == "code_block":
+            out += [_inert_fence(part[0]), *part[1:]] if part and first >= position else part
+        elif kind == "table":
+            out += ["|".join(_rewrite_part(cell, allowed) for cell in _CELL.split(line)) for line in part]
+        elif part:
+            out.append(_rewrite_part("\n".join(part), allowed))
+        position = max(position, last)
+    out += [_rewrite_part(line, allowed) for line in lines[position:]]
     return "\n".join(out)
 
 
-def _code_blocks(text: str) -> Iterator[tuple[int, int]]:
-    for token in _PARSER.parse(text):
-        if token.type in {"fence", "code_block"} and token.map:
-            yield token.map[0], token.map[1]
+def _parts(text: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """First line, the line after the last, and kind of each part that holds words; no code span leaves one."""
+    for node in parse(text):
+        # The parser counts no lines of a paragraph that it found to stand before a table.
+        if node.kind in _PARTS and not node.leaving and node.lines[0]:
+            first = node.lines[0] - 1
+            yield first, _end_of_code(node, lines) if node.kind == "code_block" else node.lines[1], node.kind
 
 
-def _rewrite_prose(text: str, allowed: Allowed) -> str:
-    """Rewrite prose paragraph by paragraph, code spans left alone; a span never reaches over a blank line."""
-    parts = re.split(r"(\n[ \t]*\n)", text)
-    return "".join(part if number % 2 else _rewrite_paragraph(part, allowed) for number, part in enumerate(parts))
+def _end_of_code(node: Node, lines: list[str]) -> int:
+    """The line after a code block's last: the parser's own count takes in a line too many where a quote ends it."""
+    end = node.lines[0] - 1 + node.fenced + node.text.count("\n")
+    return end + 1 if node.fenced and _closes(lines, end, node) else end
 
 
-def _rewrite_paragraph(text: str, allowed: Allowed) -> str:
+def _closes(lines: list[str], number: int, node: Node) -> bool:
+    opened = _FENCE.search(lines[node.lines[0] - 1])
+    if opened is None or not number < min(len(lines), node.lines[1]):
+        return False
+    run = lines[number].strip(" \t>")
+    return set(run) == {opened["fence"][0]} and len(run) >= len(opened["fence"])
+
+
+def _inert_fence(line: str) -> str:
+    """The line that opens a code block, with a language that GitHub does no more than colour."""
+    opened = _FENCE.search(line)
+    if opened is None or not opened["info"].strip():
+        return line
+    return line[: opened.end("fence")] + known_language(opened["info"])
+
+
+def _rewrite_part(text: str, allowed: Allowed) -> str:
     out = ""
     position = 0
     for start, end in _code_spans(text):
@@ -171,7 +107,7 @@ def _joined(left: str, right: str) -> str:
 
 
 def _code_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Code spans by CommonMark's rule: a run of back ticks up to the next run of the same length."""
+    """Code spans by the parser's rule: a run of back ticks up to the next run of the same length."""
     runs = [(m.start(), m.end()) for m in _TICKS.finditer(text)]
     closers = _next_of_same_length(runs)
     number = 0
@@ -189,8 +125,9 @@ def _next_of_same_length(runs: list[tuple[int, int]]) -> list[int | None]:
     found: list[int | None] = [None] * len(runs)
     for number in range(len(runs) - 1, -1, -1):
         length = runs[number][1] - runs[number][0]
-        found[number] = seen.get(length)
-        seen[length] = number
+        if length <= MOST_TICKS:
+            found[number] = seen.get(length)
+            seen[length] = number
     return found
 
 
@@ -205,7 +142,7 @@ def _rewrite_text(text: str, allowed: Allowed) -> str:
     text = _DEFINITION.sub(r"\1\\[", text)
     out = ""
     position = 0
-    for match in _ACTIVE.finditer(text):
+    for match in ACTIVE.finditer(text):
         neutral = _neutral(match, allowed)
         before = _escaped(text[position : match.start()])
         # A backslash would escape the back tick that now follows it.
@@ -225,23 +162,27 @@ def _neutral(match: re.Match[str], allowed: Allowed) -> str:
 
 
 def _escaped(text: str) -> str:
-    """No raw HTML, no entity that turns into `@` or `#` once it is shown, no link that the rules above missed."""
+    """No raw HTML, no entity that turns into `@` or `#` once it is shown, no link that the rules above missed.
+
+    No back tick that would pair with one of a code span behind it, either.
+    """
+    text = _STRAY_TICK.sub(lambda stray: stray["before"] + "\\`" * len(stray["ticks"]), text)
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     return text.replace("<", "&lt;").replace("](", "]\\(").replace("][", "]\\[")
 
 
 def _balanced(text: str) -> str:
     """Close a code fence that the text leaves open; one inside a list or a quote ends with it by itself."""
-    last = next((t for t in reversed(_PARSER.parse(text)) if t.type == "fence" and t.level == 0), None)
     lines = text.split("\n")
-    if last is None or last.map is None or last.map[1] < len(lines):
+    last = next((node for node in reversed(parse(text)) if node.depth == 1 and not node.leaving), None)
+    if last is None or last.kind != "code_block" or not last.fenced or last.lines[1] < len(lines):
         return text
-    closing = lines[-1].strip()
-    closed = set(closing) == {last.markup[0]} and len(closing) >= len(last.markup) and last.map[1] - last.map[0] > 1
-    return text if closed else f"{text}\n{last.markup}"
+    opened = _FENCE.search(lines[last.lines[0] - 1])
+    closed = last.lines[0] + last.text.count("\n") < len(lines)
+    return text if closed or opened is None else f"{text}\n{opened['fence']}"
 
 
-def _flat(tokens: list[Token]) -> Iterator[Token]:
-    for token in tokens:
-        yield token
-        yield from _flat(token.children or [])
+def _may_stay(match: re.Match[str], allowed: Allowed) -> bool:
+    if match["url"] is not None:
+        return allowed.link(match["url"].rstrip(".,:;!?)*_~"))
+    return allowed.spoken(match)

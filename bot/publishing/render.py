@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jinja2
 
 from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.live import Own, sealed
 from bot.publishing.pieces import (
     PENDING_HEADS,
     activity_line,
@@ -29,6 +30,7 @@ __all__ = [
     "State",
     "StatusView",
     "duration",
+    "framing",
     "render_reply",
     "render_status",
 ]
@@ -100,12 +102,20 @@ def render_status(view: StatusView) -> str:
     """The comment's body, at most 65,536 characters, every foreign word in it harmless."""
     shown = _shown(view)
     body = _TEMPLATES.get_template("status.md.j2").render(view=shown).strip()
+    own = framing(view)
     if len(body) <= COMMENT_LIMIT:
-        return body
+        return sealed(body, view.allowed, own, limit=COMMENT_LIMIT)
     # Long lists, not the words, are what can be left out; the marker must stay.
     tail = f"\n\n{shown.marker}"
     short = _TEMPLATES.get_template("status.md.j2").render(view=_shown(view, bare=True)).strip()
-    return clip(short.removesuffix(shown.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
+    cut = clip(short.removesuffix(shown.marker).rstrip(), COMMENT_LIMIT - len(tail), _CUT) + tail
+    return sealed(cut, view.allowed, own, limit=COMMENT_LIMIT)
+
+
+def framing(view: StatusView) -> Own:
+    """What the comment has around foreign words."""
+    places = (view.run_url, view.pull_url, view.review_url, view.commit_url, view.wip_url)
+    return Own(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
 def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", refused: bool = False) -> str:
@@ -119,7 +129,8 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
         refused: whether it says no.
     """
     said = defuse(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
-    return "\n\n".join(filter(None, [said, f"<sub>for @{allowed.login} · job {code(job_id)}</sub>", marker]))
+    body = "\n\n".join(filter(None, [said, f"<sub>for @{allowed.login} · job {code(job_id)}</sub>", marker]))
+    return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
 
 def _shown(view: StatusView, *, bare: bool = False) -> _Shown:

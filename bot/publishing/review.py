@@ -16,7 +16,8 @@ from bot.gate.goals import MAX_REVIEW_COMMENTS
 from bot.github.drafts import ReviewDraft, ReviewNote, Side
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.difflines import DiffLines, diff_lines
-from bot.publishing.text import clean, clip, code, fenced_exactly, one_line
+from bot.publishing.live import Own, sealed
+from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
 
 _NOTE_LIMIT = 4_000
 _SUGGESTION_LIMIT = 10_000
@@ -26,6 +27,7 @@ _JSON_LIMIT = 400_000
 _READ = 200
 _CUT = "_Cut here: the review was longer._"
 _UNREADABLE = "_The comments on lines could not be read, so only the summary is here._"
+_SUGGESTIONS = Own(languages=frozenset({"suggestion"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def parse_review(completion: str, diff: str, allowed: Allowed, *, commit_sha: st
     parts = [said, *([_UNREADABLE] if broken else []), *(_as_text(each, allowed) for each in unplaced)]
     return ReviewDraft(
         commit_sha=commit_sha,
-        body=clip("\n\n".join(parts), _BODY_LIMIT, _CUT),
+        body=sealed(clip("\n\n".join(parts), _BODY_LIMIT, _CUT), allowed, Own(), limit=COMMENT_LIMIT),
         notes=tuple(_note(each, allowed) for each in placed),
     )
 
@@ -136,7 +138,7 @@ def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:
         line=comment.line,
         start_line=comment.start_line,
         side=comment.side,
-        body=body or "See the diff.",
+        body=sealed(body, allowed, _SUGGESTIONS, limit=COMMENT_LIMIT) or "See the diff.",
     )
 
 

@@ -7,6 +7,13 @@ import re
 COMMENT_LIMIT = 65_536
 """Characters in a comment's body; GitHub answers 422 to more."""
 
+# The limits of GitHub's parser. A longer run opens no code span: https://github.com/github/cmark-gfm/blob/master/src/inlines.c
+MOST_TICKS = 80
+"""Back ticks in a row that can begin and end a code span."""
+# It keeps a fence's length in a byte, so that a run of 255 closes every longer fence:
+# https://github.com/github/cmark-gfm/blob/master/src/blocks.c
+_LONGEST_FENCE = 200
+
 # ECMA-48 escape sequences: CSI, OSC up to its terminator, and the two-character ones.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b]*+(?:\x07|\x1b\\)?|[@-Z\\-_a-z0-9=>])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -43,9 +50,14 @@ def clip(text: str, limit: int, note: str) -> str:
     return (head.rpartition("\n")[0] or head).rstrip() + "\n\n" + note
 
 
+def _cut_runs(text: str, most: int) -> str:
+    """The text with an ellipsis in each run of back ticks that no longer run can enclose."""
+    return re.sub(f"`{{{most}}}(?=`)", r"\g<0>…", text)
+
+
 def code(text: str) -> str:
     """An inline code span that shows exactly this text, whatever back ticks it holds."""
-    text = one_line(text, 500)
+    text = _cut_runs(one_line(text, 500), MOST_TICKS // 2)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -59,6 +71,7 @@ def fenced(text: str, language: str = "") -> str:
 
 def fenced_exactly(text: str, language: str = "") -> str:
     """The same, blank lines at the end and all; an empty text is a block without lines."""
+    text = _cut_runs(text, _LONGEST_FENCE)
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.removesuffix(chr(10))}\n{fence}" if text else f"{fence}{language}\n{fence}"

@@ -7,7 +7,8 @@ import re
 from agent_runtime import Status
 from bot.jobs.job import Actor, Job
 from bot.publishing.defuse import Allowed, defuse
-from bot.publishing.text import clean, one_line
+from bot.publishing.live import Own, sealed
+from bot.publishing.text import COMMENT_LIMIT, clean, one_line
 
 TITLE_LIMIT = 72
 # The patterns below take time that grows with the square of a line's length.
@@ -34,7 +35,9 @@ REMEDIES = {
 _BRANCH = re.compile(r"codepilot/(?:issue|pull)-[1-9][0-9]{0,9}-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
 _CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
-_REFERENCE = re.compile(r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|https?://\S+")
+_REFERENCE = re.compile(
+    r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|\bGH-\d+|(?:https?://|www\.)\S+", re.IGNORECASE
+)
 _MARKUP = re.compile(r"^[\s>#*+-]+|^\d+[.)]\s+|[*_`~]{1,3}(?=\S)|(?<=\S)[*_`~]{1,3}|[<>\[\]]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|:\s*$")
 _OPENING = re.compile(
@@ -112,7 +115,8 @@ def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = (
     link = f"Fixes #{number}" if job.thread.kind == "issue" else f"For #{number}"
     tail = "\n\n".join([*notes, link, f"<sub>Made by Codepilot for @{job.actor.login} · job `{job.id}`</sub>"])
     said = defuse(summary, allowed)
-    return f"{said}\n\n{tail}" if said else tail
+    body = f"{said}\n\n{tail}" if said else tail
+    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT)
 
 
 def _trailer(actor: Actor) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.publishing.defuse import Allowed, defuse, harmless
-
-ALLOWED = Allowed(login="mona", number=12, server="https://github.example", repo="octo/calc")
+from bot.publishing.defuse import defuse, harmless
+from bot.publishing.text import code, fenced
+from tests.github_page import ALLOWED, foreign, hostile_text
 
 
 @pytest.mark.parametrize(
@@ -37,12 +39,25 @@ ALLOWED = Allowed(login="mona", number=12, server="https://github.example", repo
         ("```py\n@decorator  # 9\n```", "```py\n@decorator  # 9\n```"),
         ("```py\nleft open", "```py\nleft open\n```"),
         ("\x1b[31mred\x1b[0m \x1b]0;title\x07bell", "red bell"),
+        ("1https://evil.example/x", "1`https://evil.example/x`"),
+        ("9https://github.example/o/r/issues/3", "9`https://github.example/o/r/issues/3`"),
+        ("éhttps://evil.example", "é`https://evil.example`"),
+        ("é#9 é@hubot éGH-4", "é`#9` é`@hubot` é`GH-4`"),
+        ("HTTPS://evil.example", "`HTTPS://evil.example`"),
+        ("a ` b @hubot", "a \\` b `@hubot`"),
+        ("``\n# See\n`x` @hubot", "\\`\\`\n# See\n`x` `@hubot`"),
+        ("| `` | @hubot | `` |\n|-|-|-|", "| \\`\\` | `@hubot` | \\`\\` |\n|-|-|-|"),
+        ("```mermaid\ngraph\n```", "```text\ngraph\n```"),
+        ("> - ~~~ GeoJSON x\n>   {}\n>   ~~~", "> - ~~~text\n>   {}\n>   ~~~"),
+        ("```py title=a\nx\n```", "```py\nx\n```"),
+        ("$\\href{//evil.example}{x}$", "```text\n$\\href{//evil.example}{x}$\n```"),
         ("zero\u200bwidth \u202etricks", "zerowidth tricks"),
     ],
 )
 def test_text_is_made_harmless_and_stays_readable(text: str, shown: str) -> None:
     assert defuse(text, ALLOWED) == shown
     assert harmless(shown, ALLOWED)
+    assert not foreign(shown)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +89,67 @@ def test_awkward_markdown_is_harmless(text: str) -> None:
 @given(st.text(alphabet="@#`\\[]()<>!&*_~-+ \n\t|:/.wha9;'\"x", max_size=80))
 def test_any_text_is_harmless(text: str) -> None:
     assert harmless(defuse(text, ALLOWED), ALLOWED)
+
+
+def test_hostile_texts_are_harmless_to_githubs_own_parser() -> None:
+    texts = [hostile_text(random.Random(seed)) for seed in range(1_000)]  # noqa: S311 - the same texts every time
+    shown = {text: foreign(defuse(text, ALLOWED)) for text in texts}
+    assert not {text: live for text, live in shown.items() if live}
+
+
+@pytest.mark.parametrize("ticks", [1, 79, 80, 81, 200, 254, 255, 256, 400])
+def test_no_run_of_back_ticks_leaves_a_code_span_or_a_block(ticks: int) -> None:
+    run = "`" * ticks
+    assert not foreign(code(f"{run} @hubot {run}"))
+    assert not foreign(fenced(f"{run}\n@hubot\n{run}`\n@hubot"))
+    assert not foreign(fenced(f"@hubot\n{run}"))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("", "/blob/main/a.py#L1-L9", "/blob/main/a%20b.py?plain=1", "/tree/main/src", "/commit/abcdef1", "/actions"),
+        *("/actions/runs/7/job/9", "/issues/12", "/issues/12#issuecomment-3", "/pull/12/files", "/releases/tag/v1.0"),
+    ],
+)
+def test_links_to_pages_of_the_repository_stay(page: str) -> None:
+    assert ALLOWED.link(f"https://github.example/octo/calc{page}")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/login/oauth/authorize?client_id=1",
+        "/octo/calc/new/main?filename=.github/workflows/x.yml&value=x",
+        "/octo/calc/edit/main/a.py",
+        "/octo/calc/delete/main/a.py",
+        "/octo/calc/issues/new?title=x",
+        "/octo/calc/issues/9",
+        "/octo/calc/pull/13",
+        "/octo/calc/compare/main...evil?expand=1",
+        "/octo/calc/settings",
+        "/octo/calc/releases/new?tag=x",
+        "/octo/calc/blob/main/../../../../login/oauth/authorize",
+        "/octo/calc/blob/%2e%2e/%2E./../settings",
+        "/octo/calc/blob/main/a.py?return_to=x",
+        "/octo/calc\\..\\..\\login",
+        "/octo/calculator",
+        "/octo/other/blob/main/a.py",
+        "/apps/evil/installations/new",
+        "/settings/tokens/new",
+        "/",
+    ],
+)
+def test_links_to_what_changes_something_or_lies_elsewhere_do_not(address: str) -> None:
+    assert not ALLOWED.link(f"https://github.example{address}")
+    assert not foreign(defuse(f"[x](https://github.example{address})", ALLOWED))
+
+
+def test_links_to_other_hosts_never_stay() -> None:
+    for host in ("github.example.evil.example", "github.example@evil.example", "github.example:1", "evil.example"):
+        assert not ALLOWED.link(f"https://{host}/octo/calc/blob/main/a.py")
+    assert not ALLOWED.link("http://github.example/octo/calc")
+    assert not ALLOWED.link("https://github.example\t/octo/calc")
 
 
 def test_the_checker_sees_what_github_would_act_on() -> None:

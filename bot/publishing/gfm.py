@@ -1,0 +1,141 @@
+"""How GitHub's own parser reads a text: cmark-gfm with the extensions that GitHub turns on.
+
+The tree is read, not the HTML: in the tree, raw HTML and what the parser made of Markdown cannot be taken for each
+other. `cmarkgfm` brings the library; its own functions never free a tree, a few megabytes a comment, so the library
+is called here without them. The parser takes time and memory in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cmarkgfm import _cmark
+
+_EXTENSIONS = (b"autolink", b"table", b"strikethrough", b"tagfilter", b"tasklist")
+# https://github.com/github/cmark-gfm/blob/master/src/cmark-gfm.h
+_FOOTNOTES = 1 << 13
+_VALIDATE_UTF8 = 1 << 9
+_DONE, _ENTER, _EXIT = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A part of a text, as the parser met it.
+
+    Attributes:
+        kind: cmark's name of it, e.g. `paragraph`, `text`, `code`, `link`, `html_block`.
+        depth: how many nodes it lies in; the document's own parts lie in one.
+        leaving: whether this is the end of a node that holds others.
+        text: what it says: of a text, of code, of raw HTML.
+        target: where a link or an image leads.
+        info: what stands behind the opening of a code fence.
+        fenced: of a code block, whether it stands between fences.
+        lines: the first and the last line, counted from 1; of blocks only.
+    """
+
+    kind: str
+    depth: int
+    leaving: bool = False
+    text: str = ""
+    target: str = ""
+    info: str = ""
+    fenced: bool = False
+    lines: tuple[int, int] = (0, 0)
+
+
+def parse(text: str) -> list[Node]:
+    """The parts of a text in their order; what holds others is met twice, the second time when it is left."""
+    library = _library()
+    parser = library.cmark_parser_new(_FOOTNOTES | _VALIDATE_UTF8)
+    root = None
+    try:
+        for name in _EXTENSIONS:
+            library.cmark_parser_attach_syntax_extension(parser, library.cmark_find_syntax_extension(name))
+        raw = text.encode("utf-8", errors="replace")
+        library.cmark_parser_feed(parser, raw, len(raw))
+        root = library.cmark_parser_finish(parser)
+        return list(_walked(library, root))
+    finally:
+        library.cmark_node_free(root)
+        library.cmark_parser_free(parser)
+
+
+def _walked(library: ctypes.CDLL, root: int) -> Iterator[Node]:
+    iterator = library.cmark_iter_new(root)
+    depth = 0
+    try:
+        while (event := library.cmark_iter_next(iterator)) != _DONE:
+            node = library.cmark_iter_get_node(iterator)
+            kind = library.cmark_node_get_type_string(node).decode()
+            if event == _EXIT:
+                depth -= 1
+                yield Node(kind=kind, depth=depth, leaving=True)
+                continue
+            yield _read(library, node, kind, depth)
+            depth += kind not in _LEAVES
+    finally:
+        library.cmark_iter_free(iterator)
+
+
+# These are entered and never left: https://github.com/github/cmark-gfm/blob/master/src/iterator.c
+_LEAVES = frozenset(
+    {"html_block", "thematic_break", "code_block", "text", "softbreak", "linebreak", "code", "html_inline"}
+)
+
+
+def _read(library: ctypes.CDLL, node: int, kind: str, depth: int) -> Node:
+    held = kind in {"link", "image"}
+    block = kind == "code_block"
+    return Node(
+        kind=kind,
+        depth=depth,
+        text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES or kind == "footnote_reference" else "",
+        target=_string(library.cmark_node_get_url(node)) if held else "",
+        info=_string(library.cmark_node_get_fence_info(node)) if block else "",
+        fenced=block and _is_fenced(library, node),
+        lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node)),
+    )
+
+
+def _is_fenced(library: ctypes.CDLL, node: int) -> bool:
+    length, indentation, character = ctypes.c_int(), ctypes.c_int(), ctypes.c_char()
+    written = (ctypes.byref(length), ctypes.byref(indentation), ctypes.byref(character))
+    return bool(library.cmark_node_get_fenced(node, *written))
+
+
+def _string(value: bytes | None) -> str:
+    return value.decode("utf-8", errors="replace") if value else ""
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(_cmark.__file__)
+    pointer, number, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    for name, gives, *takes in (
+        ("cmark_gfm_core_extensions_ensure_registered", None),
+        ("cmark_find_syntax_extension", pointer, text),
+        ("cmark_parser_new", pointer, number),
+        ("cmark_parser_attach_syntax_extension", number, pointer, pointer),
+        ("cmark_parser_feed", None, pointer, text, ctypes.c_size_t),
+        ("cmark_parser_finish", pointer, pointer),
+        ("cmark_parser_free", None, pointer),
+        ("cmark_iter_new", pointer, pointer),
+        ("cmark_iter_next", number, pointer),
+        ("cmark_iter_get_node", pointer, pointer),
+        ("cmark_iter_free", None, pointer),
+        ("cmark_node_get_type_string", text, pointer),
+        ("cmark_node_get_literal", text, pointer),
+        ("cmark_node_get_url", text, pointer),
+        ("cmark_node_get_fence_info", text, pointer),
+        ("cmark_node_get_fenced", number, pointer, pointer, pointer, pointer),
+        ("cmark_node_get_start_line", number, pointer),
+        ("cmark_node_get_end_line", number, pointer),
+        ("cmark_node_free", None, pointer),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = gives, takes
+    library.cmark_gfm_core_extensions_ensure_registered()
+    return library
