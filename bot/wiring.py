@@ -20,7 +20,7 @@ from agent_runtime import Provider
 from bot.action import delivery_from, write_outputs, write_summary
 from bot.config import ActionSettings, Settings
 from bot.errors import BotError, ConfigError
-from bot.github import GitHub, Paces
+from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub
 from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
@@ -46,6 +46,9 @@ _DAY_SECONDS = 24 * 3600.0
 
 ACTION_LEASE_SECONDS = 15.0
 """How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
+
+_ACTION_WAIT_SECONDS = 900.0
+"""A workflow run has nothing else to do while GitHub wants a pause."""
 
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282
@@ -73,7 +76,7 @@ async def service(
     listeners: Sequence[Listener] = (),
     edit_seconds: float = EDIT_SECONDS,
     provider: Callable[[], Provider] | None = None,
-    seconds_between_writes: float = 0.25,
+    seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
 ) -> AsyncIterator[Service]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
@@ -110,7 +113,7 @@ async def service(
             house=shared,
             queue=queue,
             ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
-            github_for=partial(_installed_app, settings, redactor, Paces(seconds_between_writes)),
+            github_for=partial(_installed_app, settings, redactor, AppSession(seconds_between_writes)),
         )
         greeter = Greeter(desk)
         stack.push_async_callback(greeter.close)
@@ -231,7 +234,9 @@ async def _see_through(
             house=shared,
             queue=queue,
             ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
-            github_for=lambda _job: GitHub.for_token(token, settings.api_url, redact=redactor.redact),
+            github_for=lambda _job: GitHub.for_token(
+                token, settings.api_url, redact=redactor.redact, max_wait_seconds=_ACTION_WAIT_SECONDS
+            ),
         )
         worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=0)
         # Nobody comes after this process to try again.
@@ -243,10 +248,10 @@ async def _see_through(
         return ended, await queue.recall(job.id), fenced(patch, "diff") if patch else ""
 
 
-def _installed_app(settings: Settings, redactor: Redactor, paces: Paces, job: Job) -> GitHub:
+def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:
     if job.installation is None:
         raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
-    # A client lives for one job, and so does what is known of the tokens that it mints.
+    # A client lives for one job, and so does what is known of the tokens that it uses.
     own = redactor.copy()
     return GitHub.for_installation(
         settings.app_id,
@@ -255,7 +260,7 @@ def _installed_app(settings: Settings, redactor: Redactor, paces: Paces, job: Jo
         settings.api_url,
         redact=own.redact,
         minted=own.learn,
-        pace=paces.of(job.installation),
+        session=session.of(job.installation),
     )
 
 

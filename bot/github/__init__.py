@@ -1,6 +1,7 @@
 """The one REST and GraphQL client."""
 
 from bot.github.client import GitHub
+from bot.github.connection import SECONDS_BETWEEN_WRITES
 from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, ReviewDraft, ReviewNote
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
 from bot.github.facts import (
@@ -15,14 +16,17 @@ from bot.github.facts import (
     RunFacts,
     ThreadFacts,
 )
-from bot.github.pace import Pace, Paces
+from bot.github.pace import Urgency
 from bot.github.pictures import PictureError, TooLargeError, fetch
+from bot.github.session import AppSession
 from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
 from bot.github.words import Reaction
 
 __all__ = [
+    "SECONDS_BETWEEN_WRITES",
     "Account",
     "Annotation",
+    "AppSession",
     "BotIdentity",
     "Button",
     "CannotExpressError",
@@ -34,8 +38,6 @@ __all__ = [
     "GitHub",
     "GitHubError",
     "HeadMovedError",
-    "Pace",
-    "Paces",
     "PictureError",
     "PullFacts",
     "PullLink",
@@ -50,5 +52,6 @@ __all__ = [
     "Spot",
     "ThreadFacts",
     "TooLargeError",
+    "Urgency",
     "fetch",
 ]

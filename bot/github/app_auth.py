@@ -13,14 +13,14 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from github import Auth
-from github.InstallationAuthorization import InstallationAuthorization
 from typing_extensions import override
+
+from bot.github.session import Token, TokenStore
 
 log = logging.getLogger(__name__)
 
 _TOLERATED_SECONDS = 30
 """The difference between two clocks that is not worth a correction."""
-_RENEWED_BEFORE = timedelta(seconds=20)
 
 
 class AppIdentity(Auth.AppAuth):
@@ -63,31 +63,42 @@ class AppIdentity(Auth.AppAuth):
 
 
 class InstallationAuth(Auth.AppInstallationAuth):
-    """PyGithub's own, which mints tokens as it needs them.
+    """PyGithub's own, with tokens that all clients of the installation share.
 
     Args:
         app: who we are.
         installation_id: GitHub's number of the installation.
-        minted: told of each token before it is used.
+        tokens: where its tokens are kept.
+        minted: told of each token before it is used, so that it is taken out of whatever leaves.
     """
 
-    def __init__(self, app: AppIdentity, installation_id: int, *, minted: Callable[[str], None]) -> None:
+    def __init__(
+        self, app: AppIdentity, installation_id: int, *, tokens: TokenStore, minted: Callable[[str], None]
+    ) -> None:
         super().__init__(app, installation_id)
+        self.tokens = tokens
         self._app = app
         self._minted = minted
-        self._granted: InstallationAuthorization | None = None
+        self._used = ""
 
     @property
     @override
     def token(self) -> str:
-        if self._granted is None or self._granted.expires_at - _RENEWED_BEFORE < self._app.now():
-            self._granted = self._get_installation_authorization()
-        self._minted(self._granted.token)
-        return self._granted.token
+        self._used = self.tokens.get((), self._mint)
+        self._minted(self._used)
+        return self._used
 
-    def forget(self) -> None:
-        """Mint a new token for the next request: GitHub does not take this one."""
-        self._granted = None
+    def made(self, value: str, expires_at: datetime) -> Token:
+        """A token that was minted just now; GitHub says by its own clock when it expires."""
+        return Token.lasting((expires_at - self._app.now()).total_seconds(), value)
+
+    def refused(self, *, outright: bool) -> bool:
+        """Whether to ask again with a new token, now that GitHub refused the one that was used last."""
+        return self.tokens.refused(self._used, outright=outright)
+
+    def _mint(self) -> Token:
+        made = self._get_installation_authorization()
+        return self.made(made.token, made.expires_at)
 
 
 def app_auth(app_id: int | str, private_key: str) -> AppIdentity:

@@ -11,10 +11,10 @@ from github import Auth
 
 from bot.github.app_auth import InstallationAuth, app_auth
 from bot.github.checks import Checks
-from bot.github.connection import SECONDS_BETWEEN_WRITES, Connection
+from bot.github.connection import SECONDS_BETWEEN_WRITES, WAIT_SECONDS, Connection
 from bot.github.labels import Labels
-from bot.github.pace import Pace
 from bot.github.reviews import Reviews
+from bot.github.session import AppSession, InstallationSession
 from bot.github.tokens import Tokens
 from bot.github.words import Words
 from bot.github.work import Work
@@ -37,7 +37,7 @@ class GitHub(Words, Reviews, Labels, Checks, Work, Tokens):
         redact: Callable[[str], str],
         minted: Callable[[str], None] = lambda _token: None,
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
-        pace: Pace | None = None,
+        session: InstallationSession | None = None,
     ) -> Self:
         """Act as an App on one installation; its token is minted and renewed as needed, and `minted` told of each.
 
@@ -47,12 +47,13 @@ class GitHub(Words, Reviews, Labels, Checks, Work, Tokens):
             installation_id: which installation.
             base_url: of the REST API.
             redact: takes secrets out of text.
-            minted: told of every token before it is used.
+            minted: told of every token before it is used, whoever had it minted.
             seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
-            pace: shared with the other clients of the installation; keeps its own pause.
+            session: shared with the other clients of the installation; it has a pause of its own.
         """
-        auth = InstallationAuth(app_auth(app_id, private_key), installation_id, minted=minted)
-        connection = Connection(auth, base_url, pace=pace or Pace(seconds_between_writes))
+        shared = session or AppSession(seconds_between_writes).of(installation_id)
+        auth = InstallationAuth(app_auth(app_id, private_key), installation_id, tokens=shared.tokens, minted=minted)
+        connection = Connection(auth, base_url, session=shared)
         return cls(connection, redact=redact, minted=minted)
 
     @classmethod
@@ -63,9 +64,15 @@ class GitHub(Words, Reviews, Labels, Checks, Work, Tokens):
         *,
         redact: Callable[[str], str],
         seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
+        max_wait_seconds: float = WAIT_SECONDS,
     ) -> Self:
-        """Act with a plain token, e.g. a workflow's."""
-        connection = Connection(Auth.Token(token), base_url, pace=Pace(seconds_between_writes))
+        """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
+        connection = Connection(
+            Auth.Token(token),
+            base_url,
+            max_wait_seconds=max_wait_seconds,
+            session=AppSession(seconds_between_writes).of(0),
+        )
         return cls(connection, redact=redact)
 
     async def __aenter__(self) -> Self:

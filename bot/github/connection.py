@@ -20,7 +20,8 @@ from urllib3.util import Retry
 from bot.github import answers
 from bot.github.app_auth import AppIdentity, InstallationAuth
 from bot.github.errors import GitHubError, remedy_for, unreadable
-from bot.github.pace import Pace
+from bot.github.pace import Urgency
+from bot.github.session import AppSession, InstallationSession
 
 T = TypeVar("T")
 
@@ -30,7 +31,9 @@ _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
 _GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
-SECONDS_BETWEEN_WRITES = 0.25
+SECONDS_BETWEEN_WRITES = 1.0
+WAIT_SECONDS = 30.0
+"""A longer pause is left to whoever can do something else meanwhile: the worker puts the job off, and takes another."""
 
 
 class Connection:
@@ -42,11 +45,19 @@ class Connection:
         auth: who we are.
         base_url: of the REST API, e.g. `https://api.github.com`.
         max_wait_seconds: the longest wait for a rate limit that one call may cost.
-        pace: keeps writes apart, also from those of other connections that share it.
+        session: what it shares with the other connections of the installation.
+
+    Attributes:
+        urgency: of the writes that say nothing else.
     """
 
     def __init__(
-        self, auth: Auth.Auth, base_url: str, *, max_wait_seconds: float = 120.0, pace: Pace | None = None
+        self,
+        auth: Auth.Auth,
+        base_url: str,
+        *,
+        max_wait_seconds: float = WAIT_SECONDS,
+        session: InstallationSession | None = None,
     ) -> None:
         # At DEBUG PyGithub logs whole answers, and an answer can be an installation token.
         logging.getLogger("github.Requester").setLevel(logging.INFO)
@@ -65,7 +76,8 @@ class Connection:
         app_auth = auth._app_auth if isinstance(auth, Auth.AppInstallationAuth) else None  # noqa: SLF001 - no getter
         self.app = GithubIntegration(auth=app_auth, **settings) if app_auth else None
         self._max_wait = max_wait_seconds
-        self._pace = pace or Pace(SECONDS_BETWEEN_WRITES)
+        self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
+        self.urgency = Urgency.BEGINNING
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="github")
 
     def close(self) -> None:
@@ -75,59 +87,92 @@ class Connection:
         if self.app is not None:
             self.app.close()
 
-    async def call(self, what: str, ask: Callable[[], T], *, repeat: bool = True, writes: bool = False) -> T:
+    async def call(
+        self,
+        what: str,
+        ask: Callable[[], T],
+        *,
+        repeat: bool = True,
+        writes: bool = False,
+        urgency: Urgency | None = None,
+        may_be_absent: bool = False,
+    ) -> T:
         """Run `ask` in the connection's thread and give back its answer.
 
-        A rate limit is waited for, since GitHub has not acted then. A server error or a broken connection leaves
-        open whether it has: only what may happen twice is asked again. A token that GitHub does not take is minted
-        anew, once: it may have been revoked, or this machine's clock be wrong.
+        A rate limit is waited for, since GitHub has not acted then; so is one that another client of the installation
+        met. A server error or a broken connection leaves open whether it has: only what may happen twice is asked
+        again. A token that GitHub does not take is minted anew, once: it may have been revoked, or this machine's clock
+        be wrong, or what it may do be out of date.
 
         Args:
             what: for the error's text, e.g. `read o/r#1`.
             ask: makes the requests.
             repeat: whether doing it twice is the same as once.
             writes: whether it changes anything on GitHub, and has to wait its turn.
+            urgency: of a write; without one that of all this connection does.
+            may_be_absent: whether 404 is an answer as good as another.
 
         Raises:
             GitHubError: it was refused, or the tries or the time are used up.
         """
-        waited, renewed = 0.0, False
+        waited, renewed, attempt = 0.0, False, 1
         cause: BaseException | None
-        for attempt in range(1, _TRIES + 1):
+        while True:
+            waited += await self._until_open(what, self._max_wait - waited)
             try:
-                async with self._pace.turn() if writes else nullcontext():
+                async with self.session.pace.turn(urgency or self.urgency) if writes else nullcontext():
                     return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
             except GitHubError as error:  # an answer that nobody can read
-                failure, pause, cause = error, None, error.__cause__
+                failure, cause = error, error.__cause__
             except GithubException as error:
-                failure = _failure(what, error)
-                pause = _limit_pause(error)
-                if not renewed and self._renewed(error):
-                    renewed, pause = True, 0.0
-                cause = error
+                if not renewed and self._renewed(error, may_be_absent=may_be_absent):
+                    renewed = True
+                    continue
+                failure, cause = self._failure(what, error, attempt), error
             except (requests.RequestException, ConnectionError) as error:
-                failure = GitHubError(what, 0, _plain(error), remedy_for(0, ""))
-                pause = None
-                cause = error
-            if pause is None:
-                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) if repeat and failure.passing else None
-            if pause is None or attempt == _TRIES or waited + pause > self._max_wait:
+                failure, cause = GitHubError(what, 0, _plain(error), remedy_for(0, "")), error
+            pause = failure.retry_after
+            if not failure.limited:
+                pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+            may_help = failure.limited or (repeat and failure.passing)
+            if not may_help or attempt == _TRIES or waited + pause > self._max_wait:
                 raise failure from cause
+            attempt += 1
             waited += pause
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable: the last try returns or raises")
 
-    def _renewed(self, refused: GithubException) -> bool:
+    async def _until_open(self, what: str, most: float) -> float:
+        """Wait while GitHub wants to be left alone; the seconds that it took.
+
+        Raises:
+            GitHubError: that is longer than `most`.
+        """
+        seconds = self.session.limits.closed_for
+        if seconds > most:
+            said = f"it asked for a pause, of which {seconds:.0f} s are left"
+            status = HTTPStatus.TOO_MANY_REQUESTS
+            raise GitHubError(what, status, said, remedy_for(status, "rate limit"), limited=True, retry_after=seconds)
+        await asyncio.sleep(seconds)
+        return seconds
+
+    def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
+        """What an answer means; a limit closes GitHub to all clients of the installation."""
+        failure = _failure(what, error, attempt)
+        self.session.limits.note(_headers(error))
+        if failure.limited:
+            self.session.limits.close(failure.retry_after)
+        return failure
+
+    def _renewed(self, refused: GithubException, *, may_be_absent: bool) -> bool:
         """Whether there is a new token to be had in place of the one that GitHub did not take."""
-        auth = self.auth
-        app = auth._app_auth if isinstance(auth, InstallationAuth) else auth  # noqa: SLF001 - no getter
-        if refused.status != HTTPStatus.UNAUTHORIZED or not isinstance(app, AppIdentity):
-            return False
-        corrected = app.correct_clock(_headers(refused).get("date", ""))
-        if isinstance(auth, InstallationAuth):
-            auth.forget()
-            return True
-        return corrected
+        auth, status = self.auth, refused.status
+        if status == HTTPStatus.UNAUTHORIZED:
+            app = auth._app_auth if isinstance(auth, InstallationAuth) else auth  # noqa: SLF001 - no getter
+            corrected = isinstance(app, AppIdentity) and app.correct_clock(_headers(refused).get("date", ""))
+            return (isinstance(auth, InstallationAuth) and auth.refused(outright=True)) or corrected
+        absent = status == HTTPStatus.NOT_FOUND and not may_be_absent
+        refusal = absent or (status == HTTPStatus.FORBIDDEN and _limit_pause(refused) is None)
+        return refusal and isinstance(auth, InstallationAuth) and auth.refused(outright=False)
 
     async def json(
         self,
@@ -140,16 +185,27 @@ class Connection:
         repeat: bool | None = None,
         accept: str = "",
         as_app: bool = False,
+        urgency: Urgency | None = None,
+        may_be_absent: bool = False,
     ) -> Any:  # noqa: ANN401 - parsed JSON
         """Make one REST request and give back the parsed answer; only POST is not repeated unless told so.
 
         `accept` asks for another media type than the usual one; `as_app` asks as the App itself rather than as its
-        installation, where the connection has one.
+        installation, where the connection has one. For the rest see `call`.
         """
         again = verb != "POST" if repeat is None else repeat
         headers = {"Accept": accept} if accept else None
         _, answer = await self.answered(
-            what, verb, path, body, query=query, headers=headers, repeat=again, as_app=as_app
+            what,
+            verb,
+            path,
+            body,
+            query=query,
+            headers=headers,
+            repeat=again,
+            as_app=as_app,
+            urgency=urgency,
+            may_be_absent=may_be_absent,
         )
         return answer
 
@@ -164,12 +220,15 @@ class Connection:
         headers: dict[str, str] | None = None,
         repeat: bool = True,
         as_app: bool = False,
+        urgency: Urgency | None = None,
+        may_be_absent: bool = False,
     ) -> tuple[Mapping[str, str], Any]:
         """The same with the answer's headers, their names in lower case."""
         requester = (self.app if as_app and self.app else self.github).requester
         ask = partial(self._asked, what, requester, verb, path, query=query, body=body, headers=headers)
         # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
-        return await self.call(what, ask, repeat=repeat, writes=verb != "GET" and not as_app)
+        writes = verb != "GET" and not as_app
+        return await self.call(what, ask, repeat=repeat, writes=writes, urgency=urgency, may_be_absent=may_be_absent)
 
     async def graphql(self, what: str, query: str, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parsed JSON
         """Make one GraphQL request that writes, and give back its `data`."""
@@ -177,7 +236,8 @@ class Connection:
         body = {"query": query, "variables": variables}
 
         def ask() -> Any:  # noqa: ANN401 - parsed JSON
-            headers, answer = _checked(what, requester, "POST", requester.graphql_url, input=body)
+            headers, answer = checked(what, requester, "POST", requester.graphql_url, input=body)
+            self.session.limits.note(headers)
             # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
             if answer.get("errors"):
                 raise requester.createException(400, headers, answer)
@@ -203,8 +263,10 @@ class Connection:
         PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
-        ask = partial(_checked, what, requester, verb, parameters=dict(query or {}), headers=headers, input=body)
+        ask = partial(checked, what, requester, verb, parameters=dict(query or {}), headers=headers, input=body)
         told, answer = ask(path)
+        if requester is self.github.requester:
+            self.session.limits.note(told)
         place = told.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
@@ -212,7 +274,7 @@ class Connection:
         return told, answer
 
 
-def _checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
+def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
     """One request's headers and parsed answer.
 
     PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
@@ -223,14 +285,15 @@ def _checked(what: str, requester: Requester, verb: str, path: str, **parts: Any
     return headers, answers.parsed(what, text, status=status)
 
 
-def _failure(what: str, error: GithubException) -> GitHubError:
+def _failure(what: str, error: GithubException, attempt: int) -> GitHubError:
     data = error.data if isinstance(error.data, dict) else {}
     general = data.get("message") or error.message
     said = "; ".join(filter(None, (general, *answers.details(data.get("errors"))))) or "no reason given"
     status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
-    limited = _limit_pause(error) is not None
+    pause = _limit_pause(error, attempt)
     needs = _headers(error).get("x-accepted-github-permissions", "")
-    return GitHubError(what, status, said, remedy_for(status, said, needs=needs), limited=limited)
+    remedy = remedy_for(status, said, needs=needs)
+    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
 
 
 def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
@@ -249,7 +312,7 @@ def _headers(error: GithubException) -> dict[str, str]:
     return {name.lower(): value for name, value in (error.headers or {}).items()}
 
 
-def _limit_pause(error: GithubException) -> float | None:
+def _limit_pause(error: GithubException, attempt: int = 1) -> float | None:
     """Seconds that GitHub wants us to wait, or None when this is no rate limit.
 
     The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
@@ -264,7 +327,7 @@ def _limit_pause(error: GithubException) -> float | None:
         return max(0.0, int(reset) - time.time()) + 1
     message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
     return (
-        _SECONDARY_LIMIT_SECONDS
+        _SECONDARY_LIMIT_SECONDS * 2 ** (attempt - 1)
         if in_graphql or error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
         else None
     )

@@ -20,9 +20,12 @@ class GitHubError(BotError):
         said: GitHub's own message.
         remedy: what a person can do about it.
         limited: whether it was a rate limit, which GitHub also answers with 403.
+        retry_after: of a rate limit, for how many seconds GitHub is not to be asked.
     """
 
-    def __init__(self, what: str, status: int, said: str, remedy: str, *, limited: bool = False) -> None:
+    def __init__(
+        self, what: str, status: int, said: str, remedy: str, *, limited: bool = False, retry_after: float = 0.0
+    ) -> None:
         answer = f"GitHub answered {status}: {said}" if status else f"no answer from GitHub: {said}"
         super().__init__(f"Could not {what}; {answer.rstrip('.')}. {remedy}")
         self.what = what
@@ -30,6 +33,7 @@ class GitHubError(BotError):
         self.said = said
         self.remedy = remedy
         self.limited = limited
+        self.retry_after = retry_after
 
     @property
     def passing(self) -> bool:

@@ -1,4 +1,4 @@
-"""Writes of one installation go one by one, with a pause between, whichever of its jobs they are for.
+"""Whose turn it is to write: one write of an installation at a time, a second apart, the most urgent first.
 
 https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#pause-between-mutative-requests
 """
@@ -6,45 +6,144 @@ https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-res
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from enum import IntEnum
+
+BURST = 30
+"""So many commands that come at once are acknowledged at once."""
+BURST_SECONDS = 3.0
+"""After this long one more of them is allowed."""
+BURST_AT_ONCE = 8
+
+
+class Urgency(IntEnum):
+    """What a write is for; the lower number goes first."""
+
+    SIGN = 1
+    """The reaction that tells a person that their command was received."""
+    ANSWER = 2
+    """What steers other jobs: stop, approve, status."""
+    ENDING = 3
+    """What a job came to: its commit, its pull request, its last words."""
+    BEGINNING = 4
+    """All else."""
+
+
+class Allowance:
+    """A number of things that may happen at once; it grows back by and by.
+
+    Args:
+        most: how many.
+        seconds: until one more may happen.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._left = float(most)
+        self._at = clock()
+
+    def take(self) -> bool:
+        """Whether one more may happen now; it counts as happened then."""
+        now = self._clock()
+        self._left = min(self._most, self._left + (now - self._at) / self._seconds)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class Pace:
-    """Whose turn it is to write; shared by all clients of one installation. Who waits takes up no thread.
+    """Shared by all clients of one installation. Who waits takes up no thread.
 
     Args:
-        seconds: between the end of one write and the beginning of the next.
+        seconds: between the beginnings of two writes.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._lock = asyncio.Lock()
+        self._line: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._taken = False
         self._free_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._signs = Allowance(BURST, BURST_SECONDS)
+        self._signs_at_once = asyncio.Semaphore(BURST_AT_ONCE)
+
+    @property
+    def seconds(self) -> float:
+        """Between the beginnings of two writes."""
+        return self._seconds
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._line)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a write could begin right now."""
+        return not self._taken and not self._line and time.monotonic() >= self._free_at
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until no other writes and the pause is over, then hold the turn."""
-        async with self._lock:
-            await asyncio.sleep(max(0.0, self._free_at - time.monotonic()))
-            try:
+    async def turn(self, urgency: Urgency = Urgency.BEGINNING) -> AsyncIterator[None]:
+        """Wait for a turn to write, and hold it.
+
+        A person's command must not wait behind what is written for others, so its sign takes no turn until a burst of
+        them is used up; then it is the first in line.
+        """
+        if urgency is Urgency.SIGN and self._signs.take():
+            async with self._signs_at_once:
                 yield
-            finally:
-                self._free_at = time.monotonic() + self._seconds
+            return
+        await self._line_up(urgency)
+        try:
+            yield
+        finally:
+            self._give_up_turn()
 
+    async def _line_up(self, urgency: Urgency) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        place = (urgency, next(self._numbers), turn)
+        heapq.heappush(self._line, place)
+        self._advance()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._give_up_turn()  # it came at the same moment
+            elif place in self._line:
+                self._line.remove(place)
+                heapq.heapify(self._line)
+            raise
 
-class Paces:
-    """The pace of every installation that a process works for.
+    def _give_up_turn(self) -> None:
+        self._taken = False
+        self._advance()
 
-    Args:
-        seconds: see `Pace`.
-    """
+    def _advance(self) -> None:
+        """Give the turn to whoever is first in line, now or when the pause is over."""
+        if self._taken or not self._line or self._timer is not None:
+            return
+        now = time.monotonic()
+        if now < self._free_at:
+            self._timer = asyncio.get_running_loop().call_later(self._free_at - now, self._pause_is_over)
+            return
+        while self._line:
+            _, _, turn = heapq.heappop(self._line)
+            if not turn.done():  # else its task was cancelled, and has yet to hear of it
+                self._taken = True
+                self._free_at = now + self._seconds
+                turn.set_result(None)
+                return
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._by_installation: dict[int, Pace] = {}
-
-    def of(self, installation: int) -> Pace:
-        """The same one for the same installation."""
-        return self._by_installation.setdefault(installation, Pace(self._seconds))
+    def _pause_is_over(self) -> None:
+        self._timer = None
+        self._advance()

@@ -46,7 +46,7 @@ class Part:
     async def _found(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
         """What GET answers, or None for 404."""
         try:
-            return await self._read(what, path, query)
+            return await self._connection.json(what, "GET", path, query=query, may_be_absent=True)
         except GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

@@ -21,13 +21,12 @@ _ACTIONS_LOGIN = "github-actions[bot]"
 class Reading(Part):
     """Facts, asked of GitHub now."""
 
-    _me: BotIdentity | None = None
-
     async def me(self) -> BotIdentity:
-        """Whom GitHub takes us for."""
-        if self._me is None:
-            self._me = await self._who()
-        return self._me
+        """Whom GitHub takes us for; asked once, as it is the same for every job."""
+        app = self._connection.session.app
+        if app.identity is None:
+            app.identity = await self._who()
+        return app.identity
 
     async def user(self, account_id: int) -> Account | None:
         """An account by its numeric id, which survives renames; None when it is gone."""

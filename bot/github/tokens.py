@@ -1,12 +1,14 @@
-"""Tokens for git, narrowed to one repository and one purpose."""
+"""Tokens for git, narrowed to one repository and one purpose; jobs share them while they are good."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
-from github import Auth
-
+from bot.github.app_auth import InstallationAuth
+from bot.github.connection import checked
 from bot.github.part import Part
+from bot.github.session import Token
 
 
 class Tokens(Part):
@@ -25,10 +27,15 @@ class Tokens(Part):
         """
         return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
 
+    def forget_tokens(self, repo: str) -> None:
+        """Mint new ones the next time: git could not be served with those that there are."""
+        if isinstance(self._connection.auth, InstallationAuth):
+            self._connection.auth.tokens.forget(repo)
+
     async def may_write_workflows(self) -> bool | None:
         """Whether we may add and change workflow files; None for a plain token, which cannot be asked."""
         app, auth = self._connection.app, self._connection.auth
-        if app is None or not isinstance(auth, Auth.AppInstallationAuth):
+        if app is None or not isinstance(auth, InstallationAuth):
             return None
         path = f"/app/installations/{auth.installation_id}"
         answer = await self._connection.json("read the App's installation", "GET", path, as_app=True)
@@ -36,12 +43,17 @@ class Tokens(Part):
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
         app, auth = self._connection.app, self._connection.auth
-        if app is None or not isinstance(auth, Auth.AppInstallationAuth):
+        if app is None or not isinstance(auth, InstallationAuth):
             return auth.token
         path = f"/app/installations/{auth.installation_id}/access_tokens"
         body = {"repositories": [repo.partition("/")[2]], "permissions": dict(permissions)}
         what = f"mint a token for {repo}"
-        answer = await self._connection.json(what, "POST", path, body, repeat=True, as_app=True)
-        token = str(answer["token"])
+
+        def mint() -> Token:
+            _, answer = checked(what, app.requester, "POST", path, input=body)
+            return auth.made(str(answer["token"]), datetime.fromisoformat(answer["expires_at"]))
+
+        scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
+        token = await self._connection.call(what, lambda: auth.tokens.get(scope, mint))
         self._minted(token)
         return token

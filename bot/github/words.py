@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bot.github import parsing_talk as parsing
+from bot.github.pace import Urgency
 from bot.github.part import Part
 from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
 
@@ -21,8 +22,11 @@ class Words(Part):
 
     async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:
         """React to a comment; a second time changes nothing. The words of a review take no reaction."""
-        path = f"{_comment(repo, spot, comment_id)}/reactions"
-        await self._connection.json(f"react to a comment in {repo}", "POST", path, {"content": content}, repeat=True)
+        path, body = f"{_comment(repo, spot, comment_id)}/reactions", {"content": content}
+        # Strangers get another one, and must not use up what keeps the line short for people with write access.
+        urgency = Urgency.SIGN if content == "eyes" else None
+        what = f"react to a comment in {repo}"
+        await self._connection.json(what, "POST", path, body, repeat=True, urgency=urgency)
 
     async def create_comment(self, repo: str, spot: Spot, body: str) -> CommentFacts:
         """Comment on a thread. Not repeated on a server error: look with `find_comment` first, then call again."""

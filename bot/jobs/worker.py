@@ -105,10 +105,11 @@ class Worker:
         except asyncio.CancelledError:
             await asyncio.shield(self._give_back(job.id))
             raise
-        except GitHubError:
+        except GitHubError as error:
             # What could not be asked or told now is asked or told when the job is taken up again.
-            log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, self._lease_seconds)
-            await self._put_off(job.id)
+            seconds = max(self._lease_seconds, error.retry_after)
+            log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, seconds)
+            await self._put_off(job.id, seconds)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
@@ -129,14 +130,14 @@ class Worker:
                 await self._give_back(claimed.job.id)
             raise
 
-    async def _put_off(self, job_id: str) -> None:
+    async def _put_off(self, job_id: str, seconds: float) -> None:
         """Give a job back for a while: GitHub's silence is no attempt that died, until it lasts for too long."""
         memory, now = JobMemory(self._queue, job_id), time.time()
         since = float(await memory.recall(_SILENT) or now)
         await memory.remember(_SILENT, str(since))
         if now - since < self._patience_seconds:
             with suppress(LeaseLostError):
-                await self._queue.release(job_id, self._name, held_seconds=self._lease_seconds)
+                await self._queue.release(job_id, self._name, held_seconds=seconds)
 
     async def _give_back(self, job_id: str) -> None:
         with suppress(LeaseLostError):  # it had come to its end already, or another worker has it

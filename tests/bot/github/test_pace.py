@@ -9,9 +9,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from bot.github import GitHub, Pace, Paces
+from bot.github import AppSession, GitHub, Urgency
 from bot.github.connection import Connection
+from bot.github.pace import BURST, Allowance, Pace
 from tests.github_world import World
+from tests.waiting import eventually
 
 
 class Watched:
@@ -36,12 +38,12 @@ class Watched:
 @pytest.fixture
 async def clients(world: World) -> AsyncIterator[list[Connection]]:
     """Five clients of one installation, as five jobs at once have."""
-    paces = Paces(0.0)
+    session = AppSession(0.0).of(7)
     async with AsyncExitStack() as stack:
         made = [
             await stack.enter_async_context(
                 GitHub.for_installation(
-                    world.app.id, world.app.private_key_pem, 7, world.hub.api_url, redact=str, pace=paces.of(7)
+                    world.app.id, world.app.private_key_pem, 7, world.hub.api_url, redact=str, session=session
                 )
             )
             for _ in range(5)
@@ -93,9 +95,9 @@ async def test_reading_waits_for_nobodys_turn(clients: list[Connection]) -> None
 
 
 def test_each_installation_has_a_pace_of_its_own() -> None:
-    paces = Paces(0.0)
-    assert paces.of(1) is paces.of(1)
-    assert paces.of(1) is not paces.of(2)
+    app = AppSession(0.0)
+    assert app.of(1) is app.of(1)
+    assert app.of(1).pace is not app.of(2).pace
 
 
 async def test_the_turn_is_given_back_after_an_error() -> None:
@@ -105,3 +107,71 @@ async def test_the_turn_is_given_back_after_an_error() -> None:
             raise ValueError("refused")
     async with asyncio.timeout(10), pace.turn():
         pass
+
+
+async def _in_order(pace: Pace, wanted: list[Urgency]) -> list[Urgency]:
+    """The order in which writes that were wanted while another one was under way get their turn."""
+    done: list[Urgency] = []
+
+    async def write(urgency: Urgency) -> None:
+        async with pace.turn(urgency):
+            done.append(urgency)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group, pace.turn():
+        for urgency in wanted:
+            group.create_task(write(urgency))
+        await eventually(lambda: pace.waiting + len(done) == len(wanted))
+    return done
+
+
+async def test_the_most_urgent_goes_first_and_among_equals_the_first() -> None:
+    begin, end, answer = Urgency.BEGINNING, Urgency.ENDING, Urgency.ANSWER
+    assert await _in_order(Pace(0.0), [begin, end, begin, answer, end]) == [answer, end, end, begin, begin]
+
+
+async def test_the_signs_of_a_burst_of_commands_wait_for_nothing_that_is_written_for_others() -> None:
+    others = [Urgency.ANSWER, Urgency.ENDING, Urgency.BEGINNING] * 10
+    done = await _in_order(Pace(0.0), [*others, *[Urgency.SIGN] * (BURST + 5)])
+    # Those beyond the burst stand in line, before all others.
+    assert done[: BURST + 5] == [Urgency.SIGN] * (BURST + 5)
+    assert len(done) == len(others) + BURST + 5
+
+
+async def test_somebody_who_gives_up_waiting_keeps_nobody_from_their_turn() -> None:
+    pace = Pace(0.0)
+    async with asyncio.timeout(10):
+        async with pace.turn():
+            first, second = (asyncio.create_task(pace._line_up(Urgency.ENDING)) for _ in range(2))
+            await eventually(lambda: pace.waiting == 2)
+            first.cancel()
+        await second
+        assert first.cancelled()
+        assert pace.waiting == 0
+
+
+async def test_between_two_writes_there_is_a_pause_in_which_somebody_else_may_come_first() -> None:
+    pace, done = Pace(0.05), list[Urgency]()
+
+    async def write(urgency: Urgency) -> None:
+        async with pace.turn(urgency):
+            done.append(urgency)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        await write(Urgency.BEGINNING)
+        assert not pace.is_free
+        group.create_task(write(Urgency.BEGINNING))
+        await asyncio.sleep(0)
+        group.create_task(write(Urgency.ENDING))
+    assert done == [Urgency.BEGINNING, Urgency.ENDING, Urgency.BEGINNING]
+
+
+def test_an_allowance_grows_back_and_never_beyond_its_most() -> None:
+    now = 0.0
+    allowance = Allowance(2, 3.0, lambda: now)
+    assert [allowance.take() for _ in range(3)] == [True, True, False]
+    now = 2.9
+    assert not allowance.take()
+    now = 3.0
+    assert [allowance.take() for _ in range(2)] == [True, False]
+    now = 100.0
+    assert [allowance.take() for _ in range(3)] == [True, True, False]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.github import GitHub, GitHubError
+from bot.github.limits import Limits
 from bot.localhub import LocalHub
 from bot.publishing.plan import Commit, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
@@ -107,6 +108,7 @@ async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outle
     outlet.hub.faults.add("POST", "*/pulls", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError):
         await outlet.send(publication)
+    outlet.github._connection.session.limits = Limits()  # the hour is over
     assert (await outlet.send(publication)).pull_number == 2
 
 
