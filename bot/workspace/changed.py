@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bot.workspace.errors import ChangeError
 from bot.workspace.git import Git
+from bot.workspace.listing import parents
 from bot.workspace.scan import Entry, join, read_file, read_folder, walk
 
 GITLINK = "160000"
@@ -129,7 +130,7 @@ class _Walk:
         self.present: dict[bytes, Entry] = {}
         self.seen: set[bytes] = set()
         self.links = {path for path, mode in baseline.modes.items() if mode == GITLINK}
-        self.tracked_folders = _parents(baseline.modes)
+        self.tracked_folders = parents(baseline.modes)
         self._files: dict[bytes, Entry] = {}
         self._folders: list[bytes] = []
         self._next: list[bytes] = []
@@ -170,13 +171,3 @@ class _Walk:
         self.seen.add(path)
         if path not in self.links and self.baseline.entries.get(path) != entry:
             self.present[path] = entry
-
-
-def _parents(paths: dict[bytes, str]) -> set[bytes]:
-    found: set[bytes] = set()
-    for path in paths:
-        parent = path.rpartition(b"/")[0]
-        while parent and parent not in found:
-            found.add(parent)
-            parent = parent.rpartition(b"/")[0]
-    return found

@@ -22,8 +22,23 @@ from bot.workspace.errors import GitError
 NOWHERE = "/dev/null"
 _MOST_SAID = 64 * 1024
 
-# Faults of old commits that fsck reports and that harm nobody; many well-known repositories have some of them.
-_FORGIVEN = ("zeroPaddedFilemode", "badTimezone", "missingSpaceBeforeDate", "missingEmail", "badDateOverflow")
+# What fsck reports of old histories and harms nobody here: see docs/decisions/0037.
+_HARMLESS = (
+    "badDate",
+    "badDateOverflow",
+    "badEmail",
+    "badName",
+    "badTimezone",
+    "duplicateEntries",
+    "missingEmail",
+    "missingNameBeforeEmail",
+    "missingSpaceBeforeDate",
+    "missingSpaceBeforeEmail",
+    "multipleAuthors",
+    "nulInCommit",
+    "zeroPaddedDate",
+    "zeroPaddedFilemode",
+)
 
 _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.hooksPath", NOWHERE),
@@ -62,7 +77,7 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("transfer.fsckObjects", "true"),
     # Always a pack, which appears whole or not at all: a commit that is there has all its files, even after kill -9.
     ("transfer.unpackLimit", "1"),
-    *((f"fetch.fsck.{fault}", "ignore") for fault in _FORGIVEN),
+    *((f"fetch.fsck.{fault}", "ignore") for fault in _HARMLESS),
 )
 
 

@@ -174,8 +174,9 @@ class Tree:
         """
         author = author or Identity()
         if at is None:
-            at = int(await self._git.run("show", "--no-patch", "--format=%ct", change.base_sha)) + 1
-        date = f"{at} +0000"
+            noted = await self._git.run("show", "--no-patch", "--format=%ct", change.base_sha)
+            at = int(noted.strip() or 0) + 1  # a commit of an odd history may have no date
+        date = f"@{at} +0000"
         variables = {
             **{f"GIT_{who}_NAME": author.name for who in ("AUTHOR", "COMMITTER")},
             **{f"GIT_{who}_EMAIL": author.email for who in ("AUTHOR", "COMMITTER")},

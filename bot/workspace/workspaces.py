@@ -15,6 +15,7 @@ from bot.workspace.changed import Baseline, entries_of
 from bot.workspace.errors import WorkspaceError, WorkspaceGoneError
 from bot.workspace.git import Git
 from bot.workspace.keeping import Given, load, save
+from bot.workspace.listing import listed
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, Source
 from bot.workspace.pristine import Pristine
@@ -223,8 +224,8 @@ class Workspaces:
         # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
+        modes, blobs = listed(sha, listing)
         await self._pristine(mirror).copy(git, sha, files)
-        modes, blobs = _listed(listing)
         baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
         given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
         await asyncio.to_thread(save, trusted, given)
@@ -289,13 +290,3 @@ def _noted_repo(folder: Path) -> int | None:
     note = folder / "repo"
     text = note.read_text() if note.exists() else ""
     return int(text) if text.isdecimal() else None
-
-
-def _listed(listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
-    """Path to mode, and path to blob id."""
-    modes: dict[bytes, str] = {}
-    blobs: dict[str, str] = {}
-    for record in listing.split(b"\0")[:-1]:
-        facts, _, path = record.partition(b"\t")
-        modes[path], _, blobs[os.fsdecode(path)] = facts.decode().split(" ")
-    return modes, blobs
