@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,18 @@ from typing import Never
 from agent_runtime.aside import aside
 from agent_runtime.errors import ResumeError, ToolError
 from agent_runtime.events import Event, PermissionAsked, QuestionAsked
-from agent_runtime.hooks import EventType, HookSystem
+from agent_runtime.hooks import EventType, Handler, HookSystem
 from agent_runtime.interpreter import Suspend
 from agent_runtime.outcome import PendingCall, PendingKind
 from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.tool import is_cancelled
 
 _QUESTION_CHARS = 4_000
+_SHORTER = {
+    "execute": "Put it in a script with write_file, and execute that.",
+    "send_input": "Put it in a file with write_file, or send it in several calls.",
+    "write_file": "Write it in several calls of a few hundred lines each.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +104,11 @@ class Gate:
     async def permit(self, *, tool: str, args: dict[str, Plain], reason: str, preview: str) -> None:
         """Let a call through that somebody approves.
 
+        One that is too long to be shown, which an empty `preview` says, waits for nobody: only a handler that decides
+        by the arguments can approve it.
+
         Raises:
-            ToolError: it was denied.
+            ToolError: it was denied, or is too long.
             Suspend: nobody answered.
         """
         if self._given is not None:
@@ -114,6 +122,12 @@ class Gate:
         pending = _pending("permission", tool, args, reason, preview)
         self._tell(PermissionAsked(pending=pending))
         answer = await self._permission(pending)
+        if answer is None and not preview:
+            raise ToolError(
+                f"{tool} was not made: it is too long to approve. People approve only what they were shown whole. "
+                f"{_SHORTER.get(tool, 'Make it shorter.')}",
+                kind="PermissionError",
+            )
         if answer is None:
             self._suspend(pending)
         if not answer.approved:
@@ -148,17 +162,19 @@ class Gate:
         raise Suspend
 
     async def _permission(self, pending: PendingCall) -> Answer | None:
-        """Any denial denies; an approval needs one handler to approve; a handler that fails has said nothing."""
-        answers = await self._ask(
-            EventType.PERMISSION_REQUEST, tool=pending.tool, description=pending.preview, pending=pending
-        )
+        """Any denial denies, a text says why; an approval needs one handler; one that fails has said nothing."""
+        kind = EventType.PERMISSION_REQUEST
+        handlers = self._hooks.handlers(kind) if pending.preview else self._hooks.by_arguments()
+        answers = await self._ask(kind, handlers, tool=pending.tool, description=pending.preview, pending=pending)
         said = [answer for answer in answers if answer is not None]
         if not said:
             return None
-        return Answer(approved=all(answer is True for answer in said))
+        why = next((answer for answer in said if isinstance(answer, str)), "")
+        return Answer(approved=all(answer is True for answer in said), note=why)
 
     async def _text(self, pending: PendingCall) -> str | None:
-        answers = await self._ask(EventType.ASK_USER, question=pending.reason, pending=pending)
+        kind = EventType.ASK_USER
+        answers = await self._ask(kind, self._hooks.handlers(kind), question=pending.reason, pending=pending)
         said = [str(answer) for answer in answers if answer is not None]
         if said:
             return said[-1]
@@ -167,11 +183,11 @@ class Gate:
         with self._untimed():
             return await aside(partial(self._console, pending.reason))
 
-    async def _ask(self, kind: EventType, **arguments: object) -> list[object]:
+    async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
         """Every handler's answer. A sync one runs in a thread, so that waiting for a person holds up nobody."""
         answers: list[object] = []
         with self._untimed():
-            for handler in self._hooks.handlers(kind):
+            for handler in handlers:
                 try:
                     if inspect.iscoroutinefunction(handler):
                         answer = await handler(**arguments)

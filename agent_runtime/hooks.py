@@ -37,7 +37,8 @@ class EventType(StrEnum):
     ASK_USER = "ask_user"
     """question, pending: the agent asks; a text that a handler returns is the answer."""
     PERMISSION_REQUEST = "permission_request"
-    """tool, description, pending: a call needs approval; a handler returns True, False, or None to leave it open."""
+    """tool, description, pending: a call needs approval; a handler returns True, False or a text that says why not, or
+    None to leave it open."""
     SECURITY_ERROR = "security_error"
     """error: the model tried something that is not allowed; it did not happen."""
     RUNTIME_ERROR = "runtime_error"
@@ -73,19 +74,24 @@ class HookSystem:
         self._listeners = list(listeners)
         self._handlers: dict[EventType, list[Handler]] = {}
         self._defaults: dict[EventType, list[Handler]] = {}
+        self._by_arguments: list[Handler] = []
         self._reporting = False
 
     def add(self, listener: Listener) -> None:
         """Tell `listener` of every event from now on, as the values of `agent_runtime.events`."""
         self._listeners.append(listener)
 
-    def register(self, event_type: EventType | str, handler: Handler, *, default: bool = False) -> None:
+    def register(
+        self, event_type: EventType | str, handler: Handler, *, default: bool = False, by_arguments: bool = False
+    ) -> None:
         """Call `handler` with the keyword arguments of each event of that kind.
 
         Args:
             event_type: which kind.
             handler: sync; those of `ASK_USER` and `PERMISSION_REQUEST` may be async too.
             default: whether it gives way to the first handler that is registered otherwise.
+            by_arguments: for `PERMISSION_REQUEST`: whether it decides by the arguments and shows nobody anything.
+                Only such a handler is asked about a call that is too long to be shown.
 
         Raises:
             ValueError: there is no such kind, or an async handler for a kind that is only told.
@@ -94,10 +100,16 @@ class HookSystem:
         if inspect.iscoroutinefunction(handler) and kind not in _ASKED:
             raise ValueError(f"a handler of {kind} cannot be async; only those that are asked something can be")
         (self._defaults if default else self._handlers).setdefault(kind, []).append(handler)
+        if by_arguments:
+            self._by_arguments.append(handler)
 
     def handlers(self, event_type: EventType) -> tuple[Handler, ...]:
         """Those to call for a kind of event: what was registered, else the defaults."""
         return tuple(self._handlers.get(event_type) or self._defaults.get(event_type) or ())
+
+    def by_arguments(self) -> tuple[Handler, ...]:
+        """Those that may decide on a call that is too long to be shown to anybody."""
+        return tuple(each for each in self.handlers(EventType.PERMISSION_REQUEST) if each in self._by_arguments)
 
     def emit(self, event_type: EventType | str, **arguments: object) -> object:
         """Call the handlers of a kind by hand; gives the last answer that is not None.

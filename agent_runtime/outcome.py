@@ -93,7 +93,8 @@ class PendingCall:
         tool: the tool's name.
         args: by parameter name, whole; plain data.
         reason: why it waits, e.g. the rule that asks; for a question, the question.
-        preview: what the call would do, as text for people: a diff for a write, the command for a shell.
+        preview: what the call would do, whole, as text for people: a diff for a write, the command for a shell. Empty
+            where that is too long; such a call never waits.
         workspace: a hash over the workspace's files, as they were when the call was shown.
     """
 

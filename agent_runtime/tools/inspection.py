@@ -13,7 +13,8 @@ class Inspection:
 
     Attributes:
         facts: what the policy decides by.
-        preview: what the call would do, as text for people: a diff for a write, the command for a shell.
+        preview: what the call would do, whole, as text for people: a diff for a write, the command for a shell; empty
+            where it is too long to be shown.
         refusal: why the call cannot succeed whoever approves it, or empty. Made next, such a call fails, also if what
             was in its way is gone by then; so nobody need be asked about it.
     """

@@ -1,4 +1,8 @@
-"""What a call would do, as people read it: nothing in it can hide, move or forge a part of it. Pure."""
+"""What a call would do, as people read it: nothing in it can hide, move or forge a part of it. Pure.
+
+A person approves only what they were shown whole. So a preview is whole, or there is none: it is empty where a call is
+too long to be shown.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from agent_runtime.tools.protocol import Plain
 
@@ -13,6 +18,16 @@ _MAX_LINES = 300
 _MAX_CHARS = 20_000
 _MAX_WIDTH = 500
 _FOLD = 160
+_BLANK_LINES = 3
+"""As many blank lines in a row are shown; of more, their number."""
+_BLANK = {
+    "": "blank lines",
+    " ": "blank lines",
+    ">": "blank lines",
+    "+": "blank lines added",
+    "-": "blank lines removed",
+}
+"""What marks a line before its text, and how blank lines with this mark are told."""
 
 _PLAIN = re.compile(r"[ -~\n\t]*")
 _BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
@@ -61,13 +76,38 @@ def narrowed(line: str) -> str:
     return f"{cut}… [+{len(line) - _MAX_WIDTH:,} characters]" if len(line) > _MAX_WIDTH else f"{cut}…"
 
 
+def whole(lines: Iterable[str]) -> str:
+    """Lines made visible: long ones are folded, of many blank ones in a row the number is told, none is left out.
+
+    What begins with `…` is ours: no line of a call does.
+
+    Args:
+        lines: each begins with a mark or a word of ours.
+
+    Returns:
+        The text, or an empty one where it would have more than 20,000 characters.
+    """
+    kept: list[str] = []
+    room = _MAX_CHARS
+    for mark, run in groupby(lines, _blank_mark):
+        for shown in run if mark is None else _blanks(mark, list(run)):
+            if len(shown) > _MAX_CHARS:
+                return ""
+            folded = _folded(visible(shown))
+            room -= sum(len(line) + 1 for line in folded)
+            if room < 0:
+                return ""
+            kept += folded
+    return "\n".join(kept)
+
+
 def of_call(tool: str, args: dict[str, Plain]) -> str:
     """A call of a tool that nothing else is known of: its name, and its arguments as JSON."""
-    return clipped([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
+    return whole([tool, *json.dumps(args, ensure_ascii=False, indent=2).split("\n")])
 
 
 def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
-    """A command for a shell, whole: long lines are folded rather than cut, so that nothing stands beyond an edge.
+    """A command for a shell.
 
     Args:
         command: as it is.
@@ -76,22 +116,28 @@ def of_command(command: str, *, terminal: str, cwd: str, fresh: bool) -> str:
         fresh: whether the terminal would be made for it.
     """
     place = f"In {'a new ' if fresh else ''}terminal {terminal}{f', {cwd}' if cwd else ''}:"
-    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(visible(command).split("\n"))]
-    return clipped([visible(place).replace("\n", " "), *_folded(lines)])
+    lines = [f"{'$ ' if number == 0 else '> '}{line}" for number, line in enumerate(command.split("\n"))]
+    return whole([visible(place).replace("\n", " "), *lines])
 
 
 def of_typing(text: str, *, terminal: str, running: str) -> str:
     """What is typed into a program that runs."""
     program = narrowed(" ".join(running.split()))
-    return clipped([f"Typed into terminal {terminal}, where `{program}` runs:", *_folded([visible(repr(text))])])
+    return whole([f"Typed into terminal {terminal}, where `{program}` runs:", repr(text)])
 
 
-def _folded(lines: Iterable[str]) -> list[str]:
-    folded: list[str] = []
-    for line in lines:
-        folded.append(line[:_FOLD])
-        folded += [f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD)]
-    return folded
+def _blank_mark(line: str) -> str | None:
+    """The mark of a blank line; None for any other."""
+    return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
+
+
+def _blanks(mark: str, run: Sequence[str]) -> Sequence[str]:
+    return run if len(run) <= _BLANK_LINES else [f"… {len(run):,} {_BLANK[mark]}"]
+
+
+def _folded(line: str) -> list[str]:
+    """A line in pieces, so that nothing stands beyond an edge."""
+    return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
 
 
 def _is_odd_mark(char: str, marks: int) -> bool:

@@ -12,6 +12,7 @@ from agent_runtime.workspace.text import Text, decode
 from agent_runtime.workspace.unified import unified
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./+@-]+")
+_HEX = 64
 _NO_NEWLINE = "\n\\ No newline at end of file"
 
 
@@ -25,7 +26,7 @@ class _File:
 
 
 def of_writes(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
-    """All files with what becomes of them, and below that the diff in git's style; bounded, what is left out counted.
+    """All files with what becomes of them, and below that the whole diff in git's style; empty where it is too long.
 
     Args:
         writes: what the planner made of the call.
@@ -42,7 +43,7 @@ def of_writes(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
         return "Nothing would change."
     # First all names: what a long diff pushes out of sight is at least named.
     names = [f"{each.path}: {each.what}" for each in files]
-    return preview.clipped([*names, "", *(line for each in files for line in each.lines)])
+    return preview.whole([*names, "", *(line for each in files for line in each.lines)])
 
 
 def _file(write: FileWrite, before: bytes | None, replaced: int | None) -> _File:
@@ -55,14 +56,18 @@ def _file(write: FileWrite, before: bytes | None, replaced: int | None) -> _File
         head += [f"rename from {origin}", f"rename to {path}"]
     elif fate in {"new file", "deleted"}:
         head.append("new file" if fate == "new file" else "deleted file")
-    if (before is not None and old is None) or (after is not None and new is None) or replaced is not None:
-        size = f"{len(after or b''):,} bytes" if after is not None else "gone"
-        was = replaced if replaced is not None else len(before or b"")
-        return _File(path=path, what=fate, lines=[*head, f"Not compared: {was:,} bytes before, {size} after"])
-    hunks = unified(*_lines(old, new))
+    hunks = unified(*_lines(old, new)) if before != after else []
     told = "\n".join(hunks).split("\n") if hunks else [_silent(before, after)]
+    if (before is not None and old is None and before != after) or replaced is not None:
+        was = replaced if replaced is not None else len(before or b"")
+        head.append(f"Not compared: {was:,} bytes before, {'gone' if after is None else f'{len(after):,} bytes'} after")
+        told = told if after else []
+    if after is not None and new is None and before != after:
+        # Bytes that are no text: as hexadecimal digits, which are at least all of them.
+        digits = after.hex()
+        told = [f"+{digits[at : at + _HEX]}" for at in range(0, len(digits), _HEX)]
     if hunks:
-        sides = ("/dev/null" if before is None else f"a/{origin}", f"b/{path}")
+        sides = ("/dev/null" if before is None and replaced is None else f"a/{origin}", f"b/{path}")
         head += [f"--- {sides[0]}", f"+++ {'/dev/null' if after is None else sides[1]}"]
     added = sum(line.startswith("+") for line in hunks)
     removed = sum(line.startswith("-") for line in hunks)

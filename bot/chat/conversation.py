@@ -53,7 +53,7 @@ class Conversation:
         self._remembered = Remembered()
         self._left_by = signal.SIGINT
         self._runner = asyncio.Runner()
-        runtime.hooks.register("permission_request", self._known)
+        runtime.hooks.register("permission_request", self._known, by_arguments=True)
 
     def __enter__(self) -> Self:
         """Enter; see `__exit__`."""

@@ -149,10 +149,14 @@ def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
     desk.step("text\n")
     told = desk.inspect("write_file", path="b.bin")
     assert told.preview.split("\n") == [
-        "b.bin: replaced whole, 2,000 bytes before",
+        "b.bin: replaced whole, 2,000 bytes before, +1 -0",
         "",
         "diff --git a/b.bin b/b.bin",
         "Not compared: 2,000 bytes before, 5 bytes after",
+        "--- a/b.bin",
+        "+++ b/b.bin",
+        "@@ -0,0 +1,1 @@",
+        "+text",
     ]
 
 
@@ -170,12 +174,18 @@ def test_changes_that_no_diff_shows_are_told(desk: Desk) -> None:
 
 
 def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
-    desk.step("a\u202eb\x1b[2K\n" + "x" * 900 + "\n" + "line\n" * 400)
+    desk.step("a\u202eb\x1b[2K\n" + "x" * 900 + "y\n" + "\n" * 300 + "line\n" * 400 + "the end\n")
     shown = desk.inspect("write_file", path="new.txt").preview
     assert "+a\\u202eb\\x1b[2K" in shown
-    assert "x… [+401 characters]" in shown
-    assert shown.endswith("more lines not shown")
-    assert shown.startswith("new.txt: new file, +402 -0")
+    assert "x" * 100 + "y\n… 300 blank lines added\n+line" in shown
+    assert shown.endswith("+line\n+the end")
+    assert shown.startswith("new.txt: new file, +703 -0")
+
+
+def test_what_is_too_long_to_be_shown_has_no_preview(desk: Desk) -> None:
+    desk.step("line\n" * 5_000)
+    told = desk.inspect("write_file", path="new.txt")
+    assert (told.preview, told.refusal) == ("", "")
 
 
 def test_a_name_cannot_be_taken_for_the_words_around_it(desk: Desk) -> None:

@@ -53,3 +53,23 @@ def test_any_other_call_is_shown_with_its_arguments() -> None:
     assert preview.of_call("deploy", {"to": "prod\u202e", "n": [1]}) == (
         'deploy\n{\n  "to": "prod\\u202e",\n  "n": [\n    1\n  ]\n}'
     )
+
+
+def test_blank_lines_are_told_by_their_number_and_nothing_of_a_command_is_left_out() -> None:
+    lines = ["true", *[" \t"] * 300, *["echo x"] * 400, "", "", "rm -rf ."]
+    shown = preview.of_command("\n".join(lines), terminal="main", cwd="", fresh=False).split("\n")
+    assert shown[1:4] == ["$ true", "… 300 blank lines", "> echo x"]
+    assert shown.count("> echo x") == 400
+    assert shown[-3:] == ["> ", "> ", "> rm -rf ."]
+
+
+def test_no_line_can_be_taken_for_one_that_counts_others() -> None:
+    shown = preview.of_command("true\n… 300 blank lines\n}\n}\n}\n}", terminal="main", cwd="", fresh=False)
+    assert shown.split("\n")[2:] == ["> … 300 blank lines", *["> }"] * 4]
+
+
+@pytest.mark.parametrize("command", ["x" * 20_001, "x\n" * 10_000, "\u202e" * 4_000, "x\n\n" * 5_000])
+def test_what_is_too_long_is_not_shown_in_part(command: str) -> None:
+    assert not preview.of_command(command, terminal="main", cwd="", fresh=False)
+    assert not preview.of_typing(command, terminal="main", running="cat")
+    assert not preview.of_call("deploy", {"to": command})
