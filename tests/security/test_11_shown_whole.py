@@ -62,8 +62,13 @@ async def test_the_end_of_a_command_that_waits_is_shown(tmp_path: Path, text: st
 )
 async def test_what_is_too_long_to_be_shown_is_refused_to_the_model(tmp_path: Path, reply: str) -> None:
     asked: list[str] = []
+
+    def approve(description: str, **_: object) -> bool:
+        asked.append(description)
+        return True
+
     async with runtime(tmp_path, reply) as made:
-        on_permission_request(made)(lambda description, **_: asked.append(description) or True)
+        on_permission_request(made)(approve)
         outcome = await made.run("Go")
         assert outcome.status is Status.FINISHED
         told = "".join(event.text for event in made.session.events if isinstance(event, Observed))
