@@ -112,7 +112,7 @@ class Hands:
 
     async def manifest(self) -> Manifest:
         """The workspace's files and what is in them."""
-        return await asyncio.to_thread(Manifest.of, self.workspace)
+        return await Manifest.bounded(self.workspace)
 
     async def changed_since(self, manifest: Mapping[str, Plain]) -> list[str]:
         """How the workspace's files differ from what `manifest` said of them, in words; a bounded number."""

@@ -13,7 +13,7 @@ from agent_runtime.agent import Agent
 from agent_runtime.context.awareness import step_status
 from agent_runtime.context.briefing import opening
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.errors import ModelError, ResumeError, SandboxError
+from agent_runtime.errors import BoundExceededError, ModelError, ResumeError, SandboxError
 from agent_runtime.events import Event, Observed, Recorded, Recovered, Resumed, Started
 from agent_runtime.gate import Answer, Gate
 from agent_runtime.hands import Hands
@@ -149,7 +149,7 @@ class Run:
                 raise
             await self.hands.interrupt("the run's time was up")
             return self.cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
-        except ModelError as error:
+        except (ModelError, BoundExceededError) as error:
             return self.cut_short(Status.FAILED, str(error))
         except SandboxError as error:
             return self.cut_short(Status.SANDBOX_FAILED, str(error))

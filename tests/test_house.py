@@ -80,6 +80,7 @@ _PURE = (
     "agent_runtime/workspace/changes.py",
     "agent_runtime/workspace/diffs.py",
     "agent_runtime/workspace/edits.py",
+    "agent_runtime/workspace/gitignore.py",
     "agent_runtime/workspace/hunks.py",
     "agent_runtime/workspace/incremental.py",
     "agent_runtime/workspace/matching.py",

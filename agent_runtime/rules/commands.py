@@ -110,7 +110,10 @@ def _word(word: str) -> re.Pattern[str]:
     if "*" not in word:
         return re.compile(re.escape(word))
     no_option = "(?!-)" if word.startswith("*") else ""
-    inside = ".*".join(re.escape(part) for part in re.split(r"\*+", word))
+    first, *middle, last = re.split(r"\*+", word)
+    # What stands between two stars is taken where it stands first, and never given back: no pattern backtracks.
+    taken = "".join(f"(?>.*?{re.escape(part)})" for part in middle)
+    inside = f"{re.escape(first)}{taken}(?=.{{{len(last)}}}).*+(?<={re.escape(last)})"
     return re.compile(rf"{no_option}(?!(?:.*/)?\.\.(?:/|\Z)){inside}", re.DOTALL)
 
 

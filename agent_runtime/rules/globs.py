@@ -8,6 +8,7 @@ from functools import cache
 
 from agent_runtime.errors import SettingsError
 
+_DIRECTORIES = "(?:[^/]*/)*?"
 _PART = re.compile(r"\*+|\?|\[(?P<negation>!?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
 
 
@@ -44,7 +45,7 @@ class PathGlob:
         if not names[-1]:
             names[-1] = "**"
         root = "/" if plain.startswith("/") else ""
-        inside = "" if root or len(names) > 1 else "(?:.+/)?"
+        inside = "" if root or len(names) > 1 else _DIRECTORIES
         body = _joined(names)
         # To warn, a name without a slash counts wherever it lies, and a directory for what it holds.
         loose = f"{root}{'(?:.*/)?' if inside else ''}{body}(?:/.*)?"
@@ -67,23 +68,55 @@ class PathGlob:
 
 
 def _joined(names: list[str]) -> str:
-    """One expression for a path of names; `**` at the end means at least one name, elsewhere any number."""
-    last = len(names) - 1
-    return "".join(
-        (".+" if index == last else "(?:.+/)?") if name == "**" else _name(name) + ("/" if index < last else "")
-        for index, name in enumerate(names)
+    """One expression for a path of names; `**` at the end means at least one name, elsewhere any number.
+
+    Names between two `**` are best taken where they stand first, so nothing of what was taken is ever given back
+    (`(?>…)`): the time is linear in the path, whatever the glob.
+    """
+    *outer, last = _runs(names)
+    ahead = "".join(
+        f"(?>{_DIRECTORIES if number else ''}{''.join(f'{_name(each)}/' for each in run)})"
+        for number, run in enumerate(outer)
     )
+    end = "/".join(map(_name, last)) if last else ".+"
+    return f"{ahead}{_DIRECTORIES if outer and last else ''}{end}"
+
+
+def _runs(names: list[str]) -> list[list[str]]:
+    """The names between the `**`."""
+    runs: list[list[str]] = [[]]
+    for name in names:
+        if name == "**":
+            runs.append([])
+        else:
+            runs[-1].append(name)
+    return runs
 
 
 def _name(glob: str) -> str:
-    """One name's expression."""
-    return _PART.sub(_part, glob)
+    """One name's expression. What stands between two stars is taken where it stands first, too."""
+    first, *rest = _between_stars(glob)
+    if not rest:
+        return "".join(first)
+    *middle, last = rest
+    taken = "".join(f"(?>[^/]*?{''.join(each)})" for each in middle if each)
+    end = f"(?=[^/]{{{len(last)}}})[^/]*+(?<={''.join(last)})" if last else "[^/]*+"
+    return f"{''.join(first)}{taken}{end}"
+
+
+def _between_stars(glob: str) -> list[list[str]]:
+    """The expressions of single characters that stand between the stars of a name."""
+    parts: list[list[str]] = [[]]
+    for found in _PART.finditer(glob):
+        if found[0].startswith("*"):
+            parts.append([])
+        else:
+            parts[-1].append(_part(found))
+    return parts
 
 
 def _part(found: re.Match[str]) -> str:
     part = found[0]
-    if part.startswith("*"):
-        return "[^/]*"
     if part == "?":
         return "[^/]"
     if found["set"] is None:

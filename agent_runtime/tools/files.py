@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -216,7 +215,7 @@ class FileTools:
         Raises:
             ToolError: no such directory, or no such glob.
         """
-        found = await asyncio.to_thread(listing.list_files, self._workspace, pattern, path)
+        found = await listing.list_bounded(self._workspace, pattern, path)
         files = [name for name in found.files if not self._withholds("list_files", name)]
         names = files[:_LISTED]
         total = f"{len(files)}" if found.complete else f"at least {len(files)}"

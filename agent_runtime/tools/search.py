@@ -172,7 +172,10 @@ class SearchTools:
         try:
             async with aclosing(program.run([*self._command, *arguments])) as chunks:
                 async for chunk in chunks:
-                    hits.feed(chunk)
+                    if hits.filters:  # RE2 takes its time over some globs, and lets others run meanwhile
+                        await asyncio.to_thread(hits.feed, chunk)
+                    else:
+                        hits.feed(chunk)
         finally:
             if program is not self._program:
                 program.close()

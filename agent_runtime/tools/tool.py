@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from agent_runtime.errors import Interrupt, SandboxError, ToolError
+from agent_runtime.errors import BoundExceededError, Interrupt, SandboxError, ToolError
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.policy import CallFacts
 from agent_runtime.tools import preview
@@ -162,6 +162,8 @@ class Tool:
             answer = await self._answer(partial(self.func, *bound.args, **bound.kwargs), progress)
         except (ToolError, SandboxError, Interrupt):
             raise
+        except BoundExceededError as error:
+            raise ToolError(f"{self.name}: {error}", kind="TimeoutError") from error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if not self.foreign or is_cancelled(error):
                 raise

@@ -6,9 +6,11 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Self
+
+from typing_extensions import override
 
 from agent_runtime.errors import ToolError, ToolErrorKind
 from agent_runtime.workspace import confined, paths
@@ -77,6 +79,7 @@ class Workspace:
         self._spellings = tuple(dict.fromkeys(name for name in spellings if name))
         self._home = () if confined_to_root else tuple(filter(None, os.path.realpath(root).split("/")))
         self.confined = confined_to_root
+        self._seen_as = seen_as
         self._root = os.open(root if confined_to_root else "/", confined.PATH_ONLY | os.O_DIRECTORY)
         self._open = confined.choose_opener(self._root)
         self.readable = dict(readable or {})
@@ -89,6 +92,11 @@ class Workspace:
             self._root = -1
         for other in self._others.values():
             other.close()
+
+    @override
+    def __reduce__(self) -> tuple[Callable[..., Workspace], tuple[object, ...]]:
+        """For a worker process, which opens the same directory, and closes it."""
+        return _reopened, (self.root, self._seen_as, self.confined, self.readable)
 
     def __enter__(self) -> Self:
         return self
@@ -333,6 +341,10 @@ class Workspace:
                 confined.held(self._open(self._root, parts[:-1], os.O_RDONLY | os.O_DIRECTORY)) as parent,
             ):
                 os.rmdir(parts[-1], dir_fd=parent)
+
+
+def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable: Mapping[str, Path]) -> Workspace:  # noqa: FBT001 - called by pickle
+    return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
 
 
 def _read(descriptor: int, most: int) -> bytes:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pathspec import PathSpec
-
 from agent_runtime.errors import ToolError
+from agent_runtime.workspace.gitignore import Pattern, options
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_ALTERNATIVES = 64
+_MOST_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +24,12 @@ class Include:
 
     Attributes:
         glob: as it was given, a leading `./` or `/` left out.
-        spec: the same, compiled.
+        regex: the same for RE2, which does not backtrack; it matches bytes.
         directory: the directory that everything it matches lies in, `""` for the root.
     """
 
     glob: str
-    spec: PathSpec[Any] = field(repr=False)
+    regex: Any = field(repr=False)
     directory: str
 
     @classmethod
@@ -44,6 +44,8 @@ class Include:
             ToolError: it is empty, a negation, or leaves the workspace.
         """
         plain = glob.removeprefix("./").lstrip("/")
+        if len(glob) > _MOST_CHARS:
+            raise ToolError(f"{name} has more than {_MOST_CHARS:,} characters; use a shorter glob", kind="ValueError")
         if not plain or plain.startswith(("!", "#")) or ".." in plain.split("/") or "\0" in plain or "\n" in plain:
             raise ToolError(
                 f"{name}={glob!r}: must be a glob of files in the workspace, such as '*.py' or 'tests/**'",
@@ -52,14 +54,12 @@ class Include:
         anywhere = plain.removeprefix("**/")
         plain = plain if "/" in anywhere else anywhere
         anchor = "/" if "/" in plain else ""
-        patterns = [anchor + each for each in _alternatives(plain)]
-        try:
-            spec = PathSpec.from_lines("gitignore", patterns)
-        except ValueError as error:
-            raise ToolError(f"{name}={glob!r}: {error}", kind="ValueError") from error
+        regex = _compiled([anchor + each for each in _alternatives(plain)])
+        if regex is None:
+            raise ToolError(f"{name}={glob!r}: matches nothing, or is too large", kind="ValueError")
         parents = plain.split("/")[:-1]
         fixed = next((i for i, part in enumerate(parents) if _MAGIC.search(part)), len(parents))
-        return cls(glob=plain, spec=spec, directory="/".join(parents[:fixed]))
+        return cls(glob=plain, regex=regex, directory="/".join(parents[:fixed]))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -68,7 +68,20 @@ class Include:
 
     def matches(self, path: str) -> bool:
         """Whether a file, by its path from the root, is meant."""
-        return self.spec.match_file(path)
+        return self.regex.fullmatch(path.encode("utf-8", "surrogateescape")) is not None
+
+
+def _compiled(globs: list[str]) -> Any:  # noqa: ANN401 - a library without types
+    """One expression for what a glob matches, and for what lies in a directory that it matches; None if none can."""
+    import re2  # noqa: PLC0415 - only a search needs it
+
+    parsed = [pattern for glob in globs if (pattern := Pattern.parse(glob.encode("utf-8", "surrogateescape")))]
+    bodies = [(body, pattern.directory) for pattern in parsed if (body := pattern.regex()) is not None]
+    choices = [b"%b/.*" % body if directory else b"%b(?:/.*)?" % body for body, directory in bodies]
+    try:
+        return re2.compile(b"|".join(choices), options()) if choices else None
+    except re2.error:
+        return None
 
 
 def _alternatives(glob: str) -> Iterator[str]:

@@ -90,6 +90,11 @@ class Hits:
         self._kept: list[bytes] | None = None
         self._placed: Hits | None = None
 
+    @property
+    def filters(self) -> bool:
+        """Whether each file's name is matched against a glob."""
+        return self._wanted is not None
+
     def feed(self, data: bytes) -> None:
         """Take the next piece of output.
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from agent_runtime.bounded import run_bounded
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace import confined
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.gitignore import IgnoreFile
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.paths import is_git
 
-if TYPE_CHECKING:  # takes a while to import, and only a listing needs it
-    from pathspec import GitIgnoreSpec
-
 _MOST_SEEN = 100_000
 _MAX_RULES = 1_000_000  # bytes of one .gitignore
+_MOST_CHARS = 10_000_000  # of all names of a listing
+_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,25 @@ class Rules:
     """One `.gitignore`: its directory's prefix, and what it says."""
 
     prefix: str
-    spec: GitIgnoreSpec
+    file: IgnoreFile
+
+
+async def list_bounded(workspace: Workspace, pattern: str, path: str) -> Listing:
+    """`list_files` in a worker process: a stranger chose the names, their number, and what git ignores.
+
+    Raises:
+        ToolError: as for `list_files`.
+        BoundExceededError: it takes too long.
+    """
+    packed = await run_bounded(_packed, workspace, pattern, path, seconds=_SECONDS, what="Listing the files")
+    complete, *files = packed.split("\0")
+    return Listing(files=files, complete=bool(complete))
+
+
+def _packed(workspace: Workspace, pattern: str, path: str) -> str:
+    with workspace:
+        found = list_files(workspace, pattern, path)
+    return "\0".join(["complete" if found.complete else "", *found.files])
 
 
 def list_files(workspace: Workspace, pattern: str, path: str) -> Listing:
@@ -59,14 +77,14 @@ def list_files(workspace: Workspace, pattern: str, path: str) -> Listing:
     wanted = Include.parse(pattern, name="pattern")
     base = "" if start == "." else f"{start}/"
     found: list[tuple[int, str]] = []
-    seen = 0
-    for modified, name in walk(workspace, base, rules_above(workspace, base)):
-        seen += 1
-        if seen > _MOST_SEEN:
-            break
+    chars = 0
+    for seen, (modified, name) in enumerate(walk(workspace, base, rules_above(workspace, base)), 1):
+        chars += len(name)
+        if seen > _MOST_SEEN or chars > _MOST_CHARS:
+            return Listing(files=[name for _, name in sorted(found)], complete=False)
         if wanted.matches(name.removeprefix(base)):
             found.append((-modified, name))
-    return Listing(files=[name for _, name in sorted(found)], complete=seen <= _MOST_SEEN)
+    return Listing(files=[name for _, name in sorted(found)], complete=True)
 
 
 def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterator[tuple[int, str]]:
@@ -113,9 +131,9 @@ def entries(
                 if is_git(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if not is_ignored(rules, f"{name}/"):
+                    if not is_ignored(rules, name, directory=True):
                         pending.append((f"{name}/", rules))
-                elif not is_ignored(rules, name):
+                elif not is_ignored(rules, name, directory=False):
                     yield descriptor, prefix, entry
 
 
@@ -135,19 +153,16 @@ def rules_above(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
 
 def rules_in(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:
     """What the `.gitignore` of a directory says, if it has one."""
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see TYPE_CHECKING above
-
     try:
-        data = workspace.read_bytes(f"{prefix}.gitignore", _MAX_RULES)
-        return (Rules(prefix, GitIgnoreSpec.from_lines(data.decode(errors="replace").splitlines())),)
-    except (ToolError, ValueError):  # none there, or one that git could not read either
+        return (Rules(prefix, IgnoreFile(workspace.read_bytes(f"{prefix}.gitignore", _MAX_RULES))),)
+    except ToolError:  # none there, or none that can be read
         return ()
 
 
-def is_ignored(rules: tuple[Rules, ...], name: str) -> bool:
+def is_ignored(rules: tuple[Rules, ...], name: str, *, directory: bool) -> bool:
     """Whether git ignores a path: the innermost `.gitignore` that says something about it decides."""
     for rule in reversed(rules):
-        verdict = rule.spec.check_file(name.removeprefix(rule.prefix)).include
+        verdict = rule.file.says(name.removeprefix(rule.prefix), directory=directory)
         if verdict is not None:
             return verdict
     return False

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from agent_runtime.bounded import run_bounded
 from agent_runtime.workspace import confined, listing
 from agent_runtime.workspace.files import Workspace
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_FILES = 50_000
 _MOST_BYTES = 1_000_000_000
 _CHUNK = 1 << 20
+_SECONDS = 120.0
+_MEMORY = 200 * 1024**2
 _NOW = {
     "file": "now a file",
     "program": "now a program",
@@ -60,6 +63,19 @@ class Manifest:
             room -= size
             unread += told.startswith("stamp ")
         return cls(entries, unread)
+
+    @classmethod
+    async def bounded(cls, workspace: Workspace) -> Self:
+        """`of` in a worker process: a stranger chose the names, their number, and what git ignores.
+
+        Raises:
+            BoundExceededError: it takes too long, or is too large.
+        """
+        what = "Noting what all files of the workspace hold"
+        unread, unlisted, *entries = (
+            await run_bounded(_packed, workspace, seconds=_SECONDS, memory=_MEMORY, what=what)
+        ).split("\0")
+        return cls(dict(zip(entries[::2], entries[1::2], strict=True)), int(unread), bool(unlisted))
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Plain]) -> Self:
@@ -113,6 +129,13 @@ class Manifest:
                 told.append(f"{_verb(before, after)}: {path}")
         rest = len(told) - limit
         return [*told[:limit], *([f"… and {rest:,} more"] if rest > 0 else [])]
+
+
+def _packed(workspace: Workspace) -> str:
+    with workspace:
+        found = Manifest.of(workspace)
+    pairs = (part for entry in found.entries.items() for part in entry)
+    return "\0".join([str(found.unread), "unlisted" if found.unlisted else "", *pairs])
 
 
 def _verb(before: str | None, after: str | None) -> str:

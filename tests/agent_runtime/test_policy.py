@@ -4,6 +4,7 @@ import pytest
 
 from agent_runtime.errors import SettingsError
 from agent_runtime.policy import Allow, Ask, CallFacts, Decision, Deny, Policy, Rule, Verdict
+from agent_runtime.rules.globs import PathGlob
 
 
 def of_command(policy: Policy, command: str) -> Decision:
@@ -266,3 +267,10 @@ def test_what_another_shell_would_read_is_never_covered_by_a_pattern(shell: str)
     decision = policy.decide(CallFacts(tool="execute", command="pytest -q", shell=shell))
     assert isinstance(decision, Ask)
     assert f"{shell} is not understood" in decision.reason
+
+
+def test_globs_of_rules_do_not_backtrack() -> None:
+    """With a matcher that does, this takes longer than the universe lasts."""
+    for glob, path in [("*a" * 13 + "*b", "a" * 200), ("**/*a*/" * 13 + "b", "a/" * 2000 + "a")]:
+        assert not PathGlob.parse(glob).covers(path)
+        assert not PathGlob.parse(glob).touches(path)

@@ -68,3 +68,8 @@ def test_a_very_long_or_deep_command_is_not_read_at_all() -> None:
     assert long.words is None
     assert "longer than 20,000" in long.doubt
     assert any(each.words is None for each in commands_of(" ( " * 200 + "ls" + " ) " * 200))
+
+
+def test_patterns_do_not_backtrack() -> None:
+    """With a matcher that does, this takes longer than the universe lasts."""
+    assert CommandPattern.parse("echo " + "*a" * 13 + "*b").words[1].fullmatch("a" * 10_000) is None  # type: ignore[union-attr]
