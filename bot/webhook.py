@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -53,7 +53,17 @@ class Door:
             raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so no delivery could be proven genuine",))
 
 
-def make_app(door: Door, queue: Queue, *, accepted: Callable[[Job], None] = lambda _job: None) -> web.Application:
+async def _keep(_job: Job) -> str:
+    return ""
+
+
+def make_app(
+    door: Door,
+    queue: Queue,
+    *,
+    accepted: Callable[[Job], None] = lambda _job: None,
+    unneeded: Callable[[Job], Awaitable[str]] = _keep,
+) -> web.Application:
     """The web application: `POST /webhook` takes deliveries, `GET /healthz` says whether the queue works.
 
     Answers to a delivery are JSON objects with `status` and, by status code: 202 `accepted` with the job's id; 200
@@ -65,10 +75,11 @@ def make_app(door: Door, queue: Queue, *, accepted: Callable[[Job], None] = lamb
         door: what the door needs to know.
         queue: where jobs go.
         accepted: told of every job that was stored.
+        unneeded: why a job need not be stored at all; empty for one that must be.
     """
     # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
     app = web.Application(client_max_size=0)
-    webhook = _Webhook(door, queue, accepted)
+    webhook = _Webhook(door, queue, accepted, unneeded)
     app.router.add_post("/webhook", webhook.receive)
     app.router.add_get("/healthz", webhook.health)
     return app
@@ -94,10 +105,17 @@ class _Refused(Exception):  # noqa: N818 - an answer that travels as an exceptio
 class _Webhook:
     """The handlers, with what they share."""
 
-    def __init__(self, door: Door, queue: Queue, accepted: Callable[[Job], None]) -> None:
+    def __init__(
+        self,
+        door: Door,
+        queue: Queue,
+        accepted: Callable[[Job], None],
+        unneeded: Callable[[Job], Awaitable[str]],
+    ) -> None:
         self._door = door
         self._queue = queue
         self._accepted = accepted
+        self._unneeded = unneeded
         self._large_bytes = 0
 
     async def health(self, _request: web.Request) -> web.Response:
@@ -174,6 +192,8 @@ class _Webhook:
     async def _taken(self, delivery: Delivery) -> web.Response:
         found = job_from(delivery, self._door.listening)
         extra = {"delivery": delivery.id}
+        if not isinstance(found, Ignored) and (why := await self._unneeded(found)):
+            found = Ignored(reason=why)
         if isinstance(found, Ignored):
             log.info("delivery %s: ignored: %s", delivery.id, found.reason, extra=extra)
             return web.json_response({"status": "ignored", "reason": found.reason})

@@ -33,6 +33,7 @@ from bot.jobs.job import TRANSITIONS, Job, JobState
 from bot.jobs.ledger import Ledger
 from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
+from bot.jobs.receipt import Receipt
 from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.redact import Redactor
 from bot.publishing.text import fenced
@@ -109,17 +110,19 @@ async def service(
         queue = SqliteQueue(database)
         await _sweep(shared, queue)
         stack.push_async_callback(_cancelled, asyncio.create_task(_keep_swept(shared, queue)))
+        ledger = Ledger(database, bot_ids=settings.agent.trusted_bot_ids)
         desk = Desk(
             house=shared,
             queue=queue,
-            ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
+            ledger=ledger,
             github_for=partial(_installed_app, settings, redactor, AppSession(seconds_between_writes)),
         )
         greeter = Greeter(desk)
         stack.push_async_callback(greeter.close)
         await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
         worker = Worker(name, desk=desk, jobs_at_once=settings.jobs)
-        app = make_app(_door(settings), queue, accepted=greeter.greet)
+        receipt = Receipt(queue, ledger, shared.labels)
+        app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=receipt.unneeded)
         yield Service(queue=queue, worker=worker, runner=make_runner(app))
 
 

@@ -65,6 +65,14 @@ class LabelNames:
     ask: str = "codepilot:ask"
     auto: str = "codepilot:auto"
 
+    def is_start(self, name: str) -> bool:
+        """Whether a label is the repository's own for starting work."""
+        return self.start is not None and name.casefold() == self.start.casefold()
+
+    def means_something(self, name: str) -> bool:
+        """Whether a label starts work or stands for a level."""
+        return self.is_start(name) or self.level_of(name) is not None
+
     def level_of(self, name: str) -> Level | None:
         """What a label stands for, or None; GitHub does not tell upper from lower case in labels."""
         levels: dict[str, Level] = {self.read_only: "read-only", self.ask: "ask", self.auto: "auto"}

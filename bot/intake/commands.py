@@ -196,15 +196,19 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labelled:
-    """Somebody set a label.
+    """Somebody set a label; the thread's words are not kept with it, for most labels mean nothing to the bot.
 
     Attributes:
         label: its name.
         bound_to: the pull request's head commit at that moment; for an issue `text:` and a hash of title and body.
+        words: for a pull request: the hash of its title and body at that moment.
+        at: when, as GitHub writes it; empty where it does not say.
     """
 
     label: str
     bound_to: str
+    words: str = ""
+    at: str = ""
     verb: Literal["labelled"] = "labelled"
 
 

@@ -72,6 +72,7 @@ class Issue(Part):
     title: Text
     body: Text | None = None
     user: User | None = None
+    updated_at: Text = ""
     pull_request: dict[str, object] | None = None
 
     @property
@@ -99,6 +100,7 @@ class PullRequest(Part):
     title: Text
     body: Text | None = None
     user: User | None = None
+    updated_at: Text = ""
     head: Head
 
     @property

@@ -31,7 +31,7 @@ class Greeter:
 
     def greet(self, job: Job) -> None:
         """Answer the job's command soon; with too many waiting, leave it to the worker."""
-        if job.lane == "steer":
+        if job.lane != "work":
             return
         if len(self._tasks) >= WAITING:
             task = asyncio.create_task(self._desk.queue.unhold(job.id))

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
+from datetime import datetime
 from typing import assert_never
 
-from bot.gate.standing import LabelGrant
+from bot.gate.decision import Refusal
+from bot.gate.repo_config import LabelNames
+from bot.gate.standing import LabelGrant, text_binding
 from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed
 from bot.jobs import waiting
 from bot.jobs.again import fix_for
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.configuration import on_default_branch
 from bot.jobs.job import JobState
+from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
 from bot.jobs.steering import stop_all
 from bot.publishing.text import code
@@ -26,8 +31,8 @@ _RAISING = frozenset({"ask", "auto"})
 async def happen(case: Case, command: Happening) -> Ending:
     """Take in what happened."""
     match command:
-        case Labelled(label=label, bound_to=bound_to):
-            await _labelled(case, label, bound_to)
+        case Labelled():
+            return await _labelled(case, command)
         case Assigned(assignee_id=assignee_id):
             if assignee_id == (await case.github.me()).id:
                 await case.queue.enqueue(fix_for(case.job, "assignment"))
@@ -42,24 +47,53 @@ async def happen(case: Case, command: Happening) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _labelled(case: Case, label: str, bound_to: str) -> None:
+async def _labelled(case: Case, command: Labelled) -> Ending:
     """Keep who set a permission label on what; the repository's own start label asks for a fix."""
-    job = case.job
-    labels = (await on_default_branch(case.github, job.repo.full_name)).labels
-    if labels.start is not None and label.casefold() == labels.start.casefold():
-        await case.queue.enqueue(fix_for(job, "label"))
-    if labels.level_of(label) is None:
-        return
-    await case.ledger.keep_label(
-        LabelGrant(
-            repo_id=job.repo.id,
-            number=job.thread.number,
-            name=label,
-            labeller=job.actor,
-            bound_to=bound_to,
-            at=time.time(),
+    job, names = case.job, await _label_names(case)
+    if names.is_start(command.label):
+        return await _start(case, command)
+    if names.level_of(command.label) is not None:
+        await case.ledger.keep_label(
+            LabelGrant(
+                repo_id=job.repo.id,
+                number=job.thread.number,
+                name=command.label,
+                labeller=job.actor,
+                bound_to=command.bound_to,
+                at=_seconds(command.at),
+            )
         )
-    )
+    return Ending(state=JobState.DONE)
+
+
+async def _label_names(case: Case) -> LabelNames:
+    """What the repository calls its labels; of a storm of labels one asks GitHub."""
+    known, repo = case.house.labels, case.job.repo
+    if (names := known.of(repo.id)) is None:
+        names = (await on_default_branch(case.github, repo.full_name)).labels
+        known.learn(repo.id, names)
+    return names
+
+
+async def _start(case: Case, command: Labelled) -> Ending:
+    """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
+    job = case.job
+    thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
+    if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
+        reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
+        visit = await arrive(case.github, job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
+    words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
+    await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))
+    return Ending(state=JobState.DONE)
+
+
+def _seconds(at: str) -> float:
+    """When something was, in seconds since the epoch; now, where GitHub does not say."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return time.time()
 
 
 async def _pushed(case: Case, head_sha: str) -> Ending:

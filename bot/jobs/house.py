@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runtime import AsyncRuntime, Event, Network, Policy
 from bot.gate.standing import Bounds
 from bot.jobs.job import Job
+from bot.jobs.receipt import KnownLabels
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.defuse import Allowed
@@ -72,6 +73,7 @@ class House:
         ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
+        labels: what repositories call their labels, as far as somebody has looked lately.
     """
 
     workspaces: Workspaces
@@ -93,6 +95,7 @@ class House:
     ci_note: str = ""
     run_url: str = ""
     listeners: tuple[Listener, ...] = ()
+    labels: KnownLabels = field(default_factory=KnownLabels)
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -49,6 +49,11 @@ class Thread:
     title: str
     body: str
     author: str
+
+    @property
+    def wordless(self) -> Thread:
+        """The same without its words, for what is about none of them."""
+        return replace(self, title="", body="", author="")
 
 
 OriginKind = Literal["comment", "review_comment", "review", "label", "assignment", "button", "ci", "event"]
@@ -120,7 +125,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 """Which state may follow which; anything else is a bug."""
 
-Lane = Literal["work", "steer"]
+Lane = Literal["work", "steer", "event"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,5 +167,7 @@ class Job:
 
     @property
     def lane(self) -> Lane:
-        """Work waits until the thread's job before it has ended; all else must not."""
-        return "steer" if isinstance(self.command, Steering | Talk | Happening) else "work"
+        """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
+        if isinstance(self.command, Happening):
+            return "event"
+        return "steer" if isinstance(self.command, Steering | Talk) else "work"

@@ -147,6 +147,9 @@ class Queue(Protocol):
     async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
         """A thread's work, newest first: the last `limit` in each state; without what `sweep` forgot."""
 
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """Whether any work of a thread has not ended."""
+
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
         """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
 
@@ -277,6 +280,10 @@ class SqliteQueue:
     async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
         """See `Queue.of_thread`."""
         return await self._run(lambda rows: records.of_thread(rows, repo_id, number, limit))
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """See `Queue.is_live`."""
+        return await self._run(lambda rows: records.is_live(rows, repo_id, number))
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
         """See `Queue.live_of`."""

@@ -102,6 +102,16 @@ def of_thread(rows: sqlite3.Connection, repo_id: int, number: int, limit: int) -
     return _readable(found)
 
 
+def is_live(rows: sqlite3.Connection, repo_id: int, number: int) -> bool:
+    """Whether any work of a thread has not ended."""
+    found = rows.execute(
+        "SELECT EXISTS (SELECT 1 FROM jobs WHERE repo_id = ? AND thread = ? AND lane = 'work'"
+        " AND state IN ('queued', 'running', 'waiting'))",
+        (repo_id, number),
+    ).fetchone()
+    return bool(found[0])
+
+
 def live_of(rows: sqlite3.Connection, installation: int, repo_ids: Collection[int]) -> tuple[Stored, ...]:
     """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
     found = rows.execute(

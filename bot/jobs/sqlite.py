@@ -12,7 +12,18 @@ from bot.jobs import records
 from bot.jobs.database import exclusive
 from bot.jobs.job import TRANSITIONS, Job, JobState, Lane
 
-_CLAIMABLE = {
+# Whoever has none of theirs under way comes first: nobody's words keep another's waiting, however many they are.
+_AT_ONCE = """
+SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = '{lane}' AND held_until <= ?
+AND NOT EXISTS (
+    SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = '{lane}'
+    AND busy.repo_id = next.repo_id AND busy.thread = next.thread
+) ORDER BY EXISTS (
+    SELECT 1 FROM jobs AS own WHERE own.state = 'running' AND own.lane = '{lane}' AND own.actor_id = next.actor_id
+), seq LIMIT 1
+"""
+
+_CLAIMABLE: dict[Lane, str] = {
     "work": """
 SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'work' AND held_until <= ?
 AND NOT EXISTS (
@@ -23,13 +34,7 @@ AND NOT EXISTS (
     AND held.repo_id = next.repo_id AND held.thread = next.thread
 ) ORDER BY seq LIMIT 1
 """,
-    "steer": """
-SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'steer' AND held_until <= ?
-AND NOT EXISTS (
-    SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = 'steer'
-    AND busy.repo_id = next.repo_id AND busy.thread = next.thread
-) ORDER BY seq LIMIT 1
-""",
+    **{lane: _AT_ONCE.format(lane=lane) for lane in ("steer", "event")},
 }
 
 _LEASE_OVER = "SELECT id, attempts FROM jobs WHERE state = 'running' AND lease_until < ?"

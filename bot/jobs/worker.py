@@ -65,7 +65,8 @@ class Worker:
         self._queue = desk.queue
         work: Lane = "work"
         steer: Lane = "steer"
-        self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)))
+        event: Lane = "event"
+        self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)), event)
         self._lease_seconds = lease_seconds
         self._patience_seconds = patience_seconds
 

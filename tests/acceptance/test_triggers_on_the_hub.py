@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,10 @@ async def test_labels_are_bound_to_what_stood_there(scene: Scene) -> None:
     issue = scene.hub.open_issue(scene.repo, author="mona", title="Off by one", body="`add(1, 1)` gives 3.")
     scene.hub.add_label(scene.repo, issue.number, "codepilot:auto", by="mona")
     bound_to = text_binding("Off by one", "`add(1, 1)` gives 3.")
-    assert (await scene.job("issues", "labeled")).command == Labelled(label="codepilot:auto", bound_to=bound_to)
+    labelled = (await scene.job("issues", "labeled")).command
+    assert isinstance(labelled, Labelled)
+    assert labelled == Labelled(label="codepilot:auto", bound_to=bound_to, at=labelled.at)
+    assert datetime.fromisoformat(labelled.at).tzinfo is not None
     scene.hub.edit_thread(scene.repo, issue.number, by="mona", body="Delete everything.")
     scene.hub.add_label(scene.repo, issue.number, "codepilot", by="mona")
     job = await scene.job("issues", "labeled")
@@ -139,7 +143,9 @@ async def test_labels_are_bound_to_what_stood_there(scene: Scene) -> None:
 
     number, head = scene.pull()
     scene.hub.add_label(scene.repo, number, "codepilot:auto", by="mona")
-    assert (await scene.job("pull_request", "labeled")).command == Labelled(label="codepilot:auto", bound_to=head)
+    labelled = (await scene.job("pull_request", "labeled")).command
+    assert isinstance(labelled, Labelled)
+    assert (labelled.label, labelled.bound_to) == ("codepilot:auto", head)
 
 
 async def test_the_life_of_a_pull_request(scene: Scene) -> None:
@@ -147,7 +153,7 @@ async def test_the_life_of_a_pull_request(scene: Scene) -> None:
     scene.hub.commit(scene.repo, {"more.txt": "More.\n"}, message="More", author="mona", branch="topic")
     moved = scene.hub.branches(scene.repo)["topic"]
     job = await scene.job("pull_request", "synchronize")
-    assert (job.command, job.lane) == (Pushed(head_sha=moved), "steer")
+    assert (job.command, job.lane) == (Pushed(head_sha=moved), "event")
     scene.hub.set_draft(scene.repo, number, draft=True, by="mona")
     assert "converted_to_draft" in (await scene.answer("pull_request", "converted_to_draft"))["reason"]
     scene.hub.set_draft(scene.repo, number, draft=False, by="mona")

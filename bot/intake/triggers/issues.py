@@ -8,7 +8,7 @@ from bot.intake.commands import Assigned, Closed, Command, Fix, Labelled
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Issue, Label, Sender, read
-from bot.jobs.job import Job, Origin, OriginKind
+from bot.jobs.job import Job, Origin, OriginKind, Thread
 
 EVENT = "issues"
 
@@ -24,8 +24,9 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
             return _assigned(delivery, listening)
         case action if action in _ENDS:
             event = read(_Event, delivery)
-            closed = Closed(how=action)
-            return event if isinstance(event, Ignored) else _job(delivery, listening, event, "event", closed)
+            if isinstance(event, Ignored):
+                return event
+            return _job(delivery, listening, event, "event", Closed(how=action), event.issue.thread.wordless)
         case _:
             return other_action(delivery, "labeled", "assigned", *_ENDS)
 
@@ -40,9 +41,9 @@ def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
     if event.sender.id in listening.own_ids:
         return Ignored(reason="the bot itself set the label")
     words = event.issue.thread
-    return _job(
-        delivery, listening, event, "label", Labelled(label=name, bound_to=text_binding(words.title, words.body))
-    )
+    bound_to = text_binding(words.title, words.body)
+    labelled = Labelled(label=name, bound_to=bound_to, at=event.issue.updated_at)
+    return _job(delivery, listening, event, "label", labelled, words.wordless)
 
 
 def _assigned(delivery: Delivery, listening: Listening) -> Job | Ignored:
@@ -59,11 +60,18 @@ def _assigned(delivery: Delivery, listening: Listening) -> Job | Ignored:
     return no_commander(event.sender, listening) or _job(delivery, listening, event, "assignment", command)
 
 
-def _job(delivery: Delivery, listening: Listening, event: _Event, kind: OriginKind, command: Command) -> Job:
+def _job(  # noqa: PLR0917 - what `job_of` takes
+    delivery: Delivery,
+    listening: Listening,
+    event: _Event,
+    kind: OriginKind,
+    command: Command,
+    thread: Thread | None = None,
+) -> Job:
     return job_of(
         delivery,
         event=event,
-        thread=event.issue.thread,
+        thread=thread or event.issue.thread,
         origin=Origin(kind=kind, id=0),
         command=command,
         trigger=listening.triggers[0],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bot.gate.standing import text_binding
 from bot.intake.asking import job_of, no_commander, other_action
 from bot.intake.commands import Closed, Command, Fix, Labelled, Pushed, Review
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Label, PullRequest, read
-from bot.jobs.job import Job, Origin, OriginKind
+from bot.jobs.job import Job, Origin, OriginKind, Thread
 
 EVENT = "pull_request"
 
@@ -25,7 +26,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review())
     pushed = delivery.action == "synchronize"
     happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
-    return _job(delivery, listening, event, "event", happened)
+    return _job(delivery, listening, event, "event", happened, event.pull_request.thread.wordless)
 
 
 def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
@@ -37,15 +38,28 @@ def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
     if event.sender.id in listening.own_ids:
         return Ignored(reason="the bot itself set the label")
-    labelled = Labelled(label=name, bound_to=event.pull_request.head.sha)
-    return _job(delivery, listening, event, "label", labelled)
+    pull = event.pull_request
+    labelled = Labelled(
+        label=name,
+        bound_to=pull.head.sha,
+        words=text_binding(pull.thread.title, pull.thread.body),
+        at=pull.updated_at,
+    )
+    return _job(delivery, listening, event, "label", labelled, pull.thread.wordless)
 
 
-def _job(delivery: Delivery, listening: Listening, event: _Event, kind: OriginKind, command: Command) -> Job:
+def _job(  # noqa: PLR0917 - what `job_of` takes
+    delivery: Delivery,
+    listening: Listening,
+    event: _Event,
+    kind: OriginKind,
+    command: Command,
+    thread: Thread | None = None,
+) -> Job:
     return job_of(
         delivery,
         event=event,
-        thread=event.pull_request.thread,
+        thread=thread or event.pull_request.thread,
         origin=Origin(kind=kind, id=0),
         command=command,
         trigger=listening.triggers[0],

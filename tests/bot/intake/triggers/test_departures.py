@@ -12,7 +12,7 @@ from tests.payloads import a_payload, job, read, reason
 @pytest.mark.parametrize("action", ["deleted", "suspend"])
 def test_all_of_an_installation_goes_with_it(action: str) -> None:
     found = job("installation", action=action)
-    assert (found.command, found.lane, found.installation) == (Departed(), "steer", 30)
+    assert (found.command, found.lane, found.installation) == (Departed(), "event", 30)
 
 
 def test_the_repositories_that_the_app_was_taken_off_go() -> None:

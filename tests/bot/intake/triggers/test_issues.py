@@ -22,9 +22,11 @@ def test_the_start_label_asks_for_a_fix(name: str) -> None:
 @pytest.mark.parametrize("name", ["codepilot:auto", "bug"])
 @pytest.mark.parametrize("body", ["It is.", "", None])
 def test_any_other_label_is_told_with_the_words_it_is_bound_to(name: str, body: str | None) -> None:
-    found = job(EVENT, label__name=name, issue__body=body)
-    assert found.command == Labelled(label=name, bound_to=text_binding("Adding is off by one", body or ""))
-    assert found.lane == "steer"
+    found = job(EVENT, label__name=name, issue__body=body, issue__updated_at="2026-01-02T03:04:05Z")
+    bound_to = text_binding("Adding is off by one", body or "")
+    assert found.command == Labelled(label=name, bound_to=bound_to, at="2026-01-02T03:04:05Z")
+    assert found.lane == "event"
+    assert found.thread == Thread(kind="issue", number=7, title="", body="", author="")
     assert found.actor == Actor(id=20, login="octo-owner")
 
 
@@ -43,14 +45,14 @@ def test_an_assignment_to_the_bot_asks_for_a_fix() -> None:
 
 def test_an_assignment_to_some_app_is_told_to_the_worker_which_knows_the_bots_own_account() -> None:
     found = job(EVENT, action="assigned", assignee={"id": 78, "login": "codepilot[bot]", "type": "Bot"})
-    assert (found.command, found.lane) == (Assigned(assignee_id=78), "steer")
+    assert (found.command, found.lane) == (Assigned(assignee_id=78), "event")
 
 
 @pytest.mark.parametrize("action", ["closed", "deleted", "transferred", "locked"])
 def test_the_end_of_an_issue_is_told_whoever_made_it(action: str) -> None:
     for sender in ({"id": 99, "login": "stale[bot]", "type": "Bot"}, {"id": 20, "login": "octo", "type": "User"}):
         found = job(EVENT, action=action, sender=sender)
-        assert (found.command, found.lane) == (Closed(how=action), "steer")
+        assert (found.command, found.lane) == (Closed(how=action), "event")
 
 
 @pytest.mark.parametrize("action", ["opened", "reopened", "edited", "unlabeled", "unassigned", "unlocked", "pinned"])

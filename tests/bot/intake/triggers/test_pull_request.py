@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from bot.gate.standing import text_binding
 from bot.intake.commands import Closed, Fix, Labelled, Pushed, Review
 from bot.jobs.job import Origin, Thread
 from tests.payloads import HEAD, job, reason
@@ -20,8 +21,9 @@ def test_the_start_label_asks_for_a_fix(name: str) -> None:
 
 def test_any_other_label_is_told_with_the_commit_it_is_bound_to() -> None:
     found = job(EVENT, label__name="codepilot:auto")
-    assert found.command == Labelled(label="codepilot:auto", bound_to=HEAD)
-    assert found.lane == "steer"
+    assert found.command == Labelled(label="codepilot:auto", bound_to=HEAD, words=text_binding("Add it up", "As said."))
+    assert found.lane == "event"
+    assert found.thread == Thread(kind="pull", number=8, title="", body="", author="")
 
 
 def test_a_label_is_heard_from_other_bots_but_not_from_the_bot_itself() -> None:
@@ -36,7 +38,7 @@ def test_a_push_is_told_with_the_new_head_whoever_pushed() -> None:
         found = job(EVENT, action="synchronize", sender__id=identity, pull_request__head__sha="d" * 40)
         assert found.command == Pushed(head_sha="d" * 40)
         assert found.head_sha == "d" * 40
-        assert found.lane == "steer"
+        assert (found.lane, found.thread.body) == ("event", "")
 
 
 def test_readiness_asks_for_a_review() -> None:

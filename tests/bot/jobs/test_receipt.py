@@ -1,0 +1,101 @@
+"""What is dropped on receipt, and what is kept because something could follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bot.gate.repo_config import LabelNames
+from bot.gate.standing import LabelGrant
+from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Stop
+from bot.jobs.database import Database
+from bot.jobs.job import Actor, JobState
+from bot.jobs.ledger import Ledger
+from bot.jobs.queue import SqliteQueue
+from bot.jobs.receipt import FRESH_SECONDS, KnownLabels, Receipt
+from tests.builders import a_job
+from tests.queues import Clock, claimed
+
+HEAD = "b" * 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    queue: SqliteQueue
+    ledger: Ledger
+    labels: KnownLabels
+    clock: Clock
+
+    async def kept(self, command: Command) -> bool:
+        """Whether a job in the thread of `a_job` is kept."""
+        receipt = Receipt(self.queue, self.ledger, self.labels)
+        return not await receipt.unneeded(a_job("happened", command=command))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    database, clock = Database(tmp_path / "queue.sqlite"), Clock()
+    queue = SqliteQueue(database, clock=clock)
+    yield Desk(queue=queue, ledger=Ledger(database, clock=clock), labels=KnownLabels(clock), clock=clock)
+    await database.close()
+
+
+async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
+    noise = Labelled(label="bug", bound_to=HEAD)
+    assert await desk.kept(noise)
+    desk.labels.learn(11, LabelNames())
+    assert await desk.kept(noise)
+    desk.labels.learn(10, LabelNames(start="bot: go", auto="Trusted"))
+    assert not await desk.kept(noise)
+    for name in ("BOT: go", "trusted", "codepilot:ask"):
+        assert await desk.kept(replace(noise, label=name))
+    assert not await desk.kept(replace(noise, label="codepilot:auto"))
+    desk.clock.now += FRESH_SECONDS
+    assert await desk.kept(noise)
+
+
+async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
+    assert not await desk.kept(Pushed(head_sha=HEAD))
+    grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
+    await desk.ledger.keep_label(replace(grant, number=8))
+    assert not await desk.kept(Pushed(head_sha=HEAD))
+    await desk.ledger.keep_label(grant)
+    assert await desk.kept(Pushed(head_sha=HEAD))
+
+
+@pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), Departed(), Departed(repo_ids=(10,))])
+async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
+    await desk.queue.enqueue(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
+    assert not await desk.kept(command)
+    await desk.queue.enqueue(a_job("work"))
+    assert await desk.kept(command)
+    assert await claimed(desk.queue) is not None
+    assert await claimed(desk.queue) == "work"
+    assert await desk.kept(command)
+    await desk.queue.finish("work", JobState.DONE, worker="w1")
+    assert not await desk.kept(command)
+
+
+@pytest.mark.parametrize("command", [Stop(), Help(), Assigned(assignee_id=1)])
+async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
+    desk.labels.learn(10, LabelNames())
+    assert await desk.kept(command)
+
+
+async def test_whoever_has_many_words_under_way_lets_another_go_first(desk: Desk) -> None:
+    flood, other = Actor(id=1, login="flood"), Actor(id=2, login="other")
+    for number in range(1, 5):
+        await desk.queue.enqueue(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
+    assert await claimed(desk.queue, lane="steer") == "f1"
+    await desk.queue.enqueue(replace(a_job("o1", number=9, command=Stop()), actor=other))
+    assert [await claimed(desk.queue, lane="steer") for _ in range(3)] == ["o1", "f2", "f3"]
+
+
+async def test_events_and_words_wait_for_each_other_in_no_thread(desk: Desk) -> None:
+    await desk.queue.enqueue(a_job("e1", command=Closed()))
+    await desk.queue.enqueue(a_job("s1", command=Stop()))
+    assert await claimed(desk.queue, lane="event") == "e1"
+    assert await claimed(desk.queue, lane="steer") == "s1"
