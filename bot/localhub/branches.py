@@ -113,11 +113,11 @@ def _new_commits(repo: Repo, branch: str, old: str, new: str) -> list[git.Commit
 
 
 def _push_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
-    changed = git_diff.files(repo.path, views_git.first_parent(value), value.sha)
+    changed = git_diff.names(repo.path, views_git.first_parent(value), value.sha)
     return views_git.simple_commit(value) | {
         "distinct": True,
         "url": views_git.commit_page(site, repo, value.sha),
-        "added": [f.path for f in changed if f.status == "added"],
-        "removed": [f.path for f in changed if f.status == "removed"],
-        "modified": [f.path for f in changed if f.status not in {"added", "removed"}],
+        "added": [path for status, path in changed if status == "added"],
+        "removed": [path for status, path in changed if status == "removed"],
+        "modified": [path for status, path in changed if status not in {"added", "removed"}],
     }

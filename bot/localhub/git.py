@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -197,10 +198,10 @@ def is_ancestor(path: Path, old: str, new: str) -> bool:
 
 
 def commits(path: Path, *selection: str, limit: int | None = None, of: str | None = None) -> list[Commit]:
-    """Commits that `git log` would show for the selection, newest first; `of` limits them to one path."""
+    """Commits that `git log` would show for the selection, newest first; `of` limits them to one literal path."""
     form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
     count = [] if limit is None else [f"--max-count={limit}"]
-    where = ["--"] if of is None else ["--", of]
+    where = ["--"] if of is None else ["--", f":(top,literal){of}"]
     ask = fixed if all(map(_SHAS.fullmatch, selection)) else run
     out = ask(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
     return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
@@ -226,13 +227,22 @@ def commit(path: Path, sha: str) -> Commit:
 def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[Entry]:
     """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
     flags = ["-r", "-t"] if recursive else []
-    out = run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish).decode(errors="surrogateescape")
+    return _entries(run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
+
+
+def _entries(listing: bytes) -> list[Entry]:
     found = []
-    for line in filter(None, out.split("\0")):
+    for line in filter(None, listing.decode(errors="surrogateescape").split("\0")):
         meta, name = line.split("\t", 1)
         mode, kind, sha, size = meta.split()
         found.append(Entry(mode=mode, type=kind, sha=sha, size=None if size == "-" else int(size), path=name))
     return found
+
+
+def entry(path: Path, treeish: str, name: str) -> Entry | None:
+    """What a tree has at a path, to the letter; None when nothing."""
+    out = run(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
+    return next((found for found in _entries(out) if found.path == name), None)
 
 
 def kind_of(path: Path, sha: str) -> str | None:
@@ -254,13 +264,38 @@ def write_blob(path: Path, content: bytes) -> str:
 
 
 def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | None, str]]) -> str:
-    """Store a tree: `base` with `(mode, sha, path)` changes, where a sha of None deletes; returns its SHA."""
+    """Store a tree: `base` with `(mode, sha, path)` changes; returns its SHA.
+
+    A sha of None deletes a file, or a folder with all that is in it. What is added takes the place of what was there,
+    and a tree brings its files.
+    """
+    there = _files_of(path, base) if base else []
+    lines: list[str] = []
+    for mode, sha, name in changes:
+        beneath = there[bisect_left(there, f"{name}/") : bisect_left(there, f"{name}0")]  # "0" comes after "/"
+        gone = [name, *beneath] if sha is None else beneath
+        lines += [f"0 {NULL_SHA}\t{each}" for each in gone]
+        if sha is not None:
+            lines += _lines_of(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
         run(path, "read-tree", *([base] if base else ["--empty"]), env=index)
-        lines = (f"0 {NULL_SHA}\t{name}\0" if sha is None else f"{mode} {sha}\t{name}\0" for mode, sha, name in changes)
-        run(path, "update-index", "-z", "--index-info", stdin="".join(lines).encode(), env=index)
+        told = "".join(f"{line}\0" for line in lines).encode(errors="surrogateescape")
+        run(path, "update-index", "--replace", "-z", "--index-info", stdin=told, env=index)
         return run(path, "write-tree", env=index).decode().strip()
+
+
+def _files_of(path: Path, tree_sha: str) -> list[str]:
+    """The paths of all files, in the order of their characters."""
+    out = fixed(path, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree_sha)
+    return sorted(out.decode(errors="surrogateescape").split("\0")[:-1])
+
+
+def _lines_of(path: Path, tree_sha: str, prefix: str) -> list[str]:
+    """The files of a tree, as an index takes them below `prefix`."""
+    out = fixed(path, "ls-tree", "-r", "-z", "--full-tree", tree_sha).decode(errors="surrogateescape")
+    parted = (line.partition("\t") for line in out.split("\0")[:-1])
+    return [f"{meta.split(' ')[0]} {meta.split(' ')[2]}\t{prefix}/{name}" for meta, _, name in parted]
 
 
 def write_commit(

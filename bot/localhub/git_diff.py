@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +45,15 @@ def unified(path: Path, base: str, head: str) -> str:
     return git.fixed(path, *_diff("--binary", "-p"), base, head).decode(errors="replace")
 
 
-def mailbox(path: Path, base: str, head: str) -> str:
-    """The commits between as `git format-patch` writes them."""
-    return git.run(path, "format-patch", "--stdout", f"{base}..{head}").decode(errors="replace")
+def mailbox(path: Path, *selection: str) -> str:
+    """Commits as `git format-patch` writes them, e.g. `("old..new",)` or `("-1", "sha")`."""
+    return git.run(path, "format-patch", "--stdout", "--root", *selection).decode(errors="replace")
 
 
 def files(path: Path, base: str, head: str) -> list[FileDiff]:
     """The changed files, by path."""
     raw = git.fixed(path, *_diff("--raw", "-z", "--abbrev=40"), base, head).decode(errors="surrogateescape").split("\0")
-    counts = _counts(path, base, head)
+    counts, patches = _counts(path, base, head), _patches(path, base, head)
     found = []
     at = 0
     while at < len(raw) and raw[at]:
@@ -62,6 +63,8 @@ def files(path: Path, base: str, head: str) -> list[FileDiff]:
         name = raw[at + 2] if moved else raw[at + 1]
         at += 3 if moved else 2
         added, removed, binary = counts[name]
+        # A file that became a link, or the other way round, is one removed and one added there.
+        patch = "\n".join([next(patches) for _ in range(2 if letter[0] == "T" else 1)]).strip("\n")
         found.append(
             FileDiff(
                 path=name,
@@ -70,7 +73,7 @@ def files(path: Path, base: str, head: str) -> list[FileDiff]:
                 sha=old_sha if letter[0] == "D" else new_sha,
                 additions=added,
                 deletions=removed,
-                patch=None if binary or not added + removed else _patch(path, base, head, name, previous),
+                patch=None if binary or not added + removed else patch,
             )
         )
     return found
@@ -105,12 +108,24 @@ def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]
     return found
 
 
-def _patch(path: Path, base: str, head: str, name: str, previous: str | None) -> str:
-    """The hunks alone: GitHub leaves out the header lines and the last newline."""
-    names = [f":(literal){part}" for part in (previous, name) if part]
-    whole = git.fixed(path, *_diff("-p"), base, head, "--", *names).decode(errors="replace")
-    start = whole.find("\n@@")
-    return whole[start + 1 :].removesuffix("\n") if start >= 0 else ""
+def _patches(path: Path, base: str, head: str) -> Iterator[str]:
+    """The hunks of each file, in git's order: GitHub leaves out the header lines and the last newline."""
+    whole = git.run(path, *_diff("-p"), base, head).decode(errors="replace")
+    for section in f"\n{whole}".split("\ndiff --git ")[1:]:  # every line of a hunk begins with another character
+        start = section.find("\n@@")
+        yield section[start + 1 :].removesuffix("\n") if start >= 0 else ""
+
+
+def names(path: Path, base: str, head: str) -> list[tuple[str, str]]:
+    """Status and path of each changed file; of one that was renamed, the new path."""
+    parts = git.fixed(path, *_diff("--name-status", "-z"), base, head).decode(errors="surrogateescape").split("\0")
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(parts) and parts[at]:
+        moved = parts[at][0] in "RC"
+        found.append((_STATUS[parts[at][0]], parts[at + 2 if moved else at + 1]))
+        at += 3 if moved else 2
+    return found
 
 
 def merge_tree(path: Path, base: str, head: str) -> str | None:

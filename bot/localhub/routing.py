@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from bot.localhub.auth import Viewer, demand
 from bot.localhub.errors import HubError, invalid, not_found
+from bot.localhub.field_types import demand_types
 from bot.localhub.model import Issue, Repo, Role, User
 from bot.localhub.site import Site
 
 MAX_BODY = 65_536
 """GitHub's limit for the text of an issue, a pull request or a comment, in characters."""
+MAX_TITLE = 256
+RAW, DIFF, PATCH = (f"application/vnd.github.{kind}" for kind in ("raw", "diff", "patch"))
+
+
+# https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
+_MEDIA = re.compile(r"application/vnd\.github(?:\.v3)?\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +125,23 @@ class Call:
         check_length(value, resource, name)
         return value
 
+    def texts(self, name: str, resource: str) -> list[str]:
+        """A list of texts from the body; empty when it is null or absent.
+
+        Raises:
+            HubError: 422, it is something else.
+        """
+        value = self.body.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise invalid(resource, name, "invalid")
+        return value
+
+    def wants(self, kind: str) -> bool:
+        """Whether the `Accept` header asks for a media type of GitHub's: `raw`, `diff`, `patch`, `sha`."""
+        return _MEDIA.findall(self.accept).count(kind) > 0
+
     def optional_text(self, name: str, resource: str) -> str | None:
         """A text from the body, or None when it is null or absent."""
         return None if self.body.get(name) is None else self.text(name, resource)
@@ -127,8 +153,22 @@ def check_length(value: str, resource: str, name: str) -> None:
     Raises:
         HubError: 422.
     """
-    if name == "body" and len(value) > MAX_BODY:
-        raise invalid(resource, name, "custom", f"{name} is too long (maximum is {MAX_BODY} characters)")
+    most = {"body": MAX_BODY, "title": MAX_TITLE}.get(name)
+    if most is not None and len(value) > most:
+        raise invalid(resource, name, "custom", f"{name} is too long (maximum is {most} characters)")
+
+
+def moment_of(value: str, name: str) -> datetime:
+    """A time from the query; without a zone it is UTC.
+
+    Raises:
+        HubError: 422, it is no time in ISO 8601.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise HubError(422, f"Invalid {name}: must be in ISO 8601, as in 2026-11-21T12:00:00Z") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 Handler: TypeAlias = Callable[[Call], Answer]
@@ -160,6 +200,7 @@ class Route:
             demand(call.site, call.viewer, call.target, permission=self.permission, level=self.level, role=self.role)
         if call.target is not None and call.target.archived and self.method != "GET":
             raise HubError(403, "Repository was archived so is read-only.")
+        demand_types(call.body)
         return self.handler(call)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,7 +21,6 @@ from bot.localhub.auth import NOBODY, Viewer, can_read, viewer_of
 from bot.localhub.errors import HubError, MovedError, not_found
 from bot.localhub.faults import Fault, Faults
 from bot.localhub.model import Repo
-from bot.localhub.rate import RateCounter
 from bot.localhub.rest import all_routes
 from bot.localhub.routing import Answer, Call, Route
 from bot.localhub.site import Site
@@ -31,7 +31,12 @@ GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha"})
 BY_NUMBER = "/repositories/{repository_id}"
 """GitHub answers every address of a repository here too, and redirects here from a former name."""
 
+NOT_MODIFIED = 304
+# https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#user-agent
+_NO_USER_AGENT = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.\n"
+
 MAX_REQUEST = 64 * 1024 * 1024
+_LARGE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +60,16 @@ class Server:
     site: Site
     faults: Faults
     served: Callable[[Exchange], None] | None = None
-    rates: RateCounter = field(default_factory=RateCounter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="localhub"))
 
     def add_to(self, app: web.Application) -> None:
         """Add all addresses of the API."""
         for route in all_routes():
             for spelling in _spellings(route.template):
-                app.router.add_route(route.method, f"/api/v3{_pattern(spelling)}", self._handler(route))
+                handler, path = self._handler(route), f"/api/v3{_pattern(spelling)}"
+                app.router.add_route(route.method, path, handler)
+                if route.method == "GET":
+                    app.router.add_head(path, handler)
         query = Route(method="POST", template="/graphql", handler=graphql.answer)
         app.router.add_post("/api/graphql", self._handler(query))
         app.router.add_route("*", "/api/{rest:.*}", self._handler(Route(method="*", template="", handler=_nothing)))
@@ -78,22 +85,23 @@ class Server:
         fault = self.faults.take(request.method, request.path)
         if fault is not None and fault.trouble == "drop":
             return hang_up(request)
+        if not request.headers.get("User-Agent"):
+            return web.Response(status=403, text=_NO_USER_AGENT)
         loop = asyncio.get_running_loop()
         answer, headers = await loop.run_in_executor(self.threads, self._answer, request, route, raw, fault)
         if fault is not None and fault.trouble == "drop_answer":
             return hang_up(request)
         content = answer.content()
-        if self.served is not None and fault is None:
+        if self.served is not None and fault is None and request.method != "HEAD" and answer.status != NOT_MODIFIED:
             self.served(_exchange(request, route, raw, answer, content))
-        tag = f'W/"{hashlib.sha256(content).hexdigest()}"'
         headers |= {"Date": format_datetime(self.site.now(), usegmt=True)}
-        headers |= {**answer.headers, "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper(), "ETag": tag}
-        if request.method == "GET" and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
-            return web.Response(status=304, headers=headers)
-        if answer.status == 204:  # noqa: PLR2004 - No Content
-            return web.Response(status=204, headers=headers)
+        headers |= {**answer.headers, "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper()}
+        if answer.status in {204, NOT_MODIFIED}:
+            return web.Response(status=answer.status, headers=headers)
         headers["Content-Type"] = f"{answer.media_type}; charset=utf-8"
-        return web.Response(status=answer.status, body=content, headers=headers)
+        # aiohttp sends a large body whole, and warns of it, unless it is a file.
+        body = content if len(content) < _LARGE else io.BytesIO(content)
+        return web.Response(status=answer.status, body=body, headers=headers)
 
     def _answer(
         self, request: web.Request, route: Route, raw: bytes, fault: Fault | None
@@ -104,7 +112,7 @@ class Server:
                 viewer = viewer_of(self.site, request.headers)
                 key = viewer.key
                 if fault is not None and fault.trouble.startswith("graphql_"):
-                    return _graphql_trouble(fault), self.rates.headers(key, self.site.now(), "graphql")
+                    return _graphql_trouble(fault), self.site.rates.headers(key, self.site.now(), "graphql")
                 if fault is not None and fault.trouble != "drop_answer":
                     raise _trouble(fault, self.site)
                 answer = route.answer(self._call(request, route, raw, viewer))
@@ -112,11 +120,17 @@ class Server:
                     answer = replace(answer, body=with_html(self.site, viewer, answer.body))
             except HubError as error:
                 answer = Answer(status=error.status, body=error.body(), headers=error.headers)
+            tag = f'W/"{hashlib.sha256(answer.content()).hexdigest()}"'
+            if _is_reading(request) and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
+                answer = Answer(status=NOT_MODIFIED, body=b"")
             accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
-            resource = "graphql" if route.template == "/graphql" else "core"
+            resource = _resource(route)
+            if answer.status != NOT_MODIFIED and route.template != "/rate_limit":
+                self.site.rates.count(key, self.site.now(), resource)
             return answer, {
-                **self.rates.headers(key, self.site.now(), resource),
+                **self.site.rates.headers(key, self.site.now(), resource),
                 **accepted,
+                "ETag": tag,
                 "X-GitHub-Media-Type": "github.v3; format=json",
             }
 
@@ -153,6 +167,16 @@ class Server:
         if found is None:
             raise not_found()
         return found
+
+
+def _is_reading(request: web.Request) -> bool:
+    return request.method in {"GET", "HEAD"}
+
+
+def _resource(route: Route) -> str:
+    """Which of GitHub's allowances a request counts for."""
+    name = route.template.split("/")[1] if route.template else ""
+    return name if name in {"graphql", "search"} else "core"
 
 
 def _parsed(raw: bytes) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from bot.localhub.model import Delivery
+from bot.localhub.rate import RateCounter
 from bot.localhub.store import Store
 
 Json: TypeAlias = dict[str, Any]
@@ -34,6 +35,7 @@ class Site:
     url: str = ""
     store: Store = field(default_factory=Store)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    rates: RateCounter = field(default_factory=RateCounter)
     seen_payload: Callable[[str, Mapping[str, Any]], None] | None = None
 
     @property

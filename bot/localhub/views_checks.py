@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from bot.localhub import views, views_threads
+from bot.localhub import git, views, views_git, views_threads
 from bot.localhub.model import CheckRun, Delivery, Repo, Status
 from bot.localhub.site import Json, Site, iso, iso_or_none, node_id
 
@@ -36,6 +37,38 @@ def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
         "check_suite": {"id": value.suite_id},
         "app": views.app_by_id(site, value.app_id),
         "pull_requests": views_threads.pulls_at(site, repo, value.head_sha),
+    }
+
+
+# The worst conclusion of its check runs is the suite's.
+_WORST_FIRST = ("action_required", "timed_out", "failure", "cancelled", "success", "neutral", "skipped")
+
+
+def check_suite(site: Site, repo: Repo, runs: Sequence[CheckRun]) -> Json:
+    """`check-suite`, from all of its check runs."""
+    first = runs[0]
+    done = all(run.status == "completed" for run in runs)
+    conclusions = {run.conclusion for run in runs}
+    url = site.api("repos", repo.owner, repo.name, "check-suites", first.suite_id)
+    heads = (name for name, sha in site.store.heads.get(repo.id, {}).items() if sha == first.head_sha)
+    return {
+        "id": first.suite_id,
+        "node_id": node_id("CheckSuite", first.suite_id),
+        "head_branch": next(heads, None),
+        "head_sha": first.head_sha,
+        "status": "completed" if done else first.status if len(runs) == 1 else "in_progress",
+        "conclusion": next((each for each in _WORST_FIRST if each in conclusions), None) if done else None,
+        "url": url,
+        "before": None,
+        "after": first.head_sha,
+        "pull_requests": views_threads.pulls_at(site, repo, first.head_sha),
+        "app": views.app_by_id(site, first.app_id),
+        "repository": views.simple_repository(site, repo),
+        "created_at": iso(min(run.started_at for run in runs)),
+        "updated_at": iso(max(run.completed_at or run.started_at for run in runs)),
+        "head_commit": views_git.simple_commit(git.commit(repo.path, first.head_sha)),
+        "latest_check_runs_count": len(runs),
+        "check_runs_url": f"{url}/check-runs",
     }
 
 

@@ -10,6 +10,9 @@ from bot.localhub import git, git_diff, views
 from bot.localhub.model import Repo, User
 from bot.localhub.site import Json, Site, iso, node_id
 
+LINK = "120000"
+"""The mode of a symbolic link."""
+
 
 def api(site: Site, repo: Repo, *parts: str | int) -> str:
     """An address below the repository in the API."""
@@ -205,10 +208,45 @@ def content(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
     }
 
 
-def content_file(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
-    """`content-file`."""
-    encoded = base64.encodebytes(git.blob(repo.path, value.sha)).decode()
-    return content(site, repo, value, at) | {"content": encoded, "encoding": "base64"}
+def content_entry(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
+    """An entry of `content-directory`, where a submodule counts as a file."""
+    shown = content(site, repo, value, at)
+    if value.mode == LINK:
+        return shown | {"type": "symlink"}
+    return shown | {"type": "file"} if value.type == "commit" else shown
+
+
+def content_file(site: Site, repo: Repo, value: git.Entry, at: str, *, shown: bool) -> Json:
+    """`content-file`; its content is left out when it is too large."""
+    encoded = base64.encodebytes(git.blob(repo.path, value.sha)).decode() if shown else ""
+    return content(site, repo, value, at) | {"content": encoded, "encoding": "base64" if shown else "none"}
+
+
+def content_link(site: Site, repo: Repo, value: git.Entry, at: str, *, target: str) -> Json:
+    """`content-symlink`."""
+    return content(site, repo, value, at) | {"type": "symlink", "target": target}
+
+
+def content_submodule(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
+    """`content-submodule`; its own repository is wherever `.gitmodules` says."""
+    found = content(site, repo, value, at)
+    return (
+        found
+        | {"submodule_git_url": submodule_url(repo, value.path, at), "git_url": None, "html_url": None}
+        | {"_links": found["_links"] | {"git": None, "html": None}}
+    )
+
+
+def submodule_url(repo: Repo, path: str, at: str) -> str:
+    """The address in `.gitmodules` of the submodule at a path; empty when there is none."""
+    sha = git.resolve(repo.path, at)
+    modules = None if sha is None else git.entry(repo.path, sha, ".gitmodules")
+    if modules is None or modules.type != "blob":
+        return ""
+    listed = git.text(repo.path, "config", "--blob", modules.sha, "--null", "--list").split("\0")
+    settings = dict(each.split("\n", 1) for each in listed if "\n" in each)
+    names = [key.removesuffix(".path") for key, value in settings.items() if key.endswith(".path") and value == path]
+    return settings.get(f"{names[0]}.url", "") if names else ""
 
 
 def comparison(site: Site, repo: Repo, base: git.Commit, head: git.Commit) -> Json:

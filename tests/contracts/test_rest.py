@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,12 @@ async def _checks(bot: Client, sha: str) -> None:
     await _ok(bot, "GET", one)
     await _ok(bot, "GET", f"{one}/annotations")
     await _ok(bot, "GET", f"{R}/commits/{sha}/check-runs?check_name=codepilot&filter=all")
+    suites = await _ok(bot, "GET", f"{R}/commits/{sha}/check-suites")
+    assert isinstance(suites, dict)
+    [suite] = suites["check_suites"]
+    assert (suite["status"], suite["conclusion"]) == ("completed", "success")
+    await _ok(bot, "GET", f"{R}/check-suites/{suite['id']}")
+    await _ok(bot, "GET", f"{R}/check-suites/{suite['id']}/check-runs")
 
 
 async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
@@ -273,3 +280,28 @@ async def _apps(itself: Client, nobody: Client, app_id: int, installation: int) 
     await _ok(nobody, "GET", "/app", 401)
     narrowed = {"permissions": {"contents": "read"}, "repositories": ["widgets"]}
     await _ok(itself, "POST", f"/app/installations/{installation}/access_tokens", 201, narrowed)
+
+
+async def test_no_field_of_a_wrong_type_is_a_fault_of_the_hub(hub: LocalHub, contract: Contract) -> None:
+    hub.add_user("mona")
+    repo = hub.add_repo("acme/widgets", owner="mona", files={"README.md": "# Widgets\n"})
+    app = hub.add_app("codepilot", webhook_secret="s")
+    installation = hub.install(app, repo)
+    hub.open_issue(repo, author="mona", title="One")
+    hub.commit(repo, {"t.txt": "t\n"}, message="Topic", author="mona", branch="topic")
+    hub.open_pull(repo, author="mona", head="topic", title="Topic")
+    hub.observe()
+    taken: list[tuple[object, ...]] = []
+    values = {"owner": "acme", "repo": "widgets", "pull_number": "2", "ref": "heads/topic"}
+    async with client(hub) as nobody:
+        bot = nobody.with_token(await installation_token(nobody, app, installation))
+        itself = nobody.with_token(app_jwt(app))
+        for route in all_routes():
+            names = re.findall(r"{(\w+)}", route.template)
+            path = route.template.format(**{name: values.get(name, "1") for name in names})
+            for body in contract.wrong_bodies(route.method, route.template):
+                who = itself if path.startswith("/app") else bot
+                reply = await who.ask(route.method, path, body)
+                if not 400 <= reply.status < 500:
+                    taken.append((reply.status, route.method, path, body))
+    assert not taken, "\n".join(map(str, taken))

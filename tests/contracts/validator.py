@@ -41,6 +41,7 @@ FORGOTTEN = frozenset({"user_view_type", "client_id"})
 
 _KEYWORDS_WITH_SCHEMAS = ("items", "additionalProperties", "not")
 _COMBINATIONS = ("allOf", "anyOf", "oneOf")
+_TYPE_OF = {int: "integer", str: "string", bool: "boolean", list: "array", dict: "object"}
 
 
 class Description:
@@ -164,6 +165,30 @@ class Contract:
             self.violations += self._query(name, exchange, operation)
             self.violations += self._request(name, exchange, operation)
         self.violations += self._response(name, exchange, operation)
+
+    def wrong_bodies(self, method: str, template: str) -> Iterator[Schema]:
+        """Bodies of an operation with one field each, of a type that its description does not allow."""
+        operation = self._api.document["paths"].get(template, {}).get(method.lower(), {})
+        body = self._api.resolve(operation.get("requestBody", {})).get("content", {}).get("application/json")
+        if body is None:
+            return
+        for name, types in sorted(self._types(body["schema"]).items()):
+            for value in (5, "wrong", True, [5], {"wrong": 5}):
+                if _TYPE_OF[type(value)] not in types and types & {"string", "array", "object", "boolean", "integer"}:
+                    yield {name: value}
+
+    def _types(self, node: Schema) -> dict[str, set[str]]:
+        """The types that each field of an object may have."""
+        node = self._api.resolve(node)
+        found: dict[str, set[str]] = {}
+        for inner in (each for key in _COMBINATIONS for each in node.get(key, ())):
+            for name, types in self._types(inner).items():
+                found.setdefault(name, set()).update(types)
+        for name, field in node.get("properties", {}).items():
+            resolved = self._api.resolve(field)
+            options = [self._api.resolve(each) for key in _COMBINATIONS for each in resolved.get(key, ())]
+            found.setdefault(name, set()).update(str(each.get("type", "")) for each in (resolved, *options))
+        return found
 
     def _query(self, name: str, exchange: Exchange, operation: Schema) -> Iterator[str]:
         shared = self._api.document["paths"][exchange.template].get("parameters", [])

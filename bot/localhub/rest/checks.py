@@ -136,6 +136,46 @@ def run_annotations(call: Call) -> Answer:
     return listed(call, list(run.annotations), show)
 
 
+def _suite_of(call: Call) -> list[CheckRun]:
+    """The check runs of the suite that the path names.
+
+    Raises:
+        HubError: 404, there is none.
+    """
+    number = call.number("check_suite_id")
+    found = [r for r in call.site.store.check_runs if (r.repo_id, r.suite_id) == (call.repo.id, number)]
+    if not found:
+        raise not_found()
+    return found
+
+
+@routes.on("GET", BASE + "/check-suites/{check_suite_id}", allow=READ)
+def one_suite(call: Call) -> Answer:
+    """One check suite."""
+    return Answer(body=views_checks.check_suite(call.site, call.repo, _suite_of(call)))
+
+
+@routes.on("GET", BASE + "/check-suites/{check_suite_id}/check-runs", allow=READ)
+def runs_of_suite(call: Call) -> Answer:
+    """A suite's check runs."""
+    found = _suite_of(call)
+    return wrapped(call, "check_runs", found, lambda run: views_checks.check_run(call.site, call.repo, run))
+
+
+@routes.on("GET", BASE + "/commits/{ref}/check-suites", allow=READ)
+def suites_for(call: Call) -> Answer:
+    """A commit's check suites, one for each App that has check runs there."""
+    sha = commit_named(call, call.params["ref"]).sha
+    suites: dict[int, list[CheckRun]] = {}
+    for run in call.site.store.check_runs:
+        if (run.repo_id, run.head_sha) == (call.repo.id, sha):
+            suites.setdefault(run.suite_id, []).append(run)
+    if "app_id" in call.query:
+        suites = {number: runs for number, runs in suites.items() if str(runs[0].app_id) == call.query["app_id"]}
+    found = list(suites.values())
+    return wrapped(call, "check_suites", found, lambda runs: views_checks.check_suite(call.site, call.repo, runs))
+
+
 @routes.on("GET", BASE + "/commits/{ref}/check-runs", allow=READ)
 def runs_for(call: Call) -> Answer:
     """A commit's check runs; `filter=all` keeps older ones of the same name."""

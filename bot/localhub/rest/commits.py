@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.localhub import git, git_diff, views, views_checks, views_git, views_threads
 from bot.localhub.errors import HubError, invalid, not_found
 from bot.localhub.model import Status
-from bot.localhub.routing import Answer, Call, Routes, listed, page_of
+from bot.localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed, moment_of, page_of
 
 routes = Routes()
 BASE = "/repos/{owner}/{repo}"
@@ -30,8 +30,27 @@ def commit_named(call: Call, revision: str) -> git.Commit:
 def list_commits(call: Call) -> Answer:
     """History from a branch, tag or SHA, newest first."""
     start = commit_named(call, call.query.get("sha", call.repo.default_branch))
-    found = git.commits(call.repo.path, start.sha, of=call.query.get("path"))
+    found = [
+        value for value in git.commits(call.repo.path, start.sha, of=call.query.get("path")) if _asked(call, value)
+    ]
     return listed(call, found, lambda value: views_git.commit(call.site, call.repo, value))
+
+
+def _asked(call: Call, value: git.Commit) -> bool:
+    """Whether the query's people and times fit a commit."""
+    query, moment = call.query, value.committer.date
+    return (
+        _is_by(call, value.author, query.get("author"))
+        and _is_by(call, value.committer, query.get("committer"))
+        and ("since" not in query or moment >= moment_of(query["since"], "since"))
+        and ("until" not in query or moment <= moment_of(query["until"], "until"))
+    )
+
+
+def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
+    """Whether a person is who the query names by login or address."""
+    user = views_git.account_of(call.site, person)
+    return wanted is None or wanted in {person.email, user.login if user else None}
 
 
 @routes.on("GET", BASE + "/compare/{basehead}", allow="contents:read")
@@ -42,9 +61,11 @@ def compare(call: Call) -> Answer:
     if not separator or None in revisions:
         raise not_found()
     old, new = (git.commit(call.repo.path, str(sha)) for sha in revisions)
-    if "diff" in call.accept:
+    if call.wants("diff"):
         parted = git_diff.merge_base(call.repo.path, old.sha, new.sha) or old.sha
-        return Answer(body=git_diff.unified(call.repo.path, parted, new.sha), media_type="text/plain")
+        return Answer(body=git_diff.unified(call.repo.path, parted, new.sha), media_type=DIFF)
+    if call.wants("patch"):
+        return Answer(body=git_diff.mailbox(call.repo.path, f"{old.sha}..{new.sha}"), media_type=PATCH)
     return Answer(body=views_git.comparison(call.site, call.repo, old, new))
 
 
@@ -125,9 +146,11 @@ def pulls_with(call: Call) -> Answer:
 def one_commit(call: Call) -> Answer:
     """One commit with its files, or its difference as text."""
     value = commit_named(call, call.params["ref"])
-    if "diff" in call.accept:
+    if call.wants("diff"):
         text = git_diff.unified(call.repo.path, views_git.first_parent(value), value.sha)
-        return Answer(body=text, media_type="text/plain")
-    if "sha" in call.accept.split("."):
-        return Answer(body=value.sha, media_type="text/plain")
+        return Answer(body=text, media_type=DIFF)
+    if call.wants("patch"):
+        return Answer(body=git_diff.mailbox(call.repo.path, "-1", value.sha), media_type=PATCH)
+    if call.wants("sha"):
+        return Answer(body=value.sha, media_type="application/vnd.github.sha")
     return Answer(body=views_git.commit_with_files(call.site, call.repo, value))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from datetime import datetime
 
 from bot.localhub import actions, branches, git, views_git, workflow_guard
 from bot.localhub.errors import HubError, not_found, unprocessable
 from bot.localhub.model import User
-from bot.localhub.routing import Answer, Call, Routes, listed
+from bot.localhub.routing import RAW, Answer, Call, Routes, listed
 from bot.localhub.site import Json
 
 routes = Routes()
 READ, WRITE = "contents:read", "contents:write"
 BASE = "/repos/{owner}/{repo}/git"
+
+
+_KINDS = {"100644": "blob", "100755": "blob", "120000": "blob", "040000": "tree", "160000": "commit"}
+_SHA = re.compile(r"[0-9a-f]{40}")
+_GIT = re.compile(r"(\.git|git~1)[ .]*", re.IGNORECASE)
 
 
 def _full_name(call: Call) -> str:
@@ -80,6 +86,8 @@ def delete_ref(call: Call) -> Answer:
     name = _full_name(call)
     if git.ref(call.repo.path, name) is None:
         raise unprocessable("Reference does not exist")
+    if name == f"refs/heads/{call.repo.default_branch}":
+        raise unprocessable("Cannot delete the default branch")
     git.delete_ref(call.repo.path, name)
     branches.sync(call.site, call.repo, call.user)
     return Answer(status=204)
@@ -149,26 +157,39 @@ def create_tree(call: Call) -> Answer:
     base = None if given is None else git.resolve(path, str(given), "tree")
     if given is not None and base is None:
         raise unprocessable("base_tree is not a valid tree oid")
-    changes = [_tree_change(call, entry) for entry in call.body.get("tree") or []]
-    if not changes:
+    given_entries = call.body.get("tree")
+    if not isinstance(given_entries, list) or not given_entries or not all(isinstance(e, dict) for e in given_entries):
         raise unprocessable("Invalid tree info")
-    sha = git.write_tree(path, base, changes)
+    changes = [_tree_change(call, entry) for entry in given_entries]
+    try:
+        sha = git.write_tree(path, base, changes)
+    except git.GitError as error:
+        raise unprocessable("Invalid tree info") from error
     shown = views_git.tree(call.site, call.repo, sha, git.tree(path, sha))
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
     name, mode = entry.get("path"), str(entry.get("mode", "100644"))
-    if not isinstance(name, str) or not name or mode not in {"100644", "100755", "040000", "160000", "120000"}:
+    if not isinstance(name, str) or not name or mode not in _KINDS:
         raise unprocessable("tree.path and tree.mode must be given, and a mode that git knows")
+    if any(_is_malformed(part) for part in name.split("/")):
+        raise unprocessable("tree.path contains a malformed path component")
     if "content" in entry or entry.get("sha") is not None:
         workflow_guard.demand_for_path(call.viewer, name)
     if "content" in entry:
         return mode, git.write_blob(call.repo.path, str(entry["content"]).encode()), name
     sha = entry.get("sha")
-    if sha is not None and mode != "160000" and git.kind_of(call.repo.path, str(sha)) is None:
-        raise unprocessable(f"tree.sha {sha} is not a valid {entry.get('type', 'blob')}")
-    return mode, sha, name
+    if sha is not None and mode != "160000" and git.kind_of(call.repo.path, str(sha)) != _KINDS[mode]:
+        raise unprocessable(f"tree.sha {sha} is not a valid {_KINDS[mode]}")
+    if mode == "160000" and not (isinstance(sha, str) and _SHA.fullmatch(sha)):
+        raise unprocessable(f"tree.sha {sha} is not a valid commit")
+    return mode, None if sha is None else str(sha), name
+
+
+def _is_malformed(part: str) -> bool:
+    """Whether git refuses a name in a tree: what some file system reads as `.git` counts as that, too."""
+    return part in {"", ".", ".."} or "\0" in part or _GIT.fullmatch(part) is not None
 
 
 @routes.on("GET", BASE + "/blobs/{file_sha}", allow=READ)
@@ -177,7 +198,10 @@ def one_blob(call: Call) -> Answer:
     sha = call.params["file_sha"]
     if git.kind_of(call.repo.path, sha) != "blob":
         raise not_found()
-    return Answer(body=views_git.blob(call.site, call.repo, sha, git.blob(call.repo.path, sha)))
+    content = git.blob(call.repo.path, sha)
+    if call.wants("raw"):
+        return Answer(body=content, media_type=RAW)
+    return Answer(body=views_git.blob(call.site, call.repo, sha, content))
 
 
 @routes.on("POST", BASE + "/blobs", allow=WRITE)
@@ -186,8 +210,8 @@ def create_blob(call: Call) -> Answer:
     text = call.text("content", "Blob")
     if call.body.get("encoding", "utf-8") == "base64":
         try:
-            content = base64.b64decode(text)
-        except binascii.Error as error:
+            content = base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError) as error:
             raise HubError(422, "content is not valid Base64") from error
     else:
         content = text.encode()

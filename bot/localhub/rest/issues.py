@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
 from typing import Any
 
 from bot.localhub import actions, views, views_threads
 from bot.localhub.auth import demand_author_or_writer, demand_unlocked, may, role_of
 from bot.localhub.errors import HubError, invalid, not_accessible, not_found
 from bot.localhub.model import Comment, Issue, User
-from bot.localhub.routing import Answer, Call, Routes, listed
+from bot.localhub.routing import Answer, Call, Routes, check_length, listed, moment_of
 
 routes = Routes()
 READ = "issues|pull_requests:read"
 WRITE = "issues|pull_requests:write"
 BASE = "/repos/{owner}/{repo}/issues"
 ONE = BASE + "/{issue_number}"
+
+
+_MENTION = re.compile(r"(?<![\w`/])@([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))")
 
 
 def show(call: Call, issue: Issue) -> dict[str, Any]:
@@ -37,8 +40,12 @@ def list_issues(call: Call) -> Answer:
     ]
     if "creator" in query:
         found = [issue for issue in found if call.site.store.users[issue.author_id].login == query["creator"]]
+    if "assignee" in query:
+        found = [issue for issue in found if _is_assigned(call, issue, query["assignee"])]
+    if "mentioned" in query:
+        found = [issue for issue in found if query["mentioned"].lower() in _mentioned(call, issue)]
     if "since" in query:
-        found = [issue for issue in found if issue.updated_at >= _since(query["since"])]
+        found = [issue for issue in found if issue.updated_at >= moment_of(query["since"], "since")]
     newest_first = query.get("direction", "desc") == "desc"
     if query.get("sort") == "updated":
         found.sort(key=lambda issue: issue.updated_at, reverse=newest_first)
@@ -47,11 +54,17 @@ def list_issues(call: Call) -> Answer:
     return listed(call, found, lambda issue: views_threads.issue(call.site, call.repo, issue))
 
 
-def _since(value: str) -> datetime:
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError as error:
-        raise HubError(422, "Invalid since: must be in ISO 8601, as in 2026-11-21T12:00:00Z") from error
+def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
+    """Whether a thread is assigned to somebody; `none` and `*` mean nobody and anybody."""
+    if wanted in {"none", "*"}:
+        return bool(issue.assignees) == (wanted == "*")
+    return wanted.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
+
+
+def _mentioned(call: Call, issue: Issue) -> set[str]:
+    """The logins that a thread's words mention, in lower case."""
+    said = [issue.body or "", *(comment.body for comment in call.site.store.comments_of(issue))]
+    return {login.lower() for text in said for login in _MENTION.findall(text)}
 
 
 @routes.on("POST", BASE, allow="issues:write", role="read")
@@ -60,6 +73,7 @@ def create_issue(call: Call) -> Answer:
     title = call.body.get("title")
     if not isinstance(title, str | int) or not str(title).strip():
         raise invalid("Issue", "title", "missing_field")
+    check_length(str(title), "Issue", "title")
     allowed = _may_triage(call)
     issue = actions.open_issue(
         call.site,
@@ -94,7 +108,7 @@ def list_all_comments(call: Call) -> Answer:
 def _recent(call: Call, found: list[Comment]) -> list[Comment]:
     if "since" not in call.query:
         return found
-    since = _since(call.query["since"])
+    since = moment_of(call.query["since"], "since")
     return [comment for comment in found if comment.updated_at >= since]
 
 
@@ -186,6 +200,8 @@ def _comment_body(call: Call) -> str:
 def _names(call: Call) -> list[str]:
     """Labels come as names or as objects with a name."""
     given = call.body.get("labels") or []
+    if not isinstance(given, list):
+        raise invalid("Label", "labels", "invalid")
     names = [item.get("name") if isinstance(item, dict) else item for item in given]
     if not all(isinstance(name, str) and name for name in names):
         raise invalid("Label", "name", "invalid")
@@ -193,8 +209,7 @@ def _names(call: Call) -> list[str]:
 
 
 def _people(call: Call) -> list[User]:
-    logins = call.body.get("assignees") or []
-    return [actions.require_user(call.site, str(login)) for login in logins]
+    return [actions.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
 
 
 @routes.on("GET", ONE + "/labels", allow=READ)

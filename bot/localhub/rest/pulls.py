@@ -5,11 +5,10 @@ from __future__ import annotations
 from bot.localhub import actions, git_diff, pulls, views_git, views_threads
 from bot.localhub.errors import HubError, invalid, not_found
 from bot.localhub.model import Issue, Pull
-from bot.localhub.routing import Answer, Call, Routes, listed
+from bot.localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
-DIFF, PATCH = "application/vnd.github.diff", "application/vnd.github.patch"
 BASE = "/repos/{owner}/{repo}/pulls"
 ONE = BASE + "/{pull_number}"
 
@@ -66,11 +65,11 @@ def create_pull(call: Call) -> Answer:
 def one_pull(call: Call) -> Answer:
     """One pull request, or its difference or patch as text."""
     issue, inner = pull_of(call)
-    if "diff" in call.accept:
+    if call.wants("diff"):
         text = git_diff.unified(call.repo.path, git_diff.parted(call.repo.path, inner), inner.head_sha)
         return Answer(body=text, media_type=DIFF)
-    if "patch" in call.accept:
-        return Answer(body=git_diff.mailbox(call.repo.path, inner.base_sha, inner.head_sha), media_type=PATCH)
+    if call.wants("patch"):
+        return Answer(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
     return Answer(body=views_threads.pull(call.site, call.repo, issue))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from bot.localhub import actions, git, views, views_git
 from bot.localhub.auth import role_of
 from bot.localhub.errors import HubError, invalid, not_found
@@ -10,6 +12,7 @@ from bot.localhub.routing import Answer, Call, Routes, listed
 from bot.localhub.site import Json
 
 routes = Routes()
+_COLOR = re.compile(r"[0-9A-Fa-f]{6}")
 
 
 @routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
@@ -106,6 +109,8 @@ def create_label(call: Call) -> Answer:
     if (call.repo.id, name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
     color = call.text("color", "Label", actions.DEFAULT_COLOR)
+    if not _COLOR.fullmatch(color):
+        raise invalid("Label", "color", "invalid")
     label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
     return Answer(status=201, body=views.label(call.site, call.repo, label))
 

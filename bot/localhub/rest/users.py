@@ -6,7 +6,6 @@ from bot.localhub import views
 from bot.localhub.auth import can_read
 from bot.localhub.errors import not_found
 from bot.localhub.model import Repo
-from bot.localhub.rate import LIMIT
 from bot.localhub.routing import Answer, Call, Routes, listed
 
 routes = Routes()
@@ -52,10 +51,11 @@ def user_by_id(call: Call) -> Answer:
 
 @routes.on("GET", "/rate_limit")
 def rate_limit(call: Call) -> Answer:
-    """A fixed allowance: the hub counts, but never refuses on its own."""
-    reset = int(call.site.now().timestamp()) + 3600
-    rate = {"limit": LIMIT, "used": 0, "remaining": LIMIT, "reset": reset}
-    return Answer(body={"resources": {"core": rate, "search": rate, "graphql": rate}, "rate": rate})
+    """What is left in this hour: the hub counts, but never refuses on its own."""
+    left = {
+        name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
+    }
+    return Answer(body={"resources": left, "rate": left["core"]})
 
 
 @routes.on("GET", "/meta")
