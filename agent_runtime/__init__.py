@@ -12,6 +12,7 @@ from agent_runtime.errors import (
     BoundExceededError,
     ContextOverflowError,
     ModelError,
+    ModelOutageError,
     ModelRefusedError,
     ModelRejectedError,
     ModelUnreachableError,
@@ -32,15 +33,18 @@ from agent_runtime.events import (
     Faulted,
     MessageInjected,
     MessageQueued,
+    ModelAwaited,
     NetworkLost,
     NetworkUsed,
     Observed,
+    Parked,
     Paused,
     PermissionAsked,
     QuestionAsked,
     Recovered,
     Refused,
     Replied,
+    ReplyBroken,
     Resumed,
     Revealed,
     SessionReset,
@@ -86,7 +90,16 @@ from agent_runtime.preloading import preload
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    Chunk,
+    Message,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+)
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.recordings.comparing import Comparison
@@ -139,8 +152,10 @@ __all__ = [
     "Message",
     "MessageInjected",
     "MessageQueued",
+    "ModelAwaited",
     "ModelError",
     "ModelOptions",
+    "ModelOutageError",
     "ModelRefusedError",
     "ModelRejectedError",
     "ModelSettings",
@@ -151,6 +166,7 @@ __all__ = [
     "NetworkUsed",
     "Observed",
     "Outcome",
+    "Parked",
     "Paused",
     "PendingCall",
     "PermissionAsked",
@@ -165,7 +181,9 @@ __all__ = [
     "ReplayProvider",
     "Replayed",
     "Replied",
+    "ReplyBroken",
     "ReplyEnd",
+    "ReplyFault",
     "ReplyStart",
     "Request",
     "ResumeError",

@@ -258,6 +258,7 @@ def _model(model: schema.Model, folder: Path, document: Document, path: KeyPath)
 def _options(model: schema.Model, folder: Path) -> ModelOptions:
     return ModelOptions(
         max_tokens=model.max_tokens,
+        silence=model.silence,
         temperature=model.temperature,
         thinking=None if model.thinking is None else Thinking(**model.thinking.model_dump()),
         reasoning_effort=model.reasoning_effort,

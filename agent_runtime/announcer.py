@@ -13,9 +13,11 @@ from agent_runtime.events import (
     Live,
     MessageInjected,
     MessageQueued,
+    ModelAwaited,
     NetworkLost,
     NetworkUsed,
     Observed,
+    Parked,
     Paused,
     PermissionAsked,
     QuestionAsked,
@@ -23,6 +25,7 @@ from agent_runtime.events import (
     Recovered,
     Refused,
     Replied,
+    ReplyBroken,
     Resumed,
     Revealed,
     SessionReset,
@@ -73,6 +76,8 @@ class Announcer:
             case StreamReset(attempt=attempt):
                 self._text.clear()
                 emit(EventType.STREAM_RESET, attempt=attempt)
+            case ModelAwaited(reason=reason, seconds=seconds):
+                emit(EventType.MODEL_AWAITED, reason=reason, seconds=seconds)
             case ToolCalled(tool=tool, args=args, label=label, number=number):
                 emit(EventType.TOOL_CALL, tool=tool, args=args, label=label, number=number)
             case ToolProgressed(tool=tool, text=text, number=number):
@@ -110,10 +115,14 @@ class Announcer:
                 emit(EventType.USER_MESSAGE_INJECTED, message=text)
             case Paused(pending=pending):
                 emit(EventType.PAUSED, pending=pending)
+            case Parked(reason=reason):
+                emit(EventType.RUNTIME_ERROR, error=reason)
             case Ended(outcome=outcome):
                 self._ended(outcome)
             case Observed() | Told() | Resumed() | Recovered() | Archived() | Revealed() | Shrunk() | Summarised():
                 pass
+            case ReplyBroken():
+                pass  # told by what follows: another attempt, or the run's end
             case other:
                 assert_never(other)
 

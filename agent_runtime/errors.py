@@ -54,7 +54,19 @@ class ModelError(AgentError):
 
 
 class ModelUnreachableError(ModelError):
-    """The service could not be reached, is overloaded or broke off, and every retry failed too."""
+    """The service gave no whole reply, and every retry failed too."""
+
+
+class ModelOutageError(ModelUnreachableError):
+    """The service is down, overloaded or limits its callers: waiting may help, and the same request may be sent again.
+
+    Attributes:
+        retry_after: seconds the service asked to be left alone, if it said.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class ModelRejectedError(ModelError):

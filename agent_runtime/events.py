@@ -6,7 +6,7 @@ added to one needs a default, so that older logs can still be read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agent_runtime.network import Connection
@@ -63,6 +63,32 @@ class Replied:
 
     step: int
     text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAwaited:
+    """The model service does not answer, and is asked again in a while. Live only.
+
+    Attributes:
+        reason: what went wrong last.
+        seconds: how long the pause is.
+    """
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyBroken:
+    """A reply broke off after the service had begun to work on it; it is asked for again. Recorded.
+
+    Attributes:
+        reason: what went wrong.
+        usage: an estimate of what the service has charged for it.
+    """
+
+    reason: str
     usage: Usage
 
 
@@ -166,6 +192,25 @@ class Resumed:
     request_id: str
     approved: bool
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """The run waits for a model service that is down, between two steps. Recorded.
+
+    Attributes:
+        reason: what the service said last, or that it said nothing.
+        retry_after: seconds it asked to be left alone, if it said.
+        seconds: wall time that the run has used.
+        files: the files that the agent knows, and their versions.
+        terminals: names of the terminals that were alive.
+    """
+
+    reason: str
+    retry_after: float | None = None
+    seconds: float = 0.0
+    files: dict[str, str | None] = field(default_factory=dict)
+    terminals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +346,13 @@ class Ended:
 Recorded = (
     Started
     | Replied
+    | ReplyBroken
     | ToolReturned
     | Observed
     | MessageInjected
     | Told
     | Paused
+    | Parked
     | Resumed
     | Recovered
     | Archived
@@ -320,6 +367,7 @@ Live = (
     StepStarted
     | Streamed
     | StreamReset
+    | ModelAwaited
     | ToolCalled
     | ToolProgressed
     | MessageQueued

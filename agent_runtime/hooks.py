@@ -28,6 +28,8 @@ class EventType(StrEnum):
     """text: some of what the model says to people: all but control blocks and contents."""
     STREAM_RESET = "stream_reset"
     """attempt: the text streamed in this step is void, the reply is asked for again."""
+    MODEL_AWAITED = "model_awaited"
+    """reason, seconds: the model service does not answer, and is asked again in so many seconds."""
     TOOL_CALL = "tool_call"
     """tool, args, label, number: before a tool runs."""
     TOOL_PROGRESS = "tool_progress"

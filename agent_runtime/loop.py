@@ -31,7 +31,7 @@ from agent_runtime.interpreter import Interpreter, InterpreterState
 from agent_runtime.outcome import Outcome, Status
 from agent_runtime.policy import RunLimits
 from agent_runtime.progress import Progress, Repeats
-from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyStart, StopReason, TextChunk
+from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.step import Calls, observed
@@ -204,6 +204,8 @@ class Loop:
                     case TextChunk(text=more):
                         text.append(more)
                         self._tell(parser.feed(more))
+                    case ReplyFault():
+                        pass  # told and counted by the provider that waits for outages
                     case ReplyEnd():
                         end = chunk
         if end is None:

@@ -38,6 +38,8 @@ class Status(StrEnum):
     """The model service failed; `reason` says how."""
     SANDBOX_FAILED = "sandbox_failed"
     """The sandbox could not be started, or its programs went over its limits again and again; `reason` says which."""
+    MODEL_UNAVAILABLE = "model_unavailable"
+    """The model service is down; `reason` says how. The run is not over: `resume` asks it again."""
     NETWORK_LOST = "network_lost"
     """The network that the run was given went away; `reason` says why."""
 
@@ -119,6 +121,7 @@ class Outcome:
         steps: steps taken.
         usage: what the model calls used.
         seconds: wall time.
+        retry_after: for `model_unavailable`: the seconds that the service asked to be left alone, if it said.
     """
 
     status: Status
@@ -128,6 +131,7 @@ class Outcome:
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
+    retry_after: float | None = None
 
     @override
     def __str__(self) -> str:

@@ -46,7 +46,9 @@ class RunLimits:
         max_cost_usd: US dollars; None for no bound. A model whose price is not known is bound by the others only.
         max_tokens: tokens sent and received, cached ones included; None for no bound.
         max_repeated_calls: steps in a row that make the very same calls with the same contents.
-        max_seconds: wall time of the whole run.
+        max_seconds: wall time of the whole run, without the waits for a person or for a model service that is down.
+        outage_seconds: for how long a model service that is down is waited for, before the run ends its leg as
+            `model_unavailable`.
         max_calls_per_step: tool calls in one control block.
         max_output_chars_per_step: characters of results and prints that one step may show.
     """
@@ -57,6 +59,7 @@ class RunLimits:
     max_tokens: int | None = None
     max_repeated_calls: int = 5
     max_seconds: float = 1800.0
+    outage_seconds: float = 300.0
     max_calls_per_step: int = 200
     max_output_chars_per_step: int = 60_000
 

@@ -11,9 +11,11 @@ from agent_runtime.events import (
     Ended,
     Event,
     Observed,
+    Parked,
     Paused,
     Recovered,
     Replied,
+    ReplyBroken,
     Resumed,
     Started,
     Summarised,
@@ -31,13 +33,15 @@ class Progress:
         run_id: the run's name; empty before the first.
         step: the last step whose reply has come.
         calls: tool calls that it was answered.
-        usage: what its model calls used, those for summaries included.
+        usage: what its model calls used, those for summaries and those that broke off included.
         reply: its last reply.
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
         waiting: the request that nobody has answered yet, and where that stands in the log.
+        parked: how it came to wait for the model service, if it does.
         ended: how it ended; None before.
-        is_open: whether it neither ended nor waits. It is at work, or its process died.
+        is_open: whether it neither ended nor waits for a person. It is at work, waits for the model service, or its
+            process died.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -58,9 +62,18 @@ class Progress:
     @property
     def outcome(self) -> Outcome | None:
         """What it came to, or waits for; None while it has come to neither."""
-        if self.waiting is None:
-            return self.ended
-        return Outcome(status=Status.PAUSED, pending=self.waiting[1].pending, steps=self.step, usage=self.usage)
+        if self.waiting is not None:
+            return Outcome(status=Status.PAUSED, pending=self.waiting[1].pending, steps=self.step, usage=self.usage)
+        if self.parked is not None:
+            return Outcome(
+                status=Status.MODEL_UNAVAILABLE,
+                reason=self.parked.reason,
+                steps=self.step,
+                usage=self.usage,
+                seconds=self.parked.seconds,
+                retry_after=self.parked.retry_after,
+            )
+        return self.ended
 
     def writers(self) -> frozenset[str]:
         """The functions that the run's control blocks have defined and that write files."""
@@ -99,6 +112,7 @@ class Progress:
         self.called: list[ToolReturned] = []
         self.acted = False
         self.waiting: tuple[int, Paused] | None = None
+        self.parked: Parked | None = None
         self.ended: Outcome | None = None
         self.is_open = True
         self._steps: list[_Step] = []
@@ -111,24 +125,32 @@ class Progress:
                 self._begin(run_id)
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
-                self.reply, self.called, self.acted = event.text, [], False
+                self.reply, self.called, self.acted, self.parked = event.text, [], False, None
                 self._steps.append(_Step(event.text, self.called))
                 self._in_step = True
-            case Summarised():
+            case Summarised() | ReplyBroken():
                 self.usage += event.usage
             case ToolReturned(number=number):
                 self.calls = number
                 self.called.append(event)
             case Observed():
                 self._see(event)
+            case _:
+                self._move(position, event)
+
+    def _move(self, position: int, event: Event) -> None:
+        """Take in that the run waits, goes on or ends."""
+        match event:
             case Paused():
                 self.waiting, self.is_open = (position, event), False
             case Resumed():
                 self.waiting, self.is_open = None, True
+            case Parked():
+                self.parked = event
             case Recovered():
-                self.waiting, self.is_open, self._in_step = None, True, False
+                self.waiting, self.parked, self.is_open, self._in_step = None, None, True, False
             case Ended():
-                self.waiting, self.ended, self.is_open = None, event.outcome, False
+                self.waiting, self.parked, self.ended, self.is_open = None, None, event.outcome, False
             case _:
                 pass
 

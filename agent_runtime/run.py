@@ -13,7 +13,7 @@ from agent_runtime.agent import Agent
 from agent_runtime.context.awareness import step_status
 from agent_runtime.context.briefing import opening
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.errors import BoundExceededError, ModelError, ResumeError, SandboxError
+from agent_runtime.errors import BoundExceededError, ModelError, ModelOutageError, ResumeError, SandboxError
 from agent_runtime.events import Event, Observed, Recorded, Recovered, Resumed, Started
 from agent_runtime.gate import Answer, Gate
 from agent_runtime.hands import Hands
@@ -26,6 +26,7 @@ from agent_runtime.interpreter import (
 )
 from agent_runtime.loop import Loop, Standing
 from agent_runtime.outcome import Outcome, Status
+from agent_runtime.parking import parked, patient, unpark
 from agent_runtime.pause import SavedStep, digest_of, seal, unseal
 from agent_runtime.progress import Progress
 from agent_runtime.prompts import notes
@@ -73,16 +74,24 @@ class Run:
         return self._begin(task, facts)
 
     async def _begin(self, task: Task, facts: Sequence[str]) -> Outcome:
-        if self.progress.read().is_open:
+        progress = self.progress.read()
+        if progress.is_open and progress.parked is None:
             self._note_death()
         return await self._leg(lambda loop: self._first(loop, task, facts))
 
     async def recover(self) -> Outcome:
-        """Go on with a run whose process died.
+        """Go on with a run that waits for the model service, or whose process died.
 
-        Its clock starts at zero: how long a process worked is written down when it pauses or ends, not when it dies.
+        The clock of one whose process died starts at zero: how long a process worked is written down when it pauses or
+        ends, not when it dies.
         """
-        self._note_death()
+        kept = self.progress.read().parked
+        if kept is None:
+            self._note_death()
+        else:
+            self._used = kept.seconds
+            if (lost := unpark(kept, self.hands)) is not None:
+                self.record(lost)
         return await self._leg(lambda loop: loop.run())
 
     async def answer(self, answer: Answer) -> Outcome:
@@ -149,6 +158,8 @@ class Run:
                 raise
             await self.hands.interrupt("the run's time was up")
             return self.cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
+        except ModelOutageError as error:
+            return await self._park(error)
         except (ModelError, BoundExceededError) as error:
             return self.cut_short(Status.FAILED, str(error))
         except SandboxError as error:
@@ -210,6 +221,12 @@ class Run:
             self._outcome(Status.PAUSED, f"The run waits for {what} (request {pending.request_id})."), pending=pending
         )
 
+    async def _park(self, error: ModelOutageError) -> Outcome:
+        """Keep where the run stands, between two steps, until the model service is back."""
+        self.record(parked(error, self.hands, self._seconds))
+        await self.session.commit()
+        return replace(self._outcome(Status.MODEL_UNAVAILABLE, str(error)), retry_after=error.retry_after)
+
     async def _saved(self) -> SavedStep:
         waiting = self.progress.read().waiting
         if waiting is None:
@@ -258,7 +275,7 @@ class Run:
     def _loop(self, interpreter: Interpreter) -> Loop:
         agent = self.agent
         return Loop(
-            provider=agent.provider,
+            provider=patient(agent, self.conversation, record=self.record, emit=self.emit, untimed=self.untimed),
             interpreter=interpreter,
             calls=Calls(
                 registry=self.hands.registry,

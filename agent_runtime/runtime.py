@@ -149,7 +149,7 @@ class AsyncRuntime:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the session's newest run waits, or was cut off when its process died; `resume` goes on with it."""
+        """Whether `resume` has a run to go on with: it waits for a person or the model service, or its process died."""
         progress = self._progress.read()
         return progress.waiting is not None or (progress.is_open and self._work is None)
 
@@ -196,7 +196,8 @@ class AsyncRuntime:
     async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
         """Go on with the session's newest run, in this process or another, at the call that waits.
 
-        A run that was cut off when its process died goes on too; the model is told what is known of the step in flight.
+        A run that ended its leg as `model_unavailable` asks the model again. One that was cut off when its process died
+        goes on too; the model is told what is known of the step in flight.
 
         Args:
             approve: whether the call may be made; for a question, False means that there is no answer.
@@ -310,7 +311,7 @@ class AsyncRuntime:
                 raise
         finally:
             self._work = self._run = None
-        if outcome.status is not Status.PAUSED:
+        if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
             await self._end(outcome)
         return outcome
 

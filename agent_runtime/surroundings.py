@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -19,7 +20,9 @@ class Surroundings:
     Attributes:
         now: the time, aware of its zone.
         token: random hexadecimal digits, for so many bytes.
+        sleep: waits so many seconds, e.g. for a model service that is down.
     """
 
     now: Callable[[], datetime] = _now
     token: Callable[[int], str] = secrets.token_hex
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

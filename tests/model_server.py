@@ -112,9 +112,9 @@ class ModelServer:
         return Says(reply) if isinstance(reply, str) else reply
 
     async def _break(self, request: web.Request, reply: Breaks, response: web.StreamResponse) -> web.StreamResponse:
-        if reply.how == "drop" and request.transport is not None:
+        if reply.how.endswith("drop") and request.transport is not None:
             request.transport.close()
-        if reply.how == "silence":
+        if reply.how.endswith("silence"):
             await self._gone.wait()
         return response
 

@@ -62,10 +62,11 @@ class Breaks:
 
     `drop`: the connection is cut. `early`: it ends without a word. `malformed`: a chunk is not JSON. `odd`: a chunk
     is JSON of no known shape, then it ends. `error`: an error event with `code`. `silence`: nothing more comes until
-    the client goes away.
+    the client goes away. `late drop` and `late silence`: all of that, but only after the wire has said why the reply
+    stopped, before its last word.
     """
 
-    how: Literal["drop", "early", "malformed", "odd", "error", "silence"]
+    how: Literal["drop", "early", "malformed", "odd", "error", "silence", "late drop", "late silence"]
     text: str = "Half of a repl"
     code: str = "overloaded_error"
     message: str = "Overloaded"
@@ -100,6 +101,8 @@ def broken(reply: Breaks, wire: Wire) -> list[bytes]:
             return [DONE] if wire == "chat" else []
         case "drop" | "silence":
             return []
+        case "late drop" | "late silence":
+            return _frames(_ENDED[wire](Says(reply.text), "model")[:1], wire)
 
 
 def error_body(reply: Fails, wire: Wire) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from agent_runtime.events import Recorded, Summarised
 from agent_runtime.outcome import Usage
 from agent_runtime.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
-from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.sessions.protocol import Session
 
 _CACHE_SECONDS = 300.0
@@ -134,6 +134,12 @@ class Conversation:
         keeps = usage.cached_tokens or usage.cache_write_tokens
         self._cache = _Cache(model=self._provider.model, tokens=self._sent if keeps else 0, at=self._clock())
 
+    def spent(self, model: str, text: str) -> Usage:
+        """What the last request has probably cost, when its reply broke off after `text`."""
+        sent = self._meter.expect(self._sent + self._status)
+        received = self._meter.expect(estimate(text)) if text else 0
+        return load_prices().priced(model, Usage(input_tokens=sent, output_tokens=received))
+
     async def shorten(self) -> bool:
         """Summarise now, whatever the estimate: for a provider that says that the request was too long.
 
@@ -223,6 +229,8 @@ async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
                     text = []
                 case TextChunk(text=more):
                     text.append(more)
+                case ReplyFault():
+                    pass
                 case ReplyEnd(usage=usage):
                     return "".join(text), usage
     raise ModelUnreachableError(f"{provider.model}: the provider ended a reply without a ReplyEnd")

@@ -22,7 +22,7 @@ from agent_runtime.providers.faults import Failure, Service, retry_after, should
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
-from agent_runtime.providers.sdk import SdkProvider
+from agent_runtime.providers.sdk import SdkProvider, broken_off
 from agent_runtime.providers.thinking import effort_param, thinking_param
 
 if TYPE_CHECKING:
@@ -96,14 +96,15 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         body = wire_body(request, model=self.model, options=self._options)
         # The SDK has dropped the parameter because newer models refuse it; older ones still take it.
         extra = {} if self._options.temperature is None else {"temperature": self._options.temperature}
-        reading = _Reading(service=self._service)
+        reading, begun = _Reading(service=self._service), False
         try:
             async with await self._client.messages.create(**body, extra_body=extra) as stream:
+                begun = True
                 async for event in stream:
                     for chunk in reading.read(event):
                         yield chunk
         except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise verdict(_failure(error), self._service) from None
+            raise verdict(_failure(error, begun=begun), self._service) from None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,13 +220,12 @@ def _block(text: str, *, mark: bool = False) -> types.TextBlockParam:
     return block
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception, *, begun: bool) -> Failure:
     import anthropic  # noqa: PLC0415 - see SdkProvider._client
 
     match error:
         case anthropic.APIStatusError():
             code = error.type or ""
-            begun = error.status_code < 400  # noqa: PLR2004 - where HTTP's errors begin
             return Failure(
                 status=_STATUS_IN_STREAM.get(code, 500) if begun else error.status_code,
                 code=code,
@@ -233,14 +233,8 @@ def _failure(error: Exception) -> Failure:
                 retry_after=retry_after(error.response.headers),
                 again=should_retry(error.response.headers),
             )
-        case anthropic.APITimeoutError():
-            return Failure(status=None, message="no answer in time")
-        case anthropic.APIConnectionError():
-            return Failure(status=None, message=f"no connection ({type(error.__cause__).__name__})")
-        case json.JSONDecodeError():
-            return Failure(status=None, message="a chunk of the stream was not JSON")
         case _:
-            return Failure(status=None, message=f"the connection broke off ({type(error).__name__})")
+            return broken_off(error, begun=begun)
 
 
 def _refusal(details: types.RefusalStopDetails | None, service: Service) -> str:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from agent_runtime.errors import (
     ContextOverflowError,
     ModelError,
+    ModelOutageError,
     ModelRejectedError,
     ModelUnreachableError,
     SettingsError,
 )
-from agent_runtime.providers.protocol import Chunk, Provider, ReplyEnd, ReplyStart, Request
+from agent_runtime.providers.protocol import Chunk, Provider, ReplyEnd, ReplyFault, ReplyStart, Request
 
 STICKY_SECONDS = 600.0
 """How long a model that stood in is kept before the first one is tried again."""
@@ -26,6 +27,9 @@ class FallbackProvider:
     It does not ask elsewhere when the conversation is too long (`ContextOverflowError`: the caller can make it
     shorter, and a chain would hide that) nor when the model declined (`ModelRefusedError`: an answer, not a fault;
     shopping around for a model that consents is for people to decide).
+
+    When all of them failed and one of them may be back later, the chain's error is an outage: whoever waits for outages
+    asks the whole chain again.
 
     A model that stood in is kept for `sticky_seconds`: going back and forth would leave each time a warm cache behind.
     Each provider still makes its own retries first; give all but the last a `Retry` with few attempts.
@@ -72,8 +76,9 @@ class FallbackProvider:
         """Answer one request; see `Provider.reply`. Attempts are counted on over the whole chain.
 
         Raises:
-            ModelUnreachableError: no model of the chain could be reached.
+            ModelOutageError: none could answer, and at least one may be asked again later.
             ModelRejectedError: none could answer, and at least one rejected the request.
+            ModelUnreachableError: no model of the chain could be reached.
             ContextOverflowError: the conversation is too long for the model that was asked.
             ModelRefusedError: the model that was asked declined.
         """
@@ -88,6 +93,8 @@ class FallbackProvider:
                             case ReplyStart(attempt=attempt):
                                 attempts = before + attempt
                                 yield ReplyStart(attempt=attempts)
+                            case ReplyFault():
+                                yield replace(chunk, model=chunk.model or provider.model)
                             case ReplyEnd():
                                 self._keep(index)
                                 yield replace(chunk, model=chunk.model or provider.model)
@@ -119,6 +126,9 @@ def _all_failed(faults: Sequence[tuple[str, ModelError]]) -> ModelError:
     if len(faults) == 1:
         return faults[0][1]
     told = "\n".join(f"- {model}: {error}" for model, error in faults)
+    text = f"None of the {len(faults)} models of the fallback chain could answer:\n{told}"
+    outages = [error for _, error in faults if isinstance(error, ModelOutageError)]
+    if outages:
+        return ModelOutageError(text, retry_after=min(error.retry_after or 0.0 for error in outages) or None)
     rejected = any(isinstance(error, ModelRejectedError) for _, error in faults)
-    kind = ModelRejectedError if rejected else ModelUnreachableError
-    return kind(f"None of the {len(faults)} models of the fallback chain could answer:\n{told}")
+    return ModelRejectedError(text) if rejected else ModelUnreachableError(text)

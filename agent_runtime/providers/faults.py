@@ -48,11 +48,17 @@ class BrokenOffError(Exception):
 
     Attributes:
         retry_after: seconds the service asked to be left alone, if it said.
+        billed: whether the service had begun to work on the request.
+        silent: whether it took the request and then said nothing for too long.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, billed: bool = False, silent: bool = False
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.billed = billed or silent
+        self.silent = silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,8 @@ class Failure:
         message: the service's own sentence, or ours for a failed connection.
         retry_after: seconds it asked to wait.
         again: what the service says about trying again (`x-should-retry`), if it does.
+        billed: whether the service had begun to work on the request.
+        silent: whether it took the request and then said nothing for too long.
     """
 
     status: int | None
@@ -104,6 +112,8 @@ class Failure:
     message: str = ""
     retry_after: float | None = None
     again: bool | None = None
+    billed: bool = False
+    silent: bool = False
 
 
 def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
@@ -114,7 +124,8 @@ def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
         `ModelRejectedError` for whatever else trying again cannot mend.
     """
     if failure.status is None:
-        return BrokenOffError(service.clean(failure.message), retry_after=failure.retry_after)
+        said = service.clean(failure.message)
+        return BrokenOffError(said, retry_after=failure.retry_after, billed=failure.billed, silent=failure.silent)
     if failure.code in _POLICY or _FILTERED in failure.message.lower():
         return refused(failure.message or failure.code, service)
     if _overflows(failure):

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     _Model = llm.Model | llm.KeyModel | llm.AsyncModel | llm.AsyncKeyModel
 
+_READ_TIMEOUTS = frozenset({"APITimeoutError", "ReadTimeout"})
+"""What clients call it when a service took a request and said nothing."""
+
 _NETWORK = frozenset({"httpcore", "httpx", "httpx2", "requests", "urllib3"})
 """Packages whose errors, when they carry no HTTP status, mean that the connection failed."""
 
@@ -263,7 +266,8 @@ def _judged(error: Exception, service: Service) -> BrokenOffError | ModelError:
         code = getattr(error, "code", None)
         return verdict(Failure(status=status, code=code if isinstance(code, str) else "", message=str(error)), service)
     if not isinstance(error, llm.ModelError) and _is_connection(error):
-        return BrokenOffError(service.clean(said))
+        silent = any(kind.__name__ in _READ_TIMEOUTS for kind in type(error).__mro__)
+        return BrokenOffError(service.clean(said), silent=silent)
     return ModelRejectedError(
         f"Model {service.model!r} of the package llm failed ({service.clean(said)}). "
         f"Check it with `llm -m {service.model} hello`; a missing key is set with `llm keys set`."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -13,7 +12,7 @@ from agent_runtime.providers.faults import Failure, Service, retry_after, should
 from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
 from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
-from agent_runtime.providers.sdk import SdkProvider
+from agent_runtime.providers.sdk import SdkProvider, broken_off
 
 if TYPE_CHECKING:
     import ssl
@@ -47,34 +46,29 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         import httpx2  # noqa: PLC0415 - the SDK lets some of its errors through once a stream has begun
         import openai  # noqa: PLC0415 - see SdkProvider._client
 
-        chunks = self._responses(request) if self._api == "responses" else self._chat(request)
+        reading: ResponsesReading | ChatReading = (
+            ResponsesReading(service=self._service) if self._api == "responses" else ChatReading(service=self._service)
+        )
+        begun = False
         try:
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    yield chunk
+            async with await self._begin(request) as stream:
+                begun = True
+                async for event in stream:
+                    for chunk in reading.read(event):
+                        yield chunk
         except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:
-            raise verdict(_failure(error), self._service) from None
+            raise verdict(_failure(error, begun=begun), self._service) from None
 
-    async def _responses(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
-        body = responses_body(request, model=self.model, options=self._options)
-        reading = ResponsesReading(service=self._service)
-        async with await self._client.responses.create(**body) as stream:
-            async for event in stream:
-                for chunk in reading.read(event):
-                    yield chunk
-
-    async def _chat(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    async def _begin(self, request: Request) -> openai.AsyncStream[Any]:
+        """Send a request; the answer's stream of events."""
+        if self._api == "responses":
+            asked = responses_body(request, model=self.model, options=self._options)
+            return await self._client.responses.create(**asked)
         body = chat_body(request, model=self.model, options=self._options, compatible=self._compatible)
-        reading = ChatReading(service=self._service)
-        async with await self._client.chat.completions.create(**body) as stream:
-            async for event in stream:
-                for chunk in reading.read(event):
-                    yield chunk
-        for chunk in reading.end():
-            yield chunk
+        return await self._client.chat.completions.create(**body)
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception, *, begun: bool) -> Failure:
     import openai  # noqa: PLC0415 - see SdkProvider._client
 
     match error:
@@ -86,16 +80,12 @@ def _failure(error: Exception) -> Failure:
                 retry_after=retry_after(error.response.headers),
                 again=should_retry(error.response.headers),
             )
-        case openai.APITimeoutError():
-            return Failure(status=None, message="no answer in time")
         case openai.APIConnectionError():
-            return Failure(status=None, message=f"the connection failed ({type(error.__cause__).__name__})")
+            return broken_off(error, begun=begun)
         case openai.APIError():
             return told(error.code or error.type, _message(error))
-        case json.JSONDecodeError():
-            return Failure(status=None, message="a chunk of the stream was not JSON")
         case _:
-            return Failure(status=None, message=f"the connection broke off ({type(error).__name__})")
+            return broken_off(error, begun=begun)
 
 
 def _message(error: openai.APIError) -> str:

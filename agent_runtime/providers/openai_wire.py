@@ -197,7 +197,11 @@ class ResponsesReading:
 
 @dataclass(slots=True, kw_only=True)
 class ChatReading:
-    """One reply of Chat Completions being read; its usage follows its stop reason, so the end is asked for last."""
+    """One reply of Chat Completions being read.
+
+    Its usage follows its stop reason, in an event of its own that not every server sends. So there may be two ends, and
+    the later one knows more.
+    """
 
     service: Service
     refusal: str = ""
@@ -205,11 +209,15 @@ class ChatReading:
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cost_usd=None))
 
     def read(self, event: object) -> list[TextChunk | ReplyEnd]:
-        """What an event adds to the reply; a shape that we do not know adds nothing."""
+        """What an event adds to the reply; a shape that we do not know adds nothing.
+
+        Raises:
+            ModelRefusedError: the model declined.
+        """
         from openai.types.chat import chat_completion_chunk as chunks  # noqa: PLC0415 - as above
         from openai.types.completion_usage import CompletionUsage  # noqa: PLC0415 - as above
 
-        texts = []
+        texts, known = list[str](), (self.reason, self.usage)
         for choice in getattr(event, "choices", None) or []:
             match choice:
                 case chunks.Choice(delta=chunks.ChoiceDelta() as delta):
@@ -224,19 +232,12 @@ class ChatReading:
                 self.usage = load_prices().priced(self.service.model, usage)
             case _:
                 pass
-        return [TextChunk(text=text) for text in texts if text]
-
-    def end(self) -> list[TextChunk | ReplyEnd]:
-        """The end of the reply; nothing when the stream broke off before it.
-
-        Raises:
-            ModelRefusedError: the model declined.
-        """
-        if self.reason is None:
-            return []
+        told: list[TextChunk | ReplyEnd] = [TextChunk(text=text) for text in texts if text]
+        if self.reason is None or (self.reason, self.usage) == known:
+            return told
         if self.refusal or self.reason == "content_filter":
             raise refused(self.refusal or self.reason, self.service)
-        return [ReplyEnd(stop=_CHAT_STOPS.get(self.reason, "length"), usage=self.usage)]
+        return [*told, ReplyEnd(stop=_CHAT_STOPS.get(self.reason, "length"), usage=self.usage)]
 
 
 def told(code: str | None, message: str | None) -> Failure:

@@ -41,7 +41,8 @@ class ModelOptions:
     Attributes:
         max_tokens: longest reply in tokens, reasoning included.
         temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
-        silence: seconds without a byte from the service after which an attempt counts as broken off.
+        silence: seconds without a byte from the service after which an attempt counts as broken off; None for what
+            suits the model (`agent_runtime.providers.silence`): 15 minutes where it may think, else 5.
         retry: how often and how soon a failed attempt is tried again.
         api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
             wherever `base_url` points, because Chat Completions is what compatible servers speak.
@@ -56,7 +57,7 @@ class ModelOptions:
 
     max_tokens: int = 16_000
     temperature: float | None = None
-    silence: float = 300.0
+    silence: float | None = None
     retry: Retry = field(default_factory=Retry)
     api: OpenAIApi | None = None
     cache_key: str | None = None
@@ -75,7 +76,7 @@ class ModelOptions:
             raise SettingsError(f"max_tokens is {self.max_tokens}; it must be at least 1 (16000 is a good value).")
         if self.temperature is not None and not 0 <= self.temperature <= 2:  # noqa: PLR2004 - the APIs' own range
             raise SettingsError(f"temperature is {self.temperature}; it must lie between 0 and 2, or be left out.")
-        if self.silence <= 0:
+        if self.silence is not None and self.silence <= 0:
             raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
         if self.reasoning_effort is not None and self.reasoning_effort not in get_args(ReasoningEffort):
             hint = nearest(str(self.reasoning_effort), get_args(ReasoningEffort))

@@ -59,6 +59,25 @@ class ReplyStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyFault:
+    """The attempt under way has failed; or, right before the end, what a whole reply used was lost.
+
+    Attributes:
+        reason: what went wrong, for people.
+        billed: whether the service has probably charged for it: it took the request and began to work on it.
+        silent: whether it took the request and then said nothing for too long; such an attempt counts as billed.
+        wait: seconds until the next attempt; None when there is none.
+        model: the model that was asked, where that may be another than the provider's `model`; else empty.
+    """
+
+    reason: str
+    billed: bool = False
+    silent: bool = False
+    wait: float | None = None
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEnd:
     """The reply is complete; always the last chunk.
 
@@ -73,7 +92,7 @@ class ReplyEnd:
     model: str = ""
 
 
-Chunk = ReplyStart | TextChunk | ReplyEnd
+Chunk = ReplyStart | TextChunk | ReplyFault | ReplyEnd
 
 
 class Provider(Protocol):
@@ -98,10 +117,12 @@ class Provider(Protocol):
         """Answer one request: `ReplyStart`, `TextChunk`…, `ReplyEnd`.
 
         A dropped connection, an early end without a stop reason, an overload or a rate limit is tried again
-        inside (each attempt announced by a `ReplyStart`), so retries never cost the run a step.
+        inside (each failure told by a `ReplyFault`, each attempt announced by a `ReplyStart`), so retries never cost
+        the run a step.
 
         Raises:
-            ModelUnreachableError: every attempt failed.
+            ModelOutageError: every attempt failed, and the service may be asked again later.
+            ModelUnreachableError: every attempt failed, and asking on would only cost more.
             ModelRejectedError: the service refused for good.
             ContextOverflowError: the conversation is too long for the model.
             ModelRefusedError: the model declined.

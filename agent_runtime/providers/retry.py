@@ -10,14 +10,22 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent_runtime.errors import ModelUnreachableError, SettingsError
+from agent_runtime.errors import ModelOutageError, ModelUnreachableError, SettingsError
+from agent_runtime.outcome import Usage
 from agent_runtime.providers.faults import BrokenOffError, Service
-from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, TextChunk
+from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
 
 Attempt = Callable[[], AsyncGenerator[TextChunk | ReplyEnd]]
 """One request: yields text, and a `ReplyEnd` once the service has said why it stopped; raises `BrokenOffError`."""
+
+
+_SILENT_ATTEMPTS = 2
+"""Whoever took a request and said nothing has most likely worked on it, and will charge for it each time."""
+
+_DRAIN_SECONDS = 5.0
+"""How long a stream may go on after the reply's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +36,8 @@ class Retry:
         attempts: requests at most, the first one included.
         first_wait: seconds before the second attempt; doubled for each further one.
         longest_wait: seconds that the doubling stops at.
-        longest_retry_after: seconds to which a service's own `retry-after` is cut.
+        longest_retry_after: seconds that a service may ask for and still be waited for here; one that asks for more is
+            not asked again.
         sleep: waits; replaced in tests.
         chance: a number in [0, 1) to spread waits by, so that many workers do not return all at once.
     """
@@ -52,38 +61,93 @@ class Retry:
     def wait(self, attempt: int, retry_after: float | None) -> float:
         """Seconds between a failed `attempt` (from 1) and the next: never sooner than the service asked."""
         backoff = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait) * (0.5 + self.chance() / 2)
-        return max(backoff, min(retry_after or 0.0, self.longest_retry_after))
+        return max(backoff, retry_after or 0.0)
 
     async def run(self, attempt: Attempt, service: Service) -> AsyncGenerator[Chunk]:
         """The chunks of one reply, however many attempts it takes; each begins with a `ReplyStart`.
 
-        An attempt that ends without a `ReplyEnd` has broken off. What a broken attempt was billed is unknown, as no
-        service says; it is in no usage.
+        An attempt that ends without a `ReplyEnd` has broken off. One that broke off after its end is whole.
 
         Raises:
-            ModelUnreachableError: the last attempt broke off as well.
+            ModelOutageError: no attempt got through, or the service asked for a longer pause.
+            ModelUnreachableError: the service took as many requests as it is to be sent, and answered none as a whole.
             ModelError: whatever else an attempt raises.
         """
-        fault = early = BrokenOffError("the stream ended before the reply was complete")
+        tally = _Tally()
         for number in range(1, self.attempts + 1):
             yield ReplyStart(attempt=number)
-            fault, end = early, None
+            end, begun, fault = None, False, None
             try:
-                async with aclosing(attempt()) as chunks:
+                async with aclosing(_drained(attempt())) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, ReplyEnd):
                             # Held back while the stream is read out: only then can its connection be used again.
                             end = chunk
                         else:
+                            begun = True
                             yield chunk
             except BrokenOffError as error:
                 fault = error
             if end is not None:
+                if fault is not None and not end.usage.total_tokens:
+                    yield ReplyFault(reason="the connection was lost before the usage was told", billed=True)
+                    end = replace(end, usage=Usage(requests=1))
                 yield end
                 return
-            if number < self.attempts:
-                await self.sleep(self.wait(number, fault.retry_after))
-        raise ModelUnreachableError(_last_words(fault, self.attempts, service))
+            fault = fault or _EARLY
+            tally.count(fault, begun=begun)
+            last = number == self.attempts or tally.silent == _SILENT_ATTEMPTS or self._is_long(fault)
+            wait = None if last else self.wait(number, fault.retry_after)
+            yield ReplyFault(reason=str(fault), billed=fault.billed or begun, silent=fault.silent, wait=wait)
+            if wait is None:
+                break
+            await self.sleep(wait)
+        raise self._given_up(tally, service)
+
+    def _is_long(self, fault: BrokenOffError) -> bool:
+        return (fault.retry_after or 0.0) > self.longest_retry_after
+
+    def _given_up(self, tally: _Tally, service: Service) -> ModelUnreachableError:
+        told = _last_words(tally.last, tally.attempts, service)
+        if tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
+            return ModelUnreachableError(told)
+        return ModelOutageError(told, retry_after=tally.last.retry_after)
+
+
+_EARLY = BrokenOffError("the stream ended before the reply was complete", billed=True)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The attempts that broke off."""
+
+    attempts: int = 0
+    billed: int = 0
+    silent: int = 0
+    last: BrokenOffError = _EARLY
+
+    def count(self, fault: BrokenOffError, *, begun: bool) -> None:
+        """Add one that gave some text before it broke off, or none."""
+        self.attempts += 1
+        self.billed += fault.billed or begun
+        self.silent += fault.silent
+        self.last = fault
+
+
+async def _drained(chunks: AsyncGenerator[TextChunk | ReplyEnd]) -> AsyncGenerator[TextChunk | ReplyEnd]:
+    """A reply's chunks; after its end the stream is read out for a short time only."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield chunk
+            if isinstance(chunk, ReplyEnd):
+                break
+        try:
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                ends = [each async for each in chunks if isinstance(each, ReplyEnd)]
+        except TimeoutError:
+            raise BrokenOffError("the stream did not end with the reply", billed=True) from None
+        for end in ends[-1:]:
+            yield end
 
 
 def _last_words(fault: BrokenOffError, attempts: int, service: Service) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from agent_runtime.providers.faults import Service
+from agent_runtime.providers.faults import Failure, Service
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
 from agent_runtime.providers.sight import sees
+from agent_runtime.providers.silence import silence
 
 if TYPE_CHECKING:
     import ssl
@@ -71,7 +73,7 @@ class SdkProvider(ABC, Generic[_C]):
                 _trusted(),
                 api_key=self._service.secret,
                 base_url=self._service.url,
-                timeout=httpx2.Timeout(self._options.silence, connect=_CONNECT_SECONDS),
+                timeout=httpx2.Timeout(silence(self._service.model, self._options), connect=_CONNECT_SECONDS),
                 max_retries=0,
             )
         return self._made
@@ -83,6 +85,24 @@ class SdkProvider(ABC, Generic[_C]):
     @abstractmethod
     def _attempt(self, request: Request) -> AsyncGenerator[TextChunk | ReplyEnd]:
         """One request; see `retry.Attempt`."""
+
+
+def broken_off(error: Exception, *, begun: bool) -> Failure:
+    """What a failed connection means.
+
+    Args:
+        error: the SDK's own error with its cause, or one that the SDK let through.
+        begun: whether the service had begun to answer.
+    """
+    import httpx2  # noqa: PLC0415 - see SdkProvider._client
+
+    cause = error.__cause__ if isinstance(error.__cause__, httpx2.HTTPError) else error
+    if isinstance(cause, httpx2.ReadTimeout):
+        return Failure(status=None, message="no answer in time", silent=True)
+    if isinstance(error, json.JSONDecodeError):
+        return Failure(status=None, message="a chunk of the stream was not JSON", billed=True)
+    what = "the connection broke off" if begun else "no connection"
+    return Failure(status=None, message=f"{what} ({type(cause).__name__})", billed=begun)
 
 
 @cache

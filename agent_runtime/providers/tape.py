@@ -24,10 +24,10 @@ from difflib import unified_diff
 from typing import Any, Literal
 
 from agent_runtime import errors
-from agent_runtime.errors import ModelError, ScriptError
+from agent_runtime.errors import ModelError, ModelOutageError, ScriptError
 from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.tools.protocol import Plain
 
 FORMAT = 1
@@ -135,7 +135,7 @@ class TapeWriter:
 
     def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
         """The line of a reply."""
-        told = None if error is None else [type(error).__name__, str(error)]
+        told = None if error is None else [type(error).__name__, str(error), *_waits_of(error)]
         return self._line({"reply": number, "chunks": self._packed(chunks), "error": told})
 
     def note(self, kind: str, value: Plain) -> str:
@@ -153,6 +153,7 @@ class TapeWriter:
                 texts = [hidden]
             packed += [["start", chunk.attempt] for chunk in attempt if isinstance(chunk, ReplyStart)]
             packed += [["text", text] for text in texts]
+            packed += [["fault", asdict(chunk)] for chunk in attempt if isinstance(chunk, ReplyFault)]
             packed += [
                 ["end", chunk.stop, asdict(chunk.usage), chunk.model]
                 for chunk in attempt
@@ -347,16 +348,25 @@ def _role(role: str) -> Literal["user", "assistant"]:
             raise ValueError(f"unknown role {role!r}")
 
 
-def _error(told: Sequence[str] | None) -> ModelError | None:
+def _waits_of(error: ModelError) -> list[float]:
+    """How long the service asked to be left alone, if it did."""
+    asked = error.retry_after if isinstance(error, ModelOutageError) else None
+    return [] if asked is None else [asked]
+
+
+def _error(told: Sequence[Any] | None) -> ModelError | None:
     if told is None:
         return None
-    name, text = told
+    name, text, *waits = told
     kind = getattr(errors, name, ModelError)
+    if kind is ModelOutageError:
+        return ModelOutageError(text, retry_after=float(waits[0]) if waits else None)
     return kind(text) if isinstance(kind, type) and issubclass(kind, ModelError) else ModelError(text)
 
 
 _UNPACKED: Mapping[str, Callable[..., Chunk]] = {
     "start": lambda attempt: ReplyStart(attempt=attempt),
     "text": lambda text: TextChunk(text=text),
+    "fault": lambda fault: ReplyFault(**fault),
     "end": lambda stop, usage, model: ReplyEnd(stop=stop, usage=Usage(**usage), model=model),
 }

@@ -56,6 +56,12 @@ def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None
     return {"type": "disabled"}
 
 
+def thinks_by_itself(model: str) -> bool:
+    """Whether a model of Anthropic thinks where nothing is said of it; one whose name tells no version may."""
+    _, version = _version(model)
+    return version >= _THINKS_BY_ITSELF or version == (0, 0)
+
+
 def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
     """What to send as `output_config`.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from agent_runtime.context.transcript import Transcript
 from agent_runtime.errors import FormatError, ScriptError, SessionError
 from agent_runtime.events import Ended, Observed, Recorded, Summarised
-from agent_runtime.providers.protocol import ReplyEnd, ReplyStart, StopReason, TextChunk
+from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences, shows_images
 from agent_runtime.reply import ReplyParser
 from agent_runtime.sessions.codec import decode
@@ -126,6 +126,8 @@ def _said(answer: Answered) -> tuple[str, StopReason | None]:
                 text = ""
             case TextChunk(text=more):
                 text += more
+            case ReplyFault():
+                pass
             case ReplyEnd():
                 stop = chunk.stop
     return text, stop

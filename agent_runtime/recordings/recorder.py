@@ -74,6 +74,7 @@ class Recorder:
             surroundings=Surroundings(
                 now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
                 token=lambda size: self._noted(DIGITS, around.token(size), str),
+                sleep=around.sleep,
             ),
         )
 

@@ -16,7 +16,7 @@ from agent_runtime import prompts
 from agent_runtime.agent import Agent
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.errors import ScriptError, SettingsError
-from agent_runtime.events import Ended, Event, Paused, Started
+from agent_runtime.events import Ended, Event, Parked, Paused, Started
 from agent_runtime.outcome import Outcome, Status
 from agent_runtime.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider
@@ -191,7 +191,13 @@ def _surroundings(tape: Tape) -> Surroundings:
             raise ScriptError("The run asks for the time or for chance more often than the recorded one did.")
         return str(note.value)
 
-    return Surroundings(now=lambda: datetime.fromisoformat(next_of(TIME)), token=lambda _size: next_of(DIGITS))
+    return Surroundings(
+        now=lambda: datetime.fromisoformat(next_of(TIME)), token=lambda _size: next_of(DIGITS), sleep=_no_wait
+    )
+
+
+async def _no_wait(_seconds: float) -> None:
+    """What the recorded run waited for is over."""
 
 
 def _copied(work_dir: Path, copy: Path) -> None:
@@ -207,7 +213,7 @@ async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
     async with AsyncRuntime(agent) as runtime:
         for event in started:
             outcomes.append(await runtime.run(event.task, facts=event.facts))
-            if outcomes[-1].status in {Status.PAUSED, Status.FAILED, Status.SANDBOX_FAILED}:
+            if outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.FAILED, Status.SANDBOX_FAILED}:
                 break
     return outcomes
 
@@ -232,6 +238,9 @@ def _endings(events: Sequence[Event]) -> list[Outcome]:
                 endings.append(outcome)
             case Paused(pending=pending):
                 endings.append(Outcome(status=Status.PAUSED, pending=pending))
+                break
+            case Parked(reason=reason):
+                endings.append(Outcome(status=Status.MODEL_UNAVAILABLE, reason=reason))
                 break
             case _:
                 pass

@@ -16,7 +16,19 @@ from types import NoneType
 from typing import Any, TypeVar, cast, get_args
 
 from agent_runtime.errors import SessionError
-from agent_runtime.events import Ended, Paused, Recorded, Replied, Role, Shrunk, Started, Summarised, Told
+from agent_runtime.events import (
+    Ended,
+    Parked,
+    Paused,
+    Recorded,
+    Replied,
+    ReplyBroken,
+    Role,
+    Shrunk,
+    Started,
+    Summarised,
+    Told,
+)
 from agent_runtime.images import Image, MediaType
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
 from agent_runtime.task import Quote, Task
@@ -200,7 +212,9 @@ _BUILDERS: dict[type[Any], dict[str, Callable[[Any], object]]] = {
     },
     Image: {"media_type": _media_type},
     Replied: {"usage": _usage},
+    ReplyBroken: {"usage": _usage},
     Paused: {"pending": _pending},
+    Parked: {"terminals": _texts},
     Told: {"role": _role},
     Shrunk: {"tasks": _numbers, "outputs": _numbers},
     Summarised: {"usage": _usage},

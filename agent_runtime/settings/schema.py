@@ -125,6 +125,9 @@ class Model(_Section):
     """Sampling temperature; left to the service when left out. Most reasoning models refuse any other."""
     max_tokens: Annotated[int, Field(ge=1)] = options.ModelOptions().max_tokens
     """Longest reply in tokens, reasoning included."""
+    silence: Annotated[float, Field(gt=0)] | None = None
+    """Seconds without a byte from the service before a reply counts as broken off. When left out, 900 for a model that
+    may think and 300 for others."""
     thinking: Thinking | None = None
     """Reasoning before the answer, for `anthropic`."""
     reasoning_effort: options.ReasoningEffort | None = None

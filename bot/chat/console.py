@@ -177,6 +177,9 @@ def _finished(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
     _print_answer(outcome)
     if outcome.status is Status.PAUSED:
         return _paused(outcome, wishes, screen)
+    if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
+        again = f"codepilot run --session {shlex.quote(wishes.session)}"
+        screen.say(f"The run is not over. When the model service is back, go on with: {again}", style="yellow")
     return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
 
 

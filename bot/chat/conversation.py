@@ -121,7 +121,7 @@ class Conversation:
                 self._screen.say(str(error), style="yellow")
                 if known is not None:
                     break
-        if outcome.usage.requests:
+        if outcome.usage.requests or outcome.status is Status.MODEL_UNAVAILABLE:
             self._screen.ended(outcome)
         return outcome
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from agent_runtime import (
     Event,
     Faulted,
+    ModelAwaited,
     Outcome,
     PendingCall,
     Refused,
@@ -151,6 +152,8 @@ def _notice(event: Event) -> tuple[str, str] | None:
             told = f"  {text}", "dim"
         case StreamReset():
             told = "(the reply broke off; asking again)", "yellow"
+        case ModelAwaited(reason=reason, seconds=seconds):
+            told = f"(no reply: {reason}; asking again in {seconds:.0f} s)", "yellow"
         case Refused(error=error):
             told = f"✗ not allowed: {error}", "yellow"
         case Faulted(error=error):

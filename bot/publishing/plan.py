@@ -74,6 +74,7 @@ _UNFINISHED = {
     Status.FORMAT_ERRORS: "the model's replies could not be understood",
     Status.FAILED: "the run failed",
     Status.SANDBOX_FAILED: "the sandbox failed",
+    Status.MODEL_UNAVAILABLE: "the model service is down",
     Status.NETWORK_LOST: "the sandbox lost its network",
     Status.ANSWERED: "the run ended in an answer, not in a finished task",
 }

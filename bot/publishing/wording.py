@@ -27,6 +27,7 @@ REMEDIES = {
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.FAILED: "When the cause is mended, ask again with the same command.",
     Status.SANDBOX_FAILED: "When the cause is mended, or the operator has raised the limit, ask again.",
+    Status.MODEL_UNAVAILABLE: "When the model service is back, ask again with the same command.",
     Status.NETWORK_LOST: "Ask again; if it happens again, ask for less that needs the network, or have the operator "
     "read the bot's log.",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from agent_runtime import StreamReset
+from agent_runtime import RunLimits, StreamReset
 from agent_runtime.providers.options import ModelOptions
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
@@ -57,7 +57,8 @@ async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a
     down = [Fails(529, "overloaded_error", "Overloaded")] * 3
     async with ModelServer([acting('write_file("calc.py")', MENDED), *down]) as server:
         options = ModelOptions(retry=Naps().retry())
-        async with staged(hub, tmp_path, provider=lambda: provider_on(server, wire, options)) as stage:
+        at_once = RunLimits(outage_seconds=0)
+        async with staged(hub, tmp_path, provider=lambda: provider_on(server, wire, options), limits=at_once) as stage:
             issue = stage.issue()
             end = await stage.ask(issue.number, "/codepilot fix")
             assert end.state is JobState.FAILED

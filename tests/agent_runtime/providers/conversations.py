@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from agent_runtime.images import Image
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
-from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import (
+    Chunk,
+    Message,
+    Provider,
+    ReplyEnd,
+    ReplyFault,
+    ReplyStart,
+    Request,
+    TextChunk,
+)
 from agent_runtime.providers.retry import Retry
 from tests.model_server import ModelServer, Wire
 
@@ -31,12 +40,13 @@ class Naps:
     """A sleep that only takes notes."""
 
     seconds: list[float] = field(default_factory=list)
+    attempts: int = 3
 
     async def sleep(self, seconds: float) -> None:
         self.seconds.append(seconds)
 
     def retry(self, **changes: float) -> Retry:
-        policy = Retry(attempts=3, sleep=self.sleep, chance=lambda: 1.0)
+        policy = Retry(attempts=self.attempts, sleep=self.sleep, chance=lambda: 1.0)
         return replace(policy, **changes)  # type: ignore[arg-type]  # the tests change numbers only
 
 
@@ -56,12 +66,18 @@ class Collected:
     text: str = ""
     attempts: int = 0
     voided: list[str] = field(default_factory=list)
+    faults: list[ReplyFault] = field(default_factory=list)
     end: ReplyEnd | None = None
 
 
-async def collect(chunks: AsyncIterator[Chunk]) -> Collected:
-    """Read a reply to its end, as the loop does: a new start voids the text before it."""
-    reply = Collected()
+async def collect(chunks: AsyncIterator[Chunk], reply: Collected | None = None) -> Collected:
+    """Read a reply to its end, as the loop does: a new start voids the text before it.
+
+    Args:
+        chunks: the reply.
+        reply: what it is added to, for a test that looks at one that fails.
+    """
+    reply = reply or Collected()
     async for chunk in chunks:
         assert reply.end is None, "nothing may follow the end"
         match chunk:
@@ -72,6 +88,8 @@ async def collect(chunks: AsyncIterator[Chunk]) -> Collected:
             case TextChunk(text=text):
                 assert text
                 reply.text += text
+            case ReplyFault():
+                reply.faults.append(chunk)
             case ReplyEnd():
                 reply.end = chunk
     return reply

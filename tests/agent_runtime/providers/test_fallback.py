@@ -5,6 +5,7 @@ import pytest
 from agent_runtime.errors import (
     ContextOverflowError,
     ModelError,
+    ModelOutageError,
     ModelRefusedError,
     ModelRejectedError,
     ModelUnreachableError,
@@ -18,6 +19,7 @@ from tests.agent_runtime.providers.conversations import Naps, collect, conversat
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Says, Tokens
 
 DOWN = Fails(529, "overloaded_error", "Overloaded")
+UNKNOWN = Fails(404, "not_found_error", "x")
 
 
 class Clock:
@@ -133,14 +135,23 @@ async def test_too_long_a_conversation_and_a_refusal_are_not_taken_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("second", "error"), [(DOWN, ModelUnreachableError), (Fails(404, "not_found_error", "x"), ModelRejectedError)]
+    ("first", "second", "error"),
+    [
+        pytest.param(DOWN, DOWN, ModelOutageError, id="both down"),
+        pytest.param(DOWN, UNKNOWN, ModelOutageError, id="one down"),
+        pytest.param(Breaks("drop"), Breaks("drop"), ModelUnreachableError, id="both break off"),
+        pytest.param(Breaks("early"), UNKNOWN, ModelRejectedError, id="one breaks off"),
+    ],
 )
-async def test_when_every_model_fails_each_is_named_with_its_error(second: Reply, error: type[ModelError]) -> None:
-    async with ModelServer(replies=lambda request: DOWN if request.wire == "anthropic" else second) as server:
+async def test_when_every_model_fails_each_is_named_with_its_error_and_an_outage_can_be_waited_for(
+    first: Reply, second: Reply, error: type[ModelError]
+) -> None:
+    async with ModelServer(replies=lambda request: first if request.wire == "anthropic" else second) as server:
         provider = chain(server)
         with pytest.raises(error, match="None of the 2 models") as caught:
             await collect(provider.reply(conversation()))
         await provider.close()
+    assert type(caught.value) is error
     assert "claude-sonnet-5-5: Anthropic gave no whole reply" in str(caught.value)
     assert "gpt-6.2-sol: " in str(caught.value)
 

@@ -13,10 +13,12 @@ import pytest
 from agent_runtime.errors import (
     ContextOverflowError,
     ModelError,
+    ModelOutageError,
     ModelRefusedError,
     ModelRejectedError,
     ModelUnreachableError,
 )
+from agent_runtime.providers import retry
 from agent_runtime.providers.anthropic import AnthropicProvider
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk
@@ -81,7 +83,7 @@ async def test_a_service_that_is_not_there_is_unreachable(wire: Wire) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         server._url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ModelUnreachableError, match=r"3 attempts.*127\.0\.0\.1"):
+        with pytest.raises(ModelOutageError, match=r"3 attempts.*127\.0\.0\.1"):
             await ask(server, wire)
 
 
@@ -90,6 +92,40 @@ async def test_a_silent_service_is_given_up_on(wire: Wire) -> None:
     async with ModelServer(replies=[Breaks("silence"), "Awake."]) as server:
         reply = await ask(server, wire, options=ModelOptions(silence=0.3, retry=naps.retry()))
     assert (reply.text, reply.attempts) == ("Awake.", 2)
+
+
+async def test_a_service_that_stays_silent_is_sent_the_same_once_more_only(wire: Wire) -> None:
+    async with ModelServer(replies=[Breaks("silence", text=""), Breaks("silence"), "Never asked for."]) as server:
+        with pytest.raises(ModelUnreachableError, match="2 attempts; the last one: no answer in time") as caught:
+            await ask(server, wire, options=ModelOptions(silence=0.2, retry=Naps().retry(attempts=5)))
+    assert not isinstance(caught.value, ModelOutageError)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("how", ["late drop", "late silence"])
+async def test_a_reply_that_was_whole_before_the_connection_died_is_not_bought_again(
+    wire: Wire, how: Literal["late drop", "late silence"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_DRAIN_SECONDS", 0.2)
+    async with ModelServer(replies=[Breaks(how, text="All of it."), "Bought again."]) as server:
+        reply = await ask(server, wire)
+    assert (reply.text, reply.attempts) == ("All of it.", 1)
+    assert reply.end is not None
+    assert reply.end.stop == "stop"
+    assert len(server.requests) == 1
+    # Chat Completions tells the usage last; what is lost is charged by an estimate.
+    assert [fault.billed for fault in reply.faults] == ([True] if wire == "chat" else [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_outage"),
+    [(Fails(503), True), (Fails(429, "rate_limit_error"), True), (Breaks("drop"), False), (Breaks("early"), False)],
+)
+async def test_an_outage_is_told_from_replies_that_break_off(wire: Wire, fault: Reply, is_outage: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    async with ModelServer(replies=[fault] * 3) as server:
+        with pytest.raises(ModelUnreachableError) as caught:
+            await ask(server, wire)
+    assert isinstance(caught.value, ModelOutageError) is is_outage
 
 
 async def test_a_bad_key_names_the_variable_and_is_not_tried_again(wire: Wire) -> None:

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
 import pytest
 
-from agent_runtime.errors import ModelUnreachableError, SettingsError
+from agent_runtime.errors import ModelOutageError, ModelUnreachableError, SettingsError
 from agent_runtime.outcome import Usage
+from agent_runtime.providers import retry
 from agent_runtime.providers.faults import BrokenOffError, Failure, Service, retry_after, verdict
-from agent_runtime.providers.protocol import ReplyEnd, ReplyStart, TextChunk
+from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
 from agent_runtime.providers.retry import Retry
-from tests.agent_runtime.providers.conversations import Naps
+from tests.agent_runtime.providers.conversations import Collected, Naps, collect
 
 SERVICE = Service(name="A service", model="m", url="https://user:secret@example.org:8443/v1?q=1", key_variable="A_KEY")
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -26,11 +28,72 @@ def test_waits_are_spread_by_chance() -> None:
     assert Retry(chance=lambda: 0.5).wait(3, None) == 3.0
 
 
-def test_a_services_wish_is_never_undercut_but_bounded() -> None:
+def test_a_services_wish_is_never_undercut() -> None:
     retry = Retry(chance=lambda: 1.0)
     assert retry.wait(1, 45.0) == 45.0
     assert retry.wait(4, 0.5) == 8.0
-    assert retry.wait(1, 86_400.0) == 120.0
+
+
+async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None:
+    naps, asked = Naps(), 0
+
+    async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            yield TextChunk(text="never")
+        raise BrokenOffError("HTTP 429", retry_after=3600.0)
+
+    with pytest.raises(ModelOutageError, match="1 attempt; the last one: HTTP 429") as caught:
+        [chunk async for chunk in naps.retry().run(attempt, SERVICE)]
+    assert (caught.value.retry_after, asked, naps.seconds) == (3600.0, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "asked"),
+    [
+        pytest.param(["down"] * 3, ModelOutageError, 3, id="down"),
+        pytest.param(["broken", "down", "down"], ModelOutageError, 3, id="broke off, then down"),
+        pytest.param(["broken"] * 3, ModelUnreachableError, 3, id="breaks off every time"),
+        pytest.param(["silent", "silent"], ModelUnreachableError, 2, id="silent twice"),
+        pytest.param(["silent", "down", "silent"], ModelUnreachableError, 3, id="silent, down, silent"),
+    ],
+)
+async def test_what_is_charged_for_is_bought_a_few_times_only_and_an_outage_is_told_apart(
+    faults: list[str], kind: type[Exception], asked: int
+) -> None:
+    left = iter(faults)
+    made = {
+        "down": BrokenOffError("HTTP 503"),
+        "broken": BrokenOffError("it broke", billed=True),
+        "silent": BrokenOffError("no answer in time", silent=True),
+    }
+
+    async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
+        if (fault := next(left)) == "never":
+            yield TextChunk(text="never")
+        raise made[fault]
+
+    reply = Collected()
+    with pytest.raises(kind) as caught:
+        await collect(Naps().retry().run(attempt, SERVICE), reply)
+    assert type(caught.value) is kind
+    told = reply.faults
+    assert [fault.billed for fault in told] == [each != "down" for each in faults]
+    assert len(told) == asked
+    assert told[-1].wait is None
+
+
+async def test_a_stream_that_goes_on_after_the_end_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_DRAIN_SECONDS", 0.01)
+
+    async def attempt() -> AsyncGenerator[TextChunk | ReplyEnd]:
+        yield TextChunk(text="whole")
+        yield ReplyEnd(stop="stop", usage=Usage(requests=1))
+        await asyncio.Event().wait()
+
+    chunks = [chunk async for chunk in Naps().retry().run(attempt, SERVICE)]
+    assert chunks[-1] == ReplyEnd(stop="stop", usage=Usage(requests=1))
 
 
 def test_no_attempt_at_all_is_refused() -> None:
@@ -107,6 +170,7 @@ async def test_every_attempt_is_announced() -> None:
     assert chunks == [
         ReplyStart(attempt=1),
         TextChunk(text="broken"),
+        ReplyFault(reason="the stream ended before the reply was complete", billed=True, wait=1.0),
         ReplyStart(attempt=2),
         TextChunk(text="whole"),
         ReplyEnd(stop="stop", usage=Usage(requests=1)),

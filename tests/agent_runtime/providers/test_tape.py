@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent_runtime.errors import ContextOverflowError, ModelError, ScriptError
+from agent_runtime.errors import ContextOverflowError, ModelError, ModelOutageError, ScriptError
 from agent_runtime.images import Image
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.providers.tape import (
     VOLATILE,
     Answered,
@@ -26,6 +26,7 @@ from tests.agent_runtime.image_files import picture
 CHUNKS: tuple[Chunk, ...] = (
     ReplyStart(attempt=1),
     TextChunk(text="Half\u2028 é 🐛"),
+    ReplyFault(reason="it broke", billed=True, wait=1.5, model="m-2"),
     ReplyStart(attempt=2),
     TextChunk(text="Who"),
     TextChunk(text="le.\r\n"),
@@ -45,6 +46,16 @@ def written(writer: TapeWriter, *requests: Request) -> str:
         number, line = writer.asked(each)
         lines += [line, writer.answered(number, CHUNKS, None)]
     return "".join(lines)
+
+
+def test_an_outage_is_replayed_with_what_the_service_asked_for() -> None:
+    writer = TapeWriter()
+    number, line = writer.asked(request("One"))
+    text = writer.header("m-1", {}) + line + writer.answered(number, [], ModelOutageError("down", retry_after=90.0))
+    [_, answer] = read_tape(text, source="t").entries
+    assert isinstance(answer, Answered)
+    assert isinstance(answer.error, ModelOutageError)
+    assert (str(answer.error), answer.error.retry_after) == ("down", 90.0)
 
 
 def test_what_is_written_is_read_to_the_character() -> None:

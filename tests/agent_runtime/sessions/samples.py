@@ -12,10 +12,12 @@ from agent_runtime.events import (
     Ended,
     MessageInjected,
     Observed,
+    Parked,
     Paused,
     Recorded,
     Recovered,
     Replied,
+    ReplyBroken,
     Resumed,
     Revealed,
     Shrunk,
@@ -74,6 +76,8 @@ SAMPLES: tuple[Recorded, ...] = (
         run_id="r2",
         facts=("HEAD: 1234",),
     ),
+    ReplyBroken(reason="no answer in time", usage=_USAGE),
+    Parked(reason="HTTP 503", retry_after=60.0, seconds=2.5, files={"a.txt": "0a", "b.txt": None}, terminals=("main",)),
 )
 
 _text = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -95,6 +99,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "tuple[int, ...]": st.lists(_int, max_size=3).map(tuple),
     "Plain": _plain,
     "dict[str, Plain]": _arguments,
+    "dict[str, str | None]": st.dictionaries(_text, st.none() | _text, max_size=3),
     "Role": st.sampled_from(["user", "assistant"]),
     "PendingKind": st.sampled_from(["permission", "question"]),
     "Status": st.sampled_from(Status),

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.providers.silence import silence
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "seconds"),
+    [
+        pytest.param("claude-sonnet-4-5", ModelOptions(), 300, id="of before models thought by themselves"),
+        pytest.param("claude-sonnet-4-5", ModelOptions(thinking=Thinking()), 900, id="told to think"),
+        pytest.param("claude-sonnet-5-5", ModelOptions(), 900, id="thinks by itself"),
+        pytest.param("claude-sonnet-5-5", ModelOptions(thinking=Thinking(enabled=False)), 300, id="told not to"),
+        pytest.param("gpt-4.1", ModelOptions(), 300, id="a plain one of OpenAI"),
+        pytest.param("gpt-6.2-sol", ModelOptions(), 900, id="a reasoning one of OpenAI"),
+        pytest.param("gpt-6.2-sol", ModelOptions(reasoning_effort="none"), 300, id="told not to reason"),
+        pytest.param("a-model-of-ones-own", ModelOptions(), 900, id="one that nothing is known of"),
+        pytest.param("claude-opus-5-5", ModelOptions(silence=42.0), 42, id="as the caller says"),
+    ],
+)
+def test_a_model_that_may_think_is_given_more_time(model: str, options: ModelOptions, seconds: float) -> None:
+    assert silence(model, options) == seconds

@@ -1,0 +1,256 @@
+"""A model service that is down, slow or breaks off, met by a whole run with the vendors' own SDKs; no test waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typing_extensions import override
+
+from agent_runtime import (
+    Agent,
+    AsyncRuntime,
+    Event,
+    FallbackProvider,
+    FileSession,
+    ModelAwaited,
+    ModelOptions,
+    ModelOutageError,
+    Observed,
+    Policy,
+    Provider,
+    Recovered,
+    Replied,
+    ReplyBroken,
+    RunLimits,
+    Sandbox,
+    SandboxSettings,
+    ScriptedProvider,
+    Status,
+    Usage,
+    pick_sandbox,
+)
+from agent_runtime.outage import PatientProvider, Waits
+from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.surroundings import Surroundings
+from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
+from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+DOWN = Fails(503, "overloaded_error", "Back soon")
+WRITES = '```codepilot\nwrite_file("a.txt")\nexecute("main", "echo ran >> runs.txt")\n```\n```text\none\n```\n'
+EDITS = '```codepilot\nwrite_file("a.txt", mode="edit", start_line=1, end_line=1)\n```\n```text\ntwo\n```\n'
+DONE = "```completion\nDone.\n```\n"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    return pick_sandbox("auto", SandboxSettings())
+
+
+@dataclass
+class World:
+    """A run in front of a model service, with a clock of the test's."""
+
+    place: Path
+    sandbox: Sandbox
+    limits: RunLimits = field(default_factory=RunLimits)
+    naps: Naps = field(default_factory=Naps)
+    events: list[Event] = field(default_factory=list)
+    sleep: Callable[[float], Awaitable[None]] | None = None
+    silence: float | None = None
+
+    @property
+    def options(self) -> ModelOptions:
+        return ModelOptions(retry=self.naps.retry(), silence=self.silence)
+
+    @property
+    def clock(self) -> float:
+        """Seconds that were slept."""
+        return sum(self.naps.seconds)
+
+    @asynccontextmanager
+    async def runtime(self, provider: Provider) -> AsyncIterator[AsyncRuntime]:
+        self.place.mkdir(exist_ok=True)
+        agent = Agent(
+            provider=provider,
+            work_dir=self.place,
+            sandbox=self.sandbox,
+            policy=Policy(limits=self.limits),
+            chat=False,
+            surroundings=replace(Surroundings(), sleep=self.sleep or self.naps.sleep),
+        )
+        session = FileSession("run", session_dir=self.place.parent / "sessions")
+        async with AsyncRuntime(agent, session, listeners=(self.events.append,)) as runtime:
+            yield runtime
+
+    def on(self, server: ModelServer, wire: Wire) -> AbstractAsyncContextManager[AsyncRuntime]:
+        return self.runtime(provider_on(server, wire, self.options))
+
+    def told(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, sandbox: Sandbox) -> World:
+    return World(place=tmp_path / "work", sandbox=sandbox)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_an_outage_of_minutes_is_waited_for_and_costs_no_step(world: World, wire: Wire) -> None:
+    left = [WRITES, DONE]
+
+    def reply(_: Received) -> Reply:
+        return DOWN if len(left) == 1 and world.clock < 150 else left.pop(0)
+
+    async with ModelServer(replies=reply) as server, world.on(server, wire) as runtime:
+        outcome = await runtime.run("Write it.")
+    assert (outcome.status, outcome.steps, outcome.usage.requests) == (Status.FINISHED, 2, 2)
+    assert 150 <= world.clock < 300
+    pauses = [event.seconds for event in world.told(ModelAwaited) if isinstance(event, ModelAwaited)]
+    assert pauses == world.naps.seconds
+    assert max(pauses) <= 60
+    assert not world.told(ReplyBroken), "what was never begun costs nothing"
+
+
+async def test_a_longer_outage_leaves_the_run_where_it_was_for_another_process(world: World) -> None:
+    left: list[Reply] = [WRITES, *[DOWN] * 3, EDITS, DONE]
+    world.limits = RunLimits(outage_seconds=5.0)
+    async with ModelServer(replies=left) as server:
+        async with world.on(server, "anthropic") as runtime:
+            outcome = await runtime.run("Write it.")
+            assert (outcome.status, outcome.steps) == (Status.MODEL_UNAVAILABLE, 1)
+            assert "Back soon" in str(outcome)
+            assert runtime.unfinished
+            assert runtime.outcome is not None
+            assert runtime.outcome.status is Status.MODEL_UNAVAILABLE
+        async with world.on(server, "anthropic") as runtime:
+            outcome = await runtime.resume()
+            assert (outcome.status, outcome.steps, outcome.usage.requests) == (Status.FINISHED, 3, 3)
+            assert not runtime.unfinished
+        asked, again = server.requests[3].json["messages"], server.requests[4].json["messages"]
+    assert (world.place / "a.txt").read_text() == "two\n", "what the agent knew of the file is known still"
+    assert (world.place / "runs.txt").read_text() == "ran\n"
+    assert len(asked) == len(again)
+    [lost] = [event for event in world.events if isinstance(event, Recovered)]
+    assert "main" in lost.text, "the model is told of the terminal that died meanwhile"
+
+
+async def test_a_run_that_is_parked_twice_goes_on(world: World) -> None:
+    world.limits = RunLimits(outage_seconds=5.0)
+    async with ModelServer(replies=[*[DOWN] * 6, DONE]) as server:
+        for expected in (Status.MODEL_UNAVAILABLE, Status.MODEL_UNAVAILABLE, Status.FINISHED):
+            async with world.on(server, "responses") as runtime:
+                outcome = await (runtime.resume() if runtime.unfinished else runtime.run("Write it."))
+                assert outcome.status is expected
+    assert len(world.told(Replied)) == 1
+    assert not world.told(Observed)
+
+
+async def test_a_service_that_asks_for_an_hour_is_not_waited_for_within_the_run(world: World) -> None:
+    busy = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
+    async with ModelServer(replies=[busy]) as server, world.on(server, "anthropic") as runtime:
+        outcome = await runtime.run("Write it.")
+    assert (outcome.status, outcome.retry_after) == (Status.MODEL_UNAVAILABLE, 3600.0)
+    assert world.naps.seconds == []
+
+
+async def test_a_wait_can_be_stopped_at_once(world: World) -> None:
+    waiting = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    world.sleep = sleep
+    async with ModelServer(replies=[DOWN] * 3) as server, world.on(server, "chat") as runtime:
+        run = asyncio.create_task(runtime.run("Write it."))
+        await asyncio.wait_for(waiting.wait(), 10)
+        runtime.abort()
+        assert (await run).status is Status.STOPPED
+
+
+async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
+    told: list[str] = []
+
+    async def sleep(seconds: float) -> None:
+        told.append(f"sleep {seconds:.0f}")
+
+    @contextmanager
+    def untimed() -> Iterator[None]:
+        told.append("stopped")
+        yield
+        told.append("going")
+
+    class Down(ScriptedProvider):
+        @override
+        async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+            if told.count("sleep 10") + told.count("sleep 20") < 2:
+                raise ModelOutageError("down")
+            async for chunk in super().reply(request):
+                yield chunk
+
+    waits = Waits(seconds=60.0, sleep=sleep, token=lambda _: "ffff", untimed=untimed)
+    patient = PatientProvider(
+        Down(["Here."]), waits, tell=lambda *_: None, charge=lambda *_: None, spent=lambda *_: Usage()
+    )
+    reply = await collect(patient.reply(conversation()))
+    assert reply.text == "Here."
+    assert told == ["stopped", "sleep 10", "sleep 20", "going"]
+
+
+@pytest.mark.parametrize("fault", [Fails(401, "authentication_error"), Fails(429, "insufficient_quota")])
+async def test_what_waiting_cannot_change_is_not_waited_for(world: World, fault: Fails) -> None:
+    async with ModelServer(replies=[fault]) as server, world.on(server, "chat") as runtime:
+        assert (await runtime.run("Write it.")).status is Status.FAILED
+    assert world.naps.seconds == []
+
+
+async def test_replies_that_break_off_count_towards_the_bounds(world: World) -> None:
+    world.silence, world.limits = 0.2, RunLimits(max_tokens=1_000)
+    async with (
+        ModelServer(replies=[Breaks("silence"), WRITES, DONE]) as server,
+        world.on(server, "anthropic") as runtime,
+    ):
+        outcome = await runtime.run("Write it.")
+    [broken] = [event for event in world.events if isinstance(event, ReplyBroken)]
+    assert broken.usage.input_tokens > 1_000
+    assert broken.usage.cost_usd
+    assert outcome.status is Status.MAX_TOKENS
+    assert outcome.usage.total_tokens == broken.usage.total_tokens + 120
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("down", [0, 3])
+async def test_a_service_that_takes_requests_and_says_nothing_is_sent_the_same_twice(world: World, down: int) -> None:
+    world.silence = 0.2
+    faults: list[Reply] = [Breaks("silence"), *[DOWN] * down, Breaks("silence")]
+    async with ModelServer(replies=[*faults, DONE]) as server, world.on(server, "anthropic") as runtime:
+        outcome = await runtime.run("Write it.")
+    assert outcome.status is Status.FAILED
+    assert outcome.usage.total_tokens > 0
+    assert len(server.requests) == len(faults)
+
+
+async def test_the_next_model_is_asked_before_anything_is_waited_for(world: World) -> None:
+    asked: list[str] = []
+
+    def reply(request: Received) -> Reply:
+        asked.append(request.wire)
+        return DONE if world.clock > 0 and request.wire == "chat" else DOWN
+
+    world.naps.attempts = 1
+    async with ModelServer(replies=reply) as server:
+        chain = FallbackProvider([provider_on(server, wire, world.options) for wire in ("anthropic", "chat")])
+        async with world.runtime(chain) as runtime:
+            outcome = await runtime.run("Write it.")
+    assert outcome.status is Status.FINISHED
+    assert asked == ["anthropic", "chat", "anthropic", "chat"]
+    assert len(world.naps.seconds) == 1
