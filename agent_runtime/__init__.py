@@ -90,16 +90,7 @@ from agent_runtime.preloading import preload
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import (
-    Chunk,
-    Message,
-    Provider,
-    ReplyEnd,
-    ReplyFault,
-    ReplyStart,
-    Request,
-    TextChunk,
-)
+from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.recordings.comparing import Comparison
@@ -183,7 +174,6 @@ __all__ = [
     "Replied",
     "ReplyBroken",
     "ReplyEnd",
-    "ReplyFault",
     "ReplyStart",
     "Request",
     "ResumeError",

@@ -6,8 +6,37 @@ import os
 import pty
 import subprocess
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from agent_runtime.terminals.processes import beside, kill_those_left
+
+_TERMINALS_OF_A_SANDBOX = 64
+"""More than any test has in one sandbox."""
+
+
+@contextmanager
+def own_terminal(script: str) -> Iterator[tuple[int, int]]:
+    """A shell on a terminal whose number no sandbox has: its process, and the terminal's other end.
+
+    ps(1) names terminals by their numbers, and Linux counts those anew in each sandbox with a /dev of its own. So the
+    shell of a test that runs at the same time would seem to be on our terminal, and be killed. (Where ps is all that
+    tells, there are no such sandboxes.)
+    """
+    taken = [end for _ in range(_TERMINALS_OF_A_SANDBOX) for end in os.openpty()]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+            pid, descriptor = pty.fork()
+        if pid == 0:
+            os.execvp("sh", ["sh", "-c", script])  # noqa: S606 - the shell of a POSIX system
+    finally:
+        for end in taken:
+            os.close(end)
+    try:
+        yield pid, descriptor
+    finally:
+        os.close(descriptor)
 
 
 def test_a_process_without_a_terminal_shares_it_with_nobody() -> None:
@@ -20,16 +49,9 @@ def test_a_process_without_a_terminal_shares_it_with_nobody() -> None:
 
 
 def test_those_beside_a_process_on_its_terminal_are_found_and_killed() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
-        pid, descriptor = pty.fork()
-    if pid == 0:
-        os.execvp("sh", ["sh", "-c", "sleep 61 & echo begun; wait"])  # noqa: S606 - the shell of a POSIX system
-    try:
+    with own_terminal("sleep 61 & echo begun; wait") as (pid, descriptor):
         assert b"begun" in os.read(descriptor, 100)
         [other] = beside(pid)
         kill_those_left(frozenset([other]))
         os.waitpid(pid, 0)  # it waited for that one
         assert beside(pid) == frozenset()
-    finally:
-        os.close(descriptor)
