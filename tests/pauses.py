@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from bot.jobs import waiting
 from bot.jobs.job import TRANSITIONS, JobState
@@ -77,6 +79,14 @@ async def out_of_time(stage: Stage, pause: Pause) -> None:
     asked = await waiting.asked(memory)
     assert asked is not None
     await waiting.ask(memory, replace(asked, until=1.0))
+
+
+async def shown_later(stage: Stage, pause: Pause) -> None:
+    """Let a request have been shown a while from now, as if what is said in between had been written before."""
+    fact = f"shown {pause.request_id}"
+    shown = json.loads((await stage.queue.recall(pause.job_id))[fact])
+    later = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    await stage.queue.remember(pause.job_id, fact, json.dumps(shown | {"at": later}))
 
 
 def check_of(stage: Stage, job_id: str) -> CheckRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import TypeAdapter
@@ -37,6 +38,10 @@ class JobMemory:
     async def recall(self, key: str) -> str | None:
         """The value kept under `key`, or None."""
         return (await self._queue.recall(self._job_id)).get(key)
+
+    async def recall_all(self) -> Mapping[str, str]:
+        """Everything that is kept, by its key."""
+        return await self._queue.recall(self._job_id)
 
     async def remember(self, key: str, value: str) -> None:
         """Keep `value` under `key`; it is on disk when this returns."""

@@ -41,7 +41,11 @@ def spot_of(job: Job) -> Spot:
 
 
 class StatusComment:
-    """The comment of one job, found again after a restart by its stored id, else by its signed marker."""
+    """The comment of one job, found again after a restart by its stored id, else by its signed marker.
+
+    Attributes:
+        told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
+    """
 
     def __init__(self, github: GitHub, memory: Memory, job: Job, *, marker: str) -> None:
         self._github = github
@@ -51,6 +55,7 @@ class StatusComment:
         self._spot = spot_of(job)
         self._id: int | None = None
         self._body = ""
+        self.told_at = ""
 
     async def show(self, view: StatusView) -> None:
         """Make the comment say `view`; see `put`."""
@@ -121,11 +126,12 @@ class StatusComment:
     async def _edited(self, comment_id: int, body: str) -> bool:
         """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
         try:
-            await self._github.edit_comment(self._job.repo.full_name, self._spot, comment_id, body)
+            edited = await self._github.edit_comment(self._job.repo.full_name, self._spot, comment_id, body)
         except GitHubError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
                 raise
             return False
+        self.told_at = edited.updated_at
         return True
 
     async def _create(self, body: str) -> None:
@@ -140,7 +146,7 @@ class StatusComment:
             await self._memory.remember("below", "the pull request")
             self._spot = Spot(kind="thread", number=self._job.thread.number)
             made = await self._once(body)
-        self._id = made.id
+        self._id, self.told_at = made.id, made.updated_at
         await self._memory.remember("comment", f"{made.id} {made.html_url}")
 
     async def _once(self, body: str) -> CommentFacts:

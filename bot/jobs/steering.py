@@ -15,9 +15,9 @@ from bot.jobs.case import ENDING, Case, Ending, Reply
 from bot.jobs.job import Job, JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Signal, Stored
-from bot.jobs.waiting import Answer, Waiting
+from bot.jobs.waiting import Answer, Shown, Waiting
 from bot.publishing.pieces import duration
-from bot.publishing.text import code
+from bot.publishing.text import code, fenced
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "Nothing is under way in this thread."
@@ -103,7 +103,7 @@ async def _answer(
     if before is not None and not await _is_asked(case, jobs, before):
         await _wake_answered(case, jobs)
         return
-    target, asked = await _meant(case, jobs, before or request_id)
+    target, asked = await _meant(case, jobs, before or request_id, "approve" if approved else "deny")
     if approved and asked.kind == "question":
         remedy = f"Answer it with `{case.job.trigger} continue` and your words."
         raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
@@ -124,19 +124,46 @@ async def _answer(
     await _give(case, target, asked, approved=approved, note=note)
 
 
-async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str) -> tuple[Job, Waiting]:
+async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
     """The one request that an answer is about."""
     found = await _open_requests(case, jobs)
+    shown = {each.request_id: each for stored in jobs for each in await waiting.shown_by(case.of(stored.job))}
+    # One that is about to be shown can be answered by nobody but who guesses its id.
+    readable = [asked for _, asked in found if asked.request_id in shown]
+    if not request_id:
+        await _check_unmistakable(case, readable, shown, verb)
+        found = [(job, asked) for job, asked in found if asked in readable]
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
-    names = ", ".join(code(asked.request_id) for _, asked in found)
+    names = ", ".join(code(asked.request_id) for asked in readable)
     if not fitting:
-        reason = f"No request {code(request_id)} waits here." if request_id else "Nothing waits for an answer here."
-        raise _Unfit("no-such-request", f"{reason} These wait: {names}." if found else reason)
+        reason = f"No request {code(request_id)} waits here."
+        raise _Unfit("no-such-request", f"{reason} These wait: {names}." if names else reason)
     if len(fitting) > 1:
         raise _Unfit("several-requests", f"Several requests wait here: {names}. Name the one you mean.")
     if fitting[0][1].until < time.time():
         raise _Unfit("too-late", "That request has expired. Give the command again.")
     return fitting[0]
+
+
+async def _check_unmistakable(case: Case, waits: list[Waiting], shown: dict[str, Shown], verb: str) -> None:
+    """See that an answer without an id can only be about the one request that its author has read.
+
+    Raises:
+        _Unfit: it could be about another one.
+    """
+    if not waits:
+        raise _Unfit("no-such-request", "Nothing waits for an answer here.")
+    stored = await case.queue.get(case.job.id)
+    arrived = stored.enqueued_at if stored is not None else 0.0
+    meant = shown[waits[0].request_id]
+    several = any(each != meant and each.kind != "question" for each in shown.values())
+    if not several and meant.may_have_been_read(written_at=case.job.origin.at, arrived=arrived):
+        return
+    why = "More than one request has been shown in this thread" if several else "It was shown after you had written"
+    these = "This waits" if len(waits) == 1 else "These wait"
+    lines = "\n\n".join(fenced(f"{case.job.trigger} {verb} {each.request_id}") for each in waits)
+    reason = f"{why}, so say which request you mean. {these}; read what would happen, then answer:\n\n{lines}"
+    raise _Unfit("which-request", reason)
 
 
 async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:

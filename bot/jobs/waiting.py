@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +65,32 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """That a request can be read in its job's comment.
+
+    Attributes:
+        request_id: of the request, whole.
+        kind: what was asked.
+        at: since when, by GitHub's clock (ISO 8601, UTC, whole seconds).
+        since: the same by ours, in seconds since the epoch.
+    """
+
+    request_id: str
+    kind: WaitKind
+    at: str
+    since: float
+
+    def may_have_been_read(self, *, written_at: str, arrived: float) -> bool:
+        """Whether whoever wrote an answer could see the request before.
+
+        Args:
+            written_at: when the answer was written, by GitHub's clock; empty where GitHub does not say.
+            arrived: when it came to us, by our clock.
+        """
+        return written_at >= self.at and arrived >= self.since
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What was said about a change that waited to be published.
 
@@ -78,7 +105,8 @@ class Verdict:
     tree_sha: str = ""
 
 
-_WAITINGS, _ANSWERS = TypeAdapter(Waiting), TypeAdapter(Answer)
+_WAITINGS, _ANSWERS, _SHOWN = TypeAdapter(Waiting), TypeAdapter(Answer), TypeAdapter(Shown)
+_SHOWN_FACT = "shown "
 
 
 async def ask(memory: JobMemory, waiting: Waiting) -> None:
@@ -90,6 +118,19 @@ async def asked(memory: JobMemory) -> Waiting | None:
     """What the job waits for, or waited for last."""
     found = await memory.recall(_WAITING)
     return read(_WAITINGS, found) if found else None
+
+
+async def note_shown(memory: JobMemory, *, at: str) -> None:
+    """Keep that what the job waits for can be read since `at`; the first time counts."""
+    if (waits := await asked(memory)) is not None:
+        shown = Shown(request_id=waits.request_id, kind=waits.kind, at=at, since=time.time())
+        await memory.remember_once(f"{_SHOWN_FACT}{waits.request_id}", spelled(_SHOWN, shown))
+
+
+async def shown_by(memory: JobMemory) -> tuple[Shown, ...]:
+    """Every request that the job has ever shown."""
+    facts = await memory.recall_all()
+    return tuple(read(_SHOWN, fact) for key, fact in facts.items() if key.startswith(_SHOWN_FACT))
 
 
 async def answer(memory: JobMemory, given: Answer) -> bool:

@@ -187,6 +187,8 @@ class Worker:
             if not ending.patch and ending.state is not JobState.REFUSED:
                 self._desk.house.work.forget(job.id)
         await _tell(corridor.comment, body, job)
+        if ending.state is JobState.WAITING and corridor.comment.told_at:
+            await waiting.note_shown(memory, at=corridor.comment.told_at)
 
     async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
         """Let a job wait for a person; whoever was faster than this has answered, or stopped it, already."""

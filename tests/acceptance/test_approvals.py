@@ -13,7 +13,17 @@ from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
 from tests.acceptance.test_service_process import Site, site
-from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, out_of_time, pause_of, still_waits
+from tests.pauses import (
+    ASKING,
+    Pause,
+    buttons_of,
+    check_of,
+    next_pause,
+    out_of_time,
+    pause_of,
+    shown_later,
+    still_waits,
+)
 from tests.stage import COMPLETION, MENDED, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -88,6 +98,40 @@ async def test_an_approval_without_an_id_means_the_only_request(hub: LocalHub, t
         stage.say(issue.number, "/codepilot approve")
         assert (await stage.end_of(command)).state is JobState.DONE
         _ran_once(stage)
+
+
+async def test_an_approval_without_an_id_is_for_none_of_several_requests_that_were_shown(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    twice = acting(f'{RAN}\nexecute("main", "echo evil >> evil.txt")', completion=COMPLETION)
+    async with staged(hub, tmp_path, [twice], operator=ASKING) as stage:
+        issue = stage.issue()
+        command, first = await _paused(stage, issue.number)
+        await stage.ask(issue.number, f"/codepilot approve {first.short_id}")
+        second = await next_pause(stage, first)
+        for verb in ("approve", "deny"):
+            bare = await stage.ask(issue.number, f"/codepilot {verb}")
+            assert bare.state is JobState.REFUSED
+        assert await still_waits(stage, second)
+        [told] = [each for each in stage.bot_comments(issue.number) if "More than one request" in each]
+        assert f"\n```\n/codepilot approve {second.request_id}\n```\n" in told
+        assert first.request_id not in told
+        stage.say(issue.number, f"/codepilot approve {second.request_id}")
+        assert (await stage.end_of(command)).state is JobState.DONE
+
+
+async def test_an_approval_that_was_written_before_the_request_could_be_read_counts_for_nothing(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [ASKS], operator=ASKING) as stage:
+        issue = stage.issue()
+        _, pause = await _paused(stage, issue.number)
+        await shown_later(stage, pause)
+        bare = await stage.ask(issue.number, "/codepilot approve")
+        assert bare.state is JobState.REFUSED
+        assert "shown after you had written" in bare.status
+        assert f"/codepilot approve {pause.request_id}" in bare.status
+        assert await still_waits(stage, pause)
 
 
 async def test_the_workers_are_free_while_runs_wait(hub: LocalHub, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bot.intake.commands import Fix, Plan
 from bot.jobs import waiting
 from bot.jobs.again import carried_out
@@ -46,3 +48,18 @@ async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_pat
         assert stored.job.command == Fix(goal="mend it", plan="+caf? and half a smile ?")
     finally:
         await database.close()
+
+
+@pytest.mark.parametrize(
+    ("written_at", "arrived", "read"),
+    [
+        ("2026-11-22T10:00:05Z", 105.0, True),
+        ("2026-11-22T10:00:04Z", 104.5, True),
+        ("2026-11-22T10:00:03Z", 105.0, False),
+        ("2026-11-22T10:00:04Z", 103.9, False),
+        ("", 105.0, False),
+    ],
+)
+def test_an_answer_is_to_what_its_author_could_read(*, written_at: str, arrived: float, read: bool) -> None:
+    shown = waiting.Shown(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
+    assert shown.may_have_been_read(written_at=written_at, arrived=arrived) is read
