@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 from typing_extensions import override
+
+from bot.publishing.disguises import disguises, plain_forms
+from bot.publishing.randomness import random_parts
 
 MARK = "[redacted]"
 
 _PIECE = 12
 _SHORTEST = 6
+# Of a rare disguise every fourth piece is kept, so that what a token costs in memory stays small; 15 characters of one
+# always hold such a piece.
+_STRIDE = 4
+# Any piece holds one of the text's grams of 6 characters at every seventh place, so only those are looked at.
+_GRAM = 6
+_STEP = _PIECE - _GRAM + 1
 # Every quantifier is possessive and every start anchored to a word's edge, so that no text takes more than linear time.
 _SHAPES = (
     r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)",
@@ -26,13 +33,13 @@ _SHAPES = (
     r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+(?:\.[\w-]*+)?",
 )
 _PATTERNS = re.compile("|".join(_SHAPES))
-_ARMOUR = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
 
 
 class Redactor:
     """Takes known secrets, their encoded forms, pieces of them, and anything shaped like a token out of text.
 
-    A piece is any 12 characters in a row; shorter ones cannot be told from ordinary words.
+    A piece is any 12 characters in a row; shorter ones cannot be told from ordinary words. What tokens and keys have in
+    common with others of their kind is no secret, and known nowhere.
 
     Args:
         secrets: exact values; those under 6 characters are passed over, since they would blot out ordinary text.
@@ -42,7 +49,9 @@ class Redactor:
         self._secrets: set[str] = set()
         self._whole: set[str] = set()
         self._pieces: set[str] = set()
+        self._grams: set[str] = set()
         self._exact: re.Pattern[str] | None = None
+        self._runs: re.Pattern[str] | None = None
         for secret in secrets:
             self.learn(secret)
 
@@ -55,9 +64,13 @@ class Redactor:
         if secret in self._secrets:
             return
         self._secrets.add(secret)
-        for line in _lines(secret):
-            for form in _forms(line):
-                self._learn(form)
+        for part in random_parts(secret):
+            for form in plain_forms(part):
+                self._learn(form, stride=1)
+            for form in disguises(part):
+                self._learn(form, stride=_STRIDE)
+        letters = "".join(sorted(set().union(*self._pieces)))
+        self._runs = re.compile(f"[{re.escape(letters)}]{{{_PIECE},}}") if letters else None
         if self._whole:
             self._exact = re.compile("|".join(map(re.escape, sorted(self._whole, key=len, reverse=True))))
 
@@ -67,12 +80,13 @@ class Redactor:
         other._secrets |= self._secrets
         other._whole |= self._whole
         other._pieces |= self._pieces
-        other._exact = self._exact
+        other._grams |= self._grams
+        other._exact, other._runs = self._exact, self._runs
         return other
 
     def redact(self, text: str) -> str:
         """Give back `text` with every secret replaced by `[redacted]`."""
-        return _PATTERNS.sub(MARK, self.redact_known(text))
+        return _PATTERNS.sub(MARK, self.redact_known(text)).replace(MARK + MARK, MARK)
 
     def redact_known(self, text: str) -> str:
         """The same for known secrets alone, where what only looks like one belongs, e.g. in the files of a test."""
@@ -81,18 +95,24 @@ class Redactor:
 
     def holds(self, text: str) -> bool:
         """Whether a known secret, a form or a piece of one stands in `text`; mere shapes of tokens do not count."""
-        return next(self._spans(text), None) is not None or bool(self._exact and self._exact.search(text))
+        if next(self._found(text), None) is not None or bool(self._exact and self._exact.search(text)):
+            return True
+        # A file in UTF-16, read byte by byte.
+        return "\0" in text and self.holds(text.replace("\0", ""))
 
     def stream(self) -> RedactedStream:
         """A view of this redactor for text that arrives in chunks."""
         return RedactedStream(self)
 
-    def _learn(self, form: str) -> None:
+    def _learn(self, form: str, *, stride: int) -> None:
         if len(form) < _SHORTEST:
             return
         if len(form) < _PIECE:
             self._whole.add(form)
-        self._pieces.update(form[i : i + _PIECE] for i in range(len(form) - _PIECE + 1))
+            return
+        last = len(form) - _PIECE
+        self._pieces.update(form[i : i + _PIECE] for i in (*range(0, last, stride), last))
+        self._grams.update(form[i : i + _GRAM] for i in range(len(form) - _GRAM + 1))
 
     def _without_pieces(self, text: str) -> str:
         kept: list[str] = []
@@ -104,13 +124,8 @@ class Redactor:
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where secrets or their pieces stand; overlapping and adjoining ones are one span."""
-        pieces = self._pieces
-        if not pieces:
-            return
         start = end = -1
-        for i in range(len(text) - _PIECE + 1):
-            if text[i : i + _PIECE] not in pieces:
-                continue
+        for i in self._found(text):
             if i > end:
                 if end >= 0:
                     yield start, end
@@ -118,6 +133,15 @@ class Redactor:
             end = i + _PIECE
         if end >= 0:
             yield start, end
+
+    def _found(self, text: str) -> Iterator[int]:
+        """Where pieces begin, in order."""
+        for run in self._runs.finditer(text) if self._runs is not None else ():
+            last = run.end() - _PIECE
+            for near in range(run.start(), run.end() - _GRAM + 1, _STEP):
+                if text[near : near + _GRAM] in self._grams:
+                    around = range(max(run.start(), near - _STEP + 1), min(near, last) + 1)
+                    yield from (i for i in around if text[i : i + _PIECE] in self._pieces)
 
 
 class RedactedStream:
@@ -148,32 +172,3 @@ class RedactedStream:
         cut = max(self._held.rfind(space, 0, limit) for space in " \n\t") + 1
         # A word without end is no secret; showing none of it would hold back a whole binary file.
         return cut if len(self._held) - cut <= self._HOLD or begun >= 0 else len(self._held) - self._HOLD // 2
-
-
-def _lines(secret: str) -> Iterator[str]:
-    # A key's armour is the same in every key and would blot out any text about keys.
-    for line in _ARMOUR.sub("\n", secret.replace("\\n", "\n")).splitlines():
-        if line.strip():
-            yield line.strip()
-
-
-def _forms(secret: str) -> Iterator[str]:
-    raw = secret.encode()
-    yield secret
-    yield secret[::-1]
-    yield raw.hex()
-    yield raw.hex().upper()
-    yield quote(secret, safe="")
-    yield "".join(f"%{byte:02x}" for byte in raw)
-    yield "".join(f"%{byte:02X}" for byte in raw)
-    for skipped in range(3):
-        yield from _base64(raw, skipped)
-
-
-def _base64(raw: bytes, skipped: int) -> Iterator[str]:
-    """The characters that depend on the secret alone when it stands `skipped` bytes into a base64 group."""
-    shifted = b"\0" * skipped + raw
-    first = -(-skipped * 8 // 6)
-    last = len(shifted) * 8 // 6
-    yield base64.b64encode(shifted).decode()[first:last]
-    yield base64.urlsafe_b64encode(shifted).decode()[first:last]

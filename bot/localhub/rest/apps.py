@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import secrets
+import string
 from datetime import timedelta
 
 from bot.localhub import views, views_checks, webhooks
@@ -78,7 +81,7 @@ def create_token(call: Call) -> Answer:
         if held is None or (level == "write" and held != "write"):
             raise unprocessable("The permissions requested are not granted to this installation.")
     token = InstallationToken(
-        value=f"ghs_{secrets.token_urlsafe(27)}",
+        value=_token_value(installation.app_id, number=len(site.store.tokens)),
         installation_id=installation.id,
         repo_ids=tuple(repo.id for repo in chosen),
         permissions={"metadata": "read", **permissions},
@@ -94,6 +97,19 @@ def create_token(call: Call) -> Answer:
     if "repository_ids" in call.body or "repositories" in call.body:
         body["repositories"] = [views.repository(site, repo) for repo in chosen]
     return Answer(status=201, body=body)
+
+
+def _token_value(app_id: int, *, number: int) -> str:
+    """Every other token has the new form, which carries a JWT: GitHub gives out both until the change is complete.
+
+    https://docs.github.com/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
+    """
+    if number % 2 == 0:
+        return f"ghs_{''.join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))}"
+    parts = ({"alg": "RS256", "typ": "JWT"}, {"iss": str(app_id), "jti": secrets.token_hex(16), "exp": 4_102_444_800})
+    spelled = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
+    words = (base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*spelled, secrets.token_bytes(256)))
+    return f"ghs_{app_id}_{'.'.join(words)}"
 
 
 def _chosen_repos(call: Call, installation: Installation) -> list[Repo]:

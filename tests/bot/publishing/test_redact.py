@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +26,7 @@ REDACTOR = Redactor([SECRET])
         SECRET[::-1],
         SECRET.encode().hex(),
         SECRET.encode().hex().upper(),
+        SECRET.upper(),
         quote(SECRET, safe=""),
         "".join(f"%{b:02X}" for b in SECRET.encode()),
         SECRET[5:17],
@@ -39,6 +44,79 @@ def test_base64_is_taken_out_wherever_the_secret_stands_in_it(before: str, encod
     shown = REDACTOR.redact(encode((before + SECRET + "tail").encode()).decode())
     assert MARK in shown
     assert len(shown.replace(MARK, "")) < 32
+
+
+def _letters(seed: str, length: int) -> str:
+    """Letters as random as a token's, and the same every time."""
+    rows = (hashlib.sha512(f"{seed} {number}".encode()).digest() for number in range(length // 64 + 1))
+    return base64.urlsafe_b64encode(b"".join(rows)).decode().replace("-", "x").replace("_", "y")[:length]
+
+
+_CLAIMS = "eyJpc3MiOiIxMjM0NSIsImV4cCI6NDEwMjQ0NDgwMH0"
+TOKENS = {
+    "old": f"ghs_{_letters('old', 36)}",
+    "new": f"ghs_12345_eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.{_CLAIMS}.{_letters('new', 342)}",
+    "key": f"sk-ant-api03-{_letters('key', 80)}",
+}
+# The first thing that anybody pastes who tests a JWT: https://www.jwt.io/
+SAMPLE = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ."
+    "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+)
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "reversed": lambda text: text[::-1],
+    "upper case": str.upper,
+    "lower case": str.lower,
+    "hex": lambda text: text.encode().hex(),
+    "percent": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 for addresses": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
+    "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "base32, lower case": lambda text: base64.b32encode(text.encode()).decode().lower(),
+    "UTF-16": lambda text: text.encode("utf-16-le").decode("latin-1"),
+    "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
+    "base64 of UTF-16, big-endian": lambda text: base64.b64encode(text.encode("utf-16-be")).decode(),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("kind", TOKENS)
+def test_a_token_is_found_in_every_encoding(kind: str, encoding: str) -> None:
+    redactor = Redactor([TOKENS[kind]])
+    for before in ("", "a", "ab", "abc", "abcd", "Authorization: token "):
+        text = ENCODINGS[encoding](f"{before}{TOKENS[kind]}\n")
+        assert redactor.holds(text)
+        if encoding != "UTF-16":  # of which `clean` leaves plain text, long before
+            left = redactor.redact_known(text).split(MARK)
+            own = ENCODINGS[encoding](TOKENS[kind][-36:-6])
+            assert not [i for i in range(len(own) - 15) if any(own[i : i + 15] in part for part in left)]
+
+
+@pytest.mark.parametrize("kind", TOKENS)
+def test_what_tokens_have_in_common_is_no_secret(kind: str) -> None:
+    redactor = Redactor([TOKENS[kind]])
+    others = [SAMPLE, f"ghs_99999_{SAMPLE}", "sk-ant-api03-", TOKENS["new"].rpartition(".")[0], "ghs_12345_eyJhbGciOi"]
+    for other in [*others, *(encode(other) for encode in ENCODINGS.values() for other in others)]:
+        assert redactor.redact_known(other) == other
+        assert not redactor.holds(other)
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+def test_another_key_is_not_taken_for_ours(form: PrivateFormat) -> None:
+    ours, theirs = (
+        rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, form, NoEncryption()).decode() for _ in "12"
+    )
+    redactor = Redactor([ours])
+    assert not redactor.holds(theirs)
+    assert all(redactor.holds(line) for line in ours.splitlines()[1:-2])
+    assert redactor.holds(base64.b64encode(ours.encode()).decode())
+
+
+def test_a_secret_with_little_that_is_random_is_known_whole() -> None:
+    assert Redactor(["sk-abc"]).redact_known("it is sk-abc") == f"it is {MARK}"
+    assert Redactor(["github_pat_11x"]).holds("github_pat_11x")
 
 
 @pytest.mark.parametrize(
