@@ -35,6 +35,7 @@ from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
 from bot.jobs.receipt import Receipt
 from bot.jobs.worker import POLL_SECONDS, Worker
+from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
 from bot.publishing.text import fenced
 from bot.webhook import Door, make_app, make_runner
@@ -261,7 +262,7 @@ def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, 
         settings.private_key.get_secret_value(),
         job.installation,
         settings.api_url,
-        redact=own.redact,
+        redact=quiet(own.redact),
         minted=own.learn,
         session=session.of(job.installation),
     )
