@@ -64,10 +64,10 @@ def objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Objecti
 
 
 def cautions(change: Change) -> tuple[str, ...]:
-    """What a reviewer should look at twice: binary files, new executables, sheer size."""
+    """What a reviewer should look at twice: how the change was found, binary files, new executables, sheer size."""
     binary = [f for f in change.files if f.binary and f.status != "deleted"]
     executable = [f for f in change.files if f.new_mode == EXECUTABLE and f.old_mode != EXECUTABLE]
-    notes = []
+    notes = [*change.notes]
     if binary:
         notes.append(f"Binary: {_names([f.path for f in binary])}.")
     if executable:

@@ -40,12 +40,14 @@ class Change:
         tree_sha: the git tree of the result.
         files: changed files, by path; empty when nothing changed.
         patch: the whole difference as `git diff` writes it, with binary parts.
+        notes: what a reviewer should know of how it was found, sentences of Markdown.
     """
 
     base_sha: str
     tree_sha: str
     files: tuple[FileChange, ...]
     patch: str
+    notes: tuple[str, ...] = ()
 
     @property
     def writes_workflows(self) -> bool:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.workspace.errors import ChangeError
+from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
-from bot.workspace.listing import parents
+from bot.workspace.listing import DEEPEST, is_too_deep, parents
+from bot.workspace.process import Bounds
 from bot.workspace.scan import Entry, join, read_file, read_folder, walk
 
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
+_IGNORE_SECONDS = 10
+_NOT_IGNORED = (
+    "The patterns in `.gitignore` take too long to match, so files that they ignore may be part of this change."
+)
+_TOO_DEEP = f"Files in new directories that are nested more than {DEEPEST} deep are no part of this change."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +56,34 @@ class Differences:
     Attributes:
         present: files that are new or may have changed.
         gone: tracked paths that are no files any more.
+        notes: what a reviewer should know of how they were compared, as Markdown.
     """
 
     present: dict[bytes, Entry]
     gone: tuple[bytes, ...]
+    notes: tuple[str, ...] = ()
 
 
 class Ignores:
     """The workspace's own ignore rules, judged by git over a copy of the `.gitignore` files alone.
 
+    A pattern with many stars keeps git busy for as good as ever on one long name. Where git takes too long, nothing is
+    taken for ignored any more: the agent's work is published with too many files rather than lost.
+
     Args:
         git: git on the trusted directory.
         shadow: an empty private directory to copy them to.
+        cpu_seconds: of processor time that git may take for one level of directories.
+
+    Attributes:
+        given_up: whether git took too long.
     """
 
-    def __init__(self, git: Git, shadow: Path) -> None:
-        self._git = Git(git_dir=git.git_dir, work_tree=shadow, index=git.index, environment=git.environment)
+    def __init__(self, git: Git, shadow: Path, *, cpu_seconds: int = _IGNORE_SECONDS) -> None:
+        self._git = replace(git, work_tree=shadow, bounds=Bounds(seconds=6.0 * cpu_seconds, cpu_seconds=cpu_seconds))
         self._shadow = shadow
+        self._deadline = time.monotonic() + 12.0 * cpu_seconds
+        self.given_up = False
 
     def learn(self, folder: bytes, rules: bytes | None, names: tuple[bytes, ...]) -> None:
         """Copy one directory's rules, and make its untracked subdirectories (`build/` only matches directories)."""
@@ -80,11 +98,18 @@ class Ignores:
 
     async def ignored(self, paths: list[bytes]) -> set[bytes]:
         """Those of `paths` that the rules ignore."""
-        if not paths:
+        if not paths or self.given_up:
             return set()
         # `./` keeps a name such as `:(top)x` from being read as pathspec magic. Exit code 1: none is ignored.
         asked = b"".join(b"./" + path + b"\0" for path in paths)
-        answer = await self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, expect=(0, 1))
+        try:
+            answer = await self._git.run("check-ignore", "--no-index", "-z", "--stdin", stdin=asked, expect=(0, 1))
+        except GitError as error:
+            if error.exit_code is not None:
+                raise
+            self.given_up = True
+            return set()
+        self.given_up = time.monotonic() > self._deadline
         return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
 
 
@@ -116,7 +141,8 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
             asked = await asyncio.to_thread(found.look, level, ignores)
             level = found.settle(await ignores.ignored(asked))
         gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
-        return Differences(present=found.present, gone=tuple(gone))
+        notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "")
+        return Differences(present=found.present, gone=tuple(gone), notes=tuple(filter(None, notes)))
     finally:
         os.close(descriptor)
 
@@ -134,6 +160,7 @@ class _Walk:
         self._files: dict[bytes, Entry] = {}
         self._folders: list[bytes] = []
         self._next: list[bytes] = []
+        self.too_deep = False
 
     def look(self, level: list[bytes], ignores: Ignores) -> list[bytes]:
         """List every directory of a level; give back the untracked paths in them."""
@@ -143,14 +170,16 @@ class _Walk:
             if folder is None:
                 continue
             rules = folder.files.get(b".gitignore")
-            untracked = tuple(n for n in folder.folders if join(path, n) not in self.tracked_folders)
+            below = {name: join(path, name) for name in folder.folders}
+            untracked = tuple(n for n, p in below.items() if p not in self.tracked_folders and not is_too_deep(p))
             ignores.learn(path, self._read_rules(path, rules), untracked)
             for name, entry in folder.files.items():
                 self._sort(join(path, name), entry)
-            for name in folder.folders:
-                below = join(path, name)
-                if below not in self.links and below not in self.baseline.left_out:
-                    (self._next if below in self.tracked_folders else self._folders).append(below)
+            for place in below.values():
+                if is_too_deep(place):
+                    self.too_deep = True
+                elif place not in self.links and place not in self.baseline.left_out:
+                    (self._next if place in self.tracked_folders else self._folders).append(place)
         return [*self._files, *self._folders]
 
     def settle(self, ignored: set[bytes]) -> list[bytes]:

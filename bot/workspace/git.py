@@ -6,21 +6,18 @@ file and where a credential shows up neither on a command line nor on disk.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
 
 from bot.workspace.errors import GitError
+from bot.workspace.process import Bounds, run
 
 NOWHERE = "/dev/null"
-_MOST_SAID = 64 * 1024
 
 # What fsck reports of old histories and harms nobody here: see docs/decisions/0037.
 _HARMLESS = (
@@ -57,6 +54,9 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.protectNTFS", "false"),
     ("credential.helper", ""),
     ("http.followRedirects", "false"),
+    # A connection that is silent for so long is given up; git's servers send a byte a second while they prepare.
+    ("http.lowSpeedLimit", "1"),
+    ("http.lowSpeedTime", "60"),
     ("protocol.allow", "never"),
     ("protocol.https.allow", "always"),
     ("protocol.http.allow", "always"),
@@ -74,6 +74,9 @@ _SETTINGS: tuple[tuple[str, str], ...] = (
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("checkout.workers", "0"),
+    # Larger files are streamed and never compared line by line.
+    ("core.bigFileThreshold", "16m"),
+    ("pack.windowMemory", "128m"),
     ("transfer.fsckObjects", "true"),
     # Always a pack, which appears whole or not at all: a commit that is there has all its files, even after kill -9.
     ("transfer.unpackLimit", "1"),
@@ -120,21 +123,20 @@ class Git:
         work_tree: the files' directory; None for a bare one.
         index: the index file; None for the git directory's own.
         environment: variables the operator grants every git, e.g. `HTTPS_PROXY` or `SSL_CERT_FILE`.
-        seconds: time limit of one command.
+        bounds: what one command may take.
     """
-
-    DEFAULT_SECONDS: ClassVar[float] = 600.0
 
     git_dir: Path | None = None
     work_tree: Path | None = None
     index: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = DEFAULT_SECONDS
+    bounds: Bounds = field(default_factory=Bounds)
 
     async def run(
         self,
         *args: str | bytes | Path,
-        stdin: bytes = b"",
+        stdin: bytes | Path = b"",
+        stdout: Path | None = None,
         credential: Credential | None = None,
         variables: Mapping[str, str] | None = None,
         expect: Sequence[int] = (0,),
@@ -143,26 +145,25 @@ class Git:
 
         Args:
             args: the command and its arguments, none of which is ever seen by a shell.
-            stdin: what the command reads.
+            stdin: what the command reads, or the file with it.
+            stdout: a file that gets the output in place of the caller.
             credential: what it may authenticate with; only fetch, ls-remote and push get one.
             variables: further environment, e.g. `GIT_AUTHOR_DATE`.
             expect: exit codes that are no failure.
 
         Raises:
-            GitError: any other exit code, or the time limit.
+            GitError: any other exit code, or it broke its bounds.
         """
-        process = await self._start(args, credential, variables or {})
-        try:
-            async with asyncio.timeout(self.seconds):
-                stdout, stderr = await process.communicate(stdin)
-        except TimeoutError:
-            raise self._late(args) from None
-        finally:
-            await _reap(process)
-        if process.returncode not in expect:
-            said = stderr.decode(errors="replace")
-            raise GitError(os.fsdecode(args[0]), process.returncode, credential.hide(said) if credential else said)
-        return stdout
+        environment = self._environment(credential, variables or {})
+        ended = await run(self._argv(args), env=environment, bounds=self.bounds, stdin=stdin, stdout=stdout)
+        said = credential.hide(ended.said) if credential else ended.said
+        if ended.cut:
+            raise GitError(os.fsdecode(args[0]), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
+        if ended.code == -signal.SIGXCPU:
+            raise GitError(os.fsdecode(args[0]), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
+        if ended.code not in expect:
+            raise GitError(os.fsdecode(args[0]), ended.code, said)
+        return ended.output
 
     async def first(self, limit: int, *args: str | bytes | Path) -> bytes:
         """Run one git command for the first `limit` bytes of its standard output; what comes after is not waited for.
@@ -170,37 +171,15 @@ class Git:
         Raises:
             GitError: a failure before there were as many, or the time limit.
         """
-        process = await self._start(args, None, {})
-        try:
-            async with asyncio.timeout(self.seconds):
-                stdout = await _read(process.stdout, limit)
-                # An answer that is cut is ended below, and its exit code says nothing.
-                failed = len(stdout) < limit and await process.wait() != 0
-                stderr = await _read(process.stderr, _MOST_SAID) if failed else b""
-        except TimeoutError:
-            raise self._late(args) from None
-        finally:
-            await _reap(process)
-        if failed:
-            raise GitError(os.fsdecode(args[0]), process.returncode, stderr.decode(errors="replace"))
-        return stdout
+        bounds = replace(self.bounds, output_bytes=limit)
+        ended = await run(self._argv(args), env=self._environment(None, {}), bounds=bounds)
+        if ended.code != 0 and not ended.cut:
+            raise GitError(os.fsdecode(args[0]), ended.code, ended.said)
+        return ended.output
 
-    async def _start(
-        self, args: Sequence[str | bytes | Path], credential: Credential | None, variables: Mapping[str, str]
-    ) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            _program(),
-            *map(os.fsencode, args),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment(credential, variables),
-            cwd="/",
-            start_new_session=True,
-        )
-
-    def _late(self, args: Sequence[str | bytes | Path]) -> GitError:
-        return GitError(os.fsdecode(args[0]), None, f"stopped after {self.seconds:.0f} s")
+    @staticmethod
+    def _argv(args: Sequence[str | bytes | Path]) -> list[bytes]:
+        return [os.fsencode(each) for each in (_program(), *args)]
 
     def _environment(self, credential: Credential | None, variables: Mapping[str, str]) -> dict[str, str]:
         settings = (*_SETTINGS, *(credential.settings() if credential else ()))
@@ -228,22 +207,3 @@ class Git:
 
 def _program() -> str:
     return shutil.which("git") or "git"
-
-
-async def _read(stream: asyncio.StreamReader | None, limit: int) -> bytes:
-    """At most `limit` bytes, fewer when there are no more."""
-    if stream is None:
-        return b""
-    try:
-        return await stream.readexactly(limit)
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-
-
-async def _reap(process: asyncio.subprocess.Process) -> None:
-    """End the command and its helpers if they still run (a time limit, a cancelled job)."""
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):  # it ended in this very moment
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.communicate()

@@ -7,12 +7,23 @@ from collections.abc import Collection
 
 from bot.workspace.errors import WorkspaceError
 
+DEEPEST = 100
+"""Directories below one another; nobody's project comes near it, and each is opened on the way to the next."""
+_LONGEST = 3_000
+"""Bytes of a path: Linux takes 4,095, and the place where it is checked out comes before it."""
+
+
+def is_too_deep(path: bytes) -> bool:
+    """Whether a path is longer, or leads further down, than the bot goes."""
+    return len(path) > _LONGEST or path.count(b"/") >= DEEPEST
+
 
 def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
     """Path to mode, and path to blob id.
 
     Raises:
-        WorkspaceError: a name stands for two things. Checked out, one could be a link and the other lie behind it.
+        WorkspaceError: a file is too deep; or a name stands for two things, of which checked out one could be a link
+            and the other lie behind it.
     """
     modes: dict[bytes, str] = {}
     blobs: dict[str, str] = {}
@@ -26,6 +37,11 @@ def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
         raise WorkspaceError(
             f"Commit {sha[:10]} has {name} twice in one directory, so it cannot be checked out.",
             "Remove the directory and add it again, in a new commit.",
+        )
+    if any(map(is_too_deep, modes)):
+        raise WorkspaceError(
+            f"Commit {sha[:10]} has files below more than {DEEPEST} directories, or paths over {_LONGEST:,} bytes.",
+            "Move them up.",
         )
     return modes, blobs
 

@@ -18,6 +18,8 @@ from bot.workspace.errors import (
 )
 from bot.workspace.git import Credential, Git
 from bot.workspace.locks import locked
+from bot.workspace.process import Bounds
+from bot.workspace.remote import PAUSES, patiently
 
 _FILES = frozenset({"100644", "100755"})
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -72,17 +74,19 @@ class Mirror:
         lock: the file whose lock guards it.
         environment: see `Git.environment`.
         seconds: how long to wait for the lock, and for a fetch.
+        pauses: before the server is asked again; see `patiently`.
     """
 
     path: Path
     lock: Path
     environment: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = Git.DEFAULT_SECONDS
+    seconds: float = 600.0
+    pauses: tuple[float, ...] = PAUSES
 
     @property
     def git(self) -> Git:
         """Git on the mirror."""
-        return Git(git_dir=self.path, environment=self.environment, seconds=self.seconds)
+        return Git(git_dir=self.path, environment=self.environment, bounds=Bounds(seconds=self.seconds))
 
     async def provide(self, source: Source, *, keep: str | None) -> None:
         """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
@@ -174,14 +178,17 @@ class Mirror:
         # The branch's name is hashed: `a` deleted and `a/b` created meanwhile would collide as refs.
         local = f"refs/mirror/{hashlib.sha256(source.ref.encode()).hexdigest()[:32]}"
         fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+        git = self.git
         try:
-            await self.git.run(*fetch, "--", source.url, f"+{source.ref}:{local}", credential=credential)
+            await patiently(
+                lambda: git.run(*fetch, "--", source.url, f"+{source.ref}:{local}", credential=credential), self.pauses
+            )
         except GitError as error:
             raise await self._reason(source, credential, error) from error
         if await self._has(source.sha):
             return
         try:
-            await self.git.run(*fetch, "--", source.url, source.sha, credential=credential)
+            await patiently(lambda: git.run(*fetch, "--", source.url, source.sha, credential=credential), self.pauses)
         except GitError as error:
             raise CommitGoneError(
                 f"Commit {source.sha[:10]} is no longer on `{_short(source.ref)}`.",
@@ -191,7 +198,8 @@ class Mirror:
     async def _reason(self, source: Source, credential: Credential, error: GitError) -> CloneError:
         if "couldn't find remote ref" not in error.stderr:
             return CloneError(f"The repository could not be fetched: {_last_line(error)}", _remedy(error.stderr))
-        if not (await self.git.run("ls-remote", "--", source.url, credential=credential)).strip():
+        git = self.git
+        if not (await patiently(lambda: git.run("ls-remote", "--", source.url, credential=credential), self.pauses)):
             return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
         return BranchGoneError(
             f"`{_short(source.ref)}` no longer exists.", "Push the branch again, or give the command elsewhere."

@@ -63,7 +63,7 @@ class Pristine:
             work_tree=files,
             index=self.folder / "index",
             environment=git.environment,
-            seconds=git.seconds,
+            bounds=git.bounds,
         )
         await writer.run("read-tree", "--reset", "-u", sha)
         note.write_text(f"{sha} {boot}")

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from bot.workspace.listing import is_too_deep
+
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
@@ -96,7 +98,7 @@ def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
 
 
 def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, Entry]]:
-    """Every file and link below `root`, by path from there, but for the files and directories in `left_out`."""
+    """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
     pending = [b""]
     while pending:
         path = pending.pop()
@@ -106,7 +108,9 @@ def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[
         for name, entry in folder.files.items():
             if (below := join(path, name)) not in left_out:
                 yield below, entry
-        pending.extend(below for name in folder.folders if (below := join(path, name)) not in left_out)
+        pending.extend(
+            below for name in folder.folders if (below := join(path, name)) not in left_out and not is_too_deep(below)
+        )
 
 
 def join(folder: bytes, name: bytes) -> bytes:

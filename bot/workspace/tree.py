@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from bot.workspace.errors import ChangeError, GitError, PushRejectedError, Workf
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
 from bot.workspace.mirror import Source
+from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.removal import remove_tree
 from bot.workspace.replay import conflict, merged
 from bot.workspace.scan import Entry, read_file
@@ -52,7 +53,9 @@ class Tree:
         blobs: path to blob id of every file in the commit.
     """
 
-    def __init__(self, *, path: Path, git: Git, trusted: Path, given: Given, hold: Hold) -> None:
+    def __init__(
+        self, *, path: Path, git: Git, trusted: Path, given: Given, hold: Hold, pauses: Sequence[float] = PAUSES
+    ) -> None:
         if git.git_dir is None:
             raise ValueError("a tree needs a git directory")
         self.path = path
@@ -63,6 +66,7 @@ class Tree:
         self._trusted = trusted
         self._given = given
         self._hold = hold
+        self._pauses = pauses
         self._one_at_a_time = asyncio.Lock()
 
     async def take_as_given(self, left_out: Iterable[str]) -> None:
@@ -95,7 +99,7 @@ class Tree:
             records = _index_records(blobs, (*found.gone, *vanished), self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
-            return await self._describe(self.base_sha, tree)
+            return replace(await self._describe(self.base_sha, tree), notes=found.notes)
 
     async def restore(self, patch: bytes, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.
@@ -207,9 +211,9 @@ class Tree:
         try:
             if expected:
                 await self._git.run("merge-base", "--is-ancestor", expected, sha)
-            await self._git.run(
-                "push", "--quiet", "--no-verify", lease, "--", url, f"{sha}:{target}", credential=credential
-            )
+            # Where the answer to a push was lost, the branch stands at `sha` the next time, which is no error.
+            push = ("push", "--quiet", "--no-verify", lease, "--", url, f"{sha}:{target}")
+            await patiently(lambda: self._git.run(*push, credential=credential), self._pauses)
         except GitError as error:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error

@@ -19,6 +19,8 @@ from bot.workspace.listing import listed
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, Source
 from bot.workspace.pristine import Pristine
+from bot.workspace.process import Bounds
+from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
 from bot.workspace.tree import Tree
 
@@ -43,15 +45,22 @@ class Workspaces:
         root: a directory of the bot's own; made with mode 0700. No sandbox may read it, but for a job's own `files`.
         environment: variables the operator grants git, e.g. `HTTPS_PROXY` or `GIT_SSL_CAINFO`.
         seconds: time limit of a fetch, and of waiting for another one to end.
+        pauses: before a git server whose trouble may pass is asked again; see `patiently`.
     """
 
     def __init__(
-        self, root: Path, *, environment: Mapping[str, str] | None = None, seconds: float = Git.DEFAULT_SECONDS
+        self,
+        root: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = 600.0,
+        pauses: tuple[float, ...] = PAUSES,
     ) -> None:
         self._mirrors = root / "mirrors"
         self._jobs = root / "jobs"
         self._environment = dict(environment or {})
         self._seconds = seconds
+        self._pauses = pauses
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -192,6 +201,7 @@ class Workspaces:
             lock=self._mirrors / f"{repo_id}.lock",
             environment=self._environment,
             seconds=self._seconds,
+            pauses=self._pauses,
         )
 
     def _pristine(self, mirror: Mirror) -> Pristine:
@@ -210,7 +220,9 @@ class Workspaces:
         return folder.with_suffix(".lock")
 
     def _git(self, folder: Path) -> Git:
-        return Git(git_dir=folder / "trusted" / "repo.git", environment=self._environment, seconds=self._seconds)
+        return Git(
+            git_dir=folder / "trusted" / "repo.git", environment=self._environment, bounds=Bounds(seconds=self._seconds)
+        )
 
     async def _check_out(self, folder: Path, mirror: Mirror, sha: str) -> Tree:
         trusted, files = folder / "trusted", folder / "files"
@@ -249,7 +261,14 @@ class Workspaces:
 
     def _tree(self, folder: Path, mirror: Mirror, given: Given) -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))
-        return Tree(path=folder / "files", git=self._git(folder), trusted=folder / "trusted", given=given, hold=hold)
+        return Tree(
+            path=folder / "files",
+            git=self._git(folder),
+            trusted=folder / "trusted",
+            given=given,
+            hold=hold,
+            pauses=self._pauses,
+        )
 
     async def _leave(self, folder: Path, *, kept: bool) -> None:
         if kept:
