@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from typing_extensions import override
 
 from bot.workspace import CloneError, Source, Workspaces
 from tests.origin import Origin, git
@@ -23,10 +24,12 @@ class Handler(SimpleHTTPRequestHandler):
 
     trouble: ClassVar[Callable[[SimpleHTTPRequestHandler], bool]]
 
+    @override
     def do_GET(self) -> None:
         if not type(self).trouble(self):
             super().do_GET()
 
+    @override
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the standard library
         """Say nothing."""
 
