@@ -30,7 +30,7 @@ class Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     @override
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the standard library
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
 
