@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -83,7 +83,7 @@ async def _crowded(directory: Path) -> tuple[list[float], float]:
             "repository": {"id": repo.id, "full_name": repo.full_name, "private": False, "default_branch": "main"},
             "issue": {"number": issues[1], "title": "It is wrong", "body": "", "state": "open", "user": person},
         }
-        async with _serving(hub, app, directory) as url:
+        async with serving(hub, app, directory, [_TEST, _MEND], jobs=JOBS) as url:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")
@@ -105,11 +105,12 @@ async def _done(hub: LocalHub, repo: Repo, jobs: int) -> None:
 
 
 @asynccontextmanager
-async def _serving(hub: LocalHub, app: App, directory: Path) -> AsyncIterator[str]:
+async def serving(hub: LocalHub, app: App, directory: Path, replies: Sequence[str], *, jobs: int) -> AsyncIterator[str]:
+    """`codepilot serve` as an operator starts it, with a scripted model; the address of its door."""
     key, script, log = directory / "app.pem", directory / "script.yaml", directory / "log"
     key.touch(mode=0o600)
     key.write_text(app.private_key_pem)
-    script.write_text(yaml.safe_dump([{"reply": _TEST}, {"reply": _MEND}]))
+    script.write_text(yaml.safe_dump([{"reply": reply} for reply in replies]))
     (directory / "bot").mkdir(mode=0o700)
     variables = {
         "PATH": os.environ["PATH"],
@@ -122,7 +123,7 @@ async def _serving(hub: LocalHub, app: App, directory: Path) -> AsyncIterator[st
         "CODEPILOT_API_URL": hub.api_url,
         "CODEPILOT_SERVER_URL": hub.url,
         "CODEPILOT_PORT": "0",
-        "CODEPILOT_JOBS": str(JOBS),
+        "CODEPILOT_JOBS": str(jobs),
         "CODEPILOT_LEVEL": "auto",
         "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
         "CODEPILOT_ALLOW_ROOT": "yes",

@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import (
+    bench_budget,
     bench_context,
     bench_crowd,
     bench_delivery,
@@ -34,6 +35,7 @@ if __name__ == "__main__":
             bench_context,
             bench_delivery,
             bench_crowd,
+            bench_budget,
             bench_job_setup,
             bench_edits,
             bench_reply,

@@ -24,8 +24,7 @@ async def serve(settings: Settings, watchdog: Watchdog) -> None:
             host, port = bot.runner.addresses[0][:2]
             log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
             watchdog.start()
-            async with bot.redelivery.running():
-                await bot.worker.run()
+            await bot.worker.run()
         finally:
             await bot.runner.cleanup()
 

@@ -83,7 +83,8 @@ class Stage:
         address: where the bot listens.
         providers: the models that were made, one a run.
         events: what the runs told their listeners.
-        calls: `METHOD path` of every API request, oldest first; without those that met a fault.
+        calls: `METHOD path` of every API request, oldest first, with `QUERY` for what GraphQL only reads; without those
+            that met a fault.
         on_call: told of each of these after it was done, before its answer is sent.
         open_for_work: set it to let the worker of a stage that is `held` begin.
     """
@@ -349,7 +350,8 @@ def watch(stage: Stage) -> None:
     judge = server.served
 
     def served(exchange: Exchange) -> None:
-        stage.calls.append(f"{exchange.method} {exchange.path}")
+        reads = exchange.path.endswith("/graphql") and b"mutation" not in exchange.request_body
+        stage.calls.append(f"{'QUERY' if reads else exchange.method} {exchange.path}")
         if stage.on_call is not None:
             stage.on_call(stage.calls[-1])
         if judge is not None:

@@ -2,8 +2,7 @@
 
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES
-from bot.github.deliveries import AppDeliveries, Attempt, app_deliveries
-from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, ReviewDraft, ReviewNote
+from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, PullDraft, ReviewDraft, ReviewNote
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
 from bot.github.facts import (
     Account,
@@ -15,6 +14,7 @@ from bot.github.facts import (
     RedCheck,
     RepoFacts,
     RunFacts,
+    Snapshot,
     ThreadFacts,
 )
 from bot.github.pace import Urgency
@@ -27,9 +27,7 @@ __all__ = [
     "SECONDS_BETWEEN_WRITES",
     "Account",
     "Annotation",
-    "AppDeliveries",
     "AppSession",
-    "Attempt",
     "BotIdentity",
     "Button",
     "CannotExpressError",
@@ -42,6 +40,7 @@ __all__ = [
     "GitHubError",
     "HeadMovedError",
     "PictureError",
+    "PullDraft",
     "PullFacts",
     "PullLink",
     "Reaction",
@@ -52,10 +51,10 @@ __all__ = [
     "ReviewFacts",
     "ReviewNote",
     "RunFacts",
+    "Snapshot",
     "Spot",
     "ThreadFacts",
     "TooLargeError",
     "Urgency",
-    "app_deliveries",
     "fetch",
 ]

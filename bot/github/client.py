@@ -16,11 +16,12 @@ from bot.github.labels import Labels
 from bot.github.reviews import Reviews
 from bot.github.session import AppSession, InstallationSession
 from bot.github.tokens import Tokens
+from bot.github.turns import Turns
 from bot.github.words import Words
 from bot.github.work import Work
 
 
-class GitHub(Words, Reviews, Labels, Checks, Work, Tokens):
+class GitHub(Words, Reviews, Labels, Checks, Work, Tokens, Turns):
     """The one client: its parts, each in a file of its own, on one connection.
 
     There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.

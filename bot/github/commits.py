@@ -7,13 +7,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.github.errors import CannotExpressError
-from bot.github.facts import CommitFacts
+from bot.github.facts import CommitFacts, PullLink
 from bot.workspace.change import Change, FileChange
 
-MUTATION = """
-mutation ($input: CreateCommitOnBranchInput!) {
-  createCommitOnBranch(input: $input) { commit { oid url } }
-}
+_COMMIT = """
+createCommitOnBranch(input: $commit) { commit { oid url message tree { oid } parents(first: 2) { nodes { oid } } } }
+"""
+MUTATION = f"mutation ($commit: CreateCommitOnBranchInput!) {{ {_COMMIT} }}"
+
+# GitHub does the parts of a mutation one after the other:
+# https://docs.github.com/graphql/guides/forming-calls-with-graphql#about-mutations
+NEW_BRANCH = f"""
+mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!) {{
+  createRef(input: $ref) {{ ref {{ name }} }}
+  {_COMMIT}
+}}
+"""
+NEW_BRANCH_WITH_PULL = f"""
+mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
+  createRef(input: $ref) {{ ref {{ name }} }}
+  {_COMMIT}
+  createPullRequest(input: $pull) {{ pullRequest {{ number url }} }}
+}}
 """
 
 MAX_BYTES = 20 * 1024 * 1024
@@ -43,6 +58,24 @@ def commit_input(
         "fileChanges": {"additions": additions, "deletions": deletions},
         "expectedHeadOid": expected_head,
     }
+
+
+def committed(data: Mapping[str, Any]) -> CommitFacts:
+    """The commit that a mutation answered."""
+    commit = data["createCommitOnBranch"]["commit"]
+    return CommitFacts(
+        sha=str(commit["oid"]),
+        tree_sha=str(commit["tree"]["oid"]),
+        parents=tuple(str(each["oid"]) for each in commit["parents"]["nodes"]),
+        message=str(commit["message"]),
+        html_url=str(commit["url"]),
+    )
+
+
+def opened(data: Mapping[str, Any]) -> PullLink | None:
+    """The pull request that a mutation answered; None when there is none."""
+    pull = (data.get("createPullRequest") or {}).get("pullRequest")
+    return None if pull is None else PullLink(number=int(pull["number"]), html_url=str(pull["url"]))
 
 
 def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:

@@ -230,22 +230,34 @@ class Connection:
         writes = verb != "GET" and not as_app
         return await self.call(what, ask, repeat=repeat, writes=writes, urgency=urgency, may_be_absent=may_be_absent)
 
-    async def graphql(self, what: str, query: str, variables: Mapping[str, Any]) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one GraphQL request that writes, and give back its `data`."""
+    async def graphql(
+        self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
+    ) -> Any:  # noqa: ANN401 - parsed JSON
+        """Make one GraphQL request, and give back its `data`.
+
+        Args:
+            what: for the error's text.
+            query: or mutation.
+            variables: of the query.
+            needs: the field of the answer without which it is an error. Others may be missing; GitHub does each part
+                of a mutation that it can.
+            writes: whether it is a mutation.
+        """
         requester = self.github.requester
         body = {"query": query, "variables": variables}
 
         def ask() -> Any:  # noqa: ANN401 - parsed JSON
             headers, answer = checked(what, requester, "POST", requester.graphql_url, input=body)
             self.session.limits.note(headers)
+            data = answer.get("data")
+            if data is not None and data.get(needs) is not None:
+                return data
             # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
             if answer.get("errors"):
-                raise requester.createException(400, headers, answer)
-            if answer["data"] is None:
-                raise unreadable(what, HTTPStatus.OK, "an answer without `data`")
-            return answer["data"]
+                raise requester.createException(_graphql_status(answer["errors"]), headers, answer)
+            raise unreadable(what, HTTPStatus.OK, f"an answer without `{needs}`")
 
-        return await self.call(what, ask, writes=True)
+        return await self.call(what, ask, writes=writes)
 
     def _asked(
         self,
@@ -294,6 +306,14 @@ def _failure(what: str, error: GithubException, attempt: int) -> GitHubError:
     needs = _headers(error).get("x-accepted-github-permissions", "")
     remedy = remedy_for(status, said, needs=needs)
     return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
+
+
+def _graphql_status(errors: Any) -> int:  # noqa: ANN401 - parsed JSON
+    """The status that REST would have answered with."""
+    kinds = {each.get("type") for each in errors if isinstance(each, dict)} if isinstance(errors, list) else set()
+    if "FORBIDDEN" in kinds:
+        return HTTPStatus.FORBIDDEN
+    return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST
 
 
 def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:

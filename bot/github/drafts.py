@@ -145,3 +145,18 @@ class ReviewDraft:
     commit_sha: str
     body: str
     notes: tuple[ReviewNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullDraft:
+    """A pull request that is to be opened.
+
+    Attributes:
+        base: the branch that it is for.
+        draft: whether it is to be opened as a draft, which not every plan has.
+    """
+
+    base: str
+    title: str
+    body: str
+    draft: bool

@@ -61,6 +61,12 @@ class GitHubError(BotError):
         return self.passing and not self.limited
 
 
+def thread_is_gone(repo: str, number: int) -> GitHubError:
+    """There is no such issue or pull request any more."""
+    status, said = HTTPStatus.NOT_FOUND, "there is no such issue or pull request"
+    return GitHubError(f"read {repo}#{number}", status, said, remedy_for(status, said))
+
+
 class HeadMovedError(GitHubError):
     """The branch is not where it was expected; nothing was written."""
 

@@ -17,6 +17,7 @@ class RepoFacts:
         full_name: `owner/name`.
         clone_url: what git fetches from and pushes to.
         html_url: its page.
+        node_id: what GraphQL calls it.
     """
 
     id: int
@@ -26,6 +27,7 @@ class RepoFacts:
     default_branch: str
     clone_url: str
     html_url: str
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,22 @@ class PullFacts:
     base_sha: str
     from_fork: bool
     html_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A repository and one of its threads at the same moment.
+
+    Attributes:
+        default_head: the commit that the default branch stands at; None in an empty repository.
+        thread: None when there is no such thread.
+        pull: its two ends, when it is a pull request.
+    """
+
+    repo: RepoFacts
+    default_head: str | None
+    thread: ThreadFacts | None
+    pull: PullFacts | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,8 @@ class Urgency(IntEnum):
     """What a job came to: its commit, its pull request, its last words."""
     BEGINNING = 4
     """All else."""
+    LULL = 5
+    """Nothing yet: who comes last wants to know when there is a moment in which nobody has anything to write."""
 
 
 class Allowance:
@@ -108,6 +110,12 @@ class Pace:
             yield
         finally:
             self._give_up_turn()
+
+    async def lull(self) -> None:
+        """Wait until nobody else has anything to write; what can wait is put together after that, and is new then."""
+        await self._line_up(Urgency.LULL)
+        self._free_at = 0.0  # nothing was written
+        self._give_up_turn()
 
     async def _line_up(self, urgency: Urgency) -> None:
         turn = asyncio.get_running_loop().create_future()

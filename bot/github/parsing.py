@@ -33,6 +33,7 @@ def repo(data: Json) -> RepoFacts:
         default_branch=str(data["default_branch"]),
         clone_url=str(data["clone_url"]),
         html_url=str(data["html_url"]),
+        node_id=str(data.get("node_id") or ""),
     )
 
 

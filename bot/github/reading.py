@@ -11,8 +11,9 @@ from urllib.parse import quote
 from bot.gate.standing import Role
 from bot.github import parsing
 from bot.github.errors import GitHubError
-from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, RepoFacts, ThreadFacts
+from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, RepoFacts, Snapshot, ThreadFacts
 from bot.github.part import Part
+from bot.github.snapshot import QUERY, snapshot
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
@@ -58,6 +59,15 @@ class Reading(Part):
     async def repo_facts(self, repo: str) -> RepoFacts:
         """The repository as it is now."""
         return parsing.repo(await self._read(f"read {repo}", f"/repos/{repo}"))
+
+    async def snapshot(self, repo: str, number: int) -> Snapshot:
+        """The repository and one of its threads as they are now."""
+        owner, _, name = repo.partition("/")
+        what, variables = f"read {repo}#{number}", {"owner": owner, "name": name, "number": number}
+        answer = await self._connection.graphql(what, QUERY, variables, needs="repository", writes=False)
+        found = answer["repository"]
+        empty = found.get("defaultBranchRef") is None
+        return snapshot(found, default_branch=(await self.repo_facts(repo)).default_branch if empty else "")
 
     async def thread_facts(self, repo: str, number: int) -> ThreadFacts:
         """An issue or pull request as it is now."""

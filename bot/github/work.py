@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from bot.github import parsing
-from bot.github.commits import MUTATION, check_expressible, commit_input, is_made
+from bot.github.commits import (
+    MUTATION,
+    NEW_BRANCH,
+    NEW_BRANCH_WITH_PULL,
+    check_expressible,
+    commit_input,
+    committed,
+    is_made,
+    opened,
+)
+from bot.github.drafts import PullDraft
 from bot.github.errors import GitHubError, HeadMovedError
 from bot.github.facts import CommitFacts, PullLink
 from bot.github.reading import Reading
@@ -54,17 +66,14 @@ class Work(Reading):
             CannotExpressError: this API cannot say it; nothing was sent.
             HeadMovedError: the branch does not stand at `expected_head`.
         """
-        data = commit_input(
-            repo=repo,
-            branch=branch,
-            expected_head=expected_head,
-            title=self._redact(title),
-            body=self._redact(body),
-            change=change,
+        data = self._commit_input(
+            repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
         )
         what = f"commit to {branch} of {repo}"
         try:
-            answer = await self._connection.graphql(what, MUTATION, {"input": data})
+            return committed(
+                await self._connection.graphql(what, MUTATION, {"commit": data}, needs="createCommitOnBranch")
+            )
         except GitHubError as error:
             head = await self.branch_head(repo, branch)
             if head is None:
@@ -77,14 +86,84 @@ class Work(Reading):
             if parsing.is_stale(error.said) or parsing.is_stale(str(error.__cause__)):
                 raise HeadMovedError(what, error.status, error.said, "Someone pushed meanwhile: ask again.") from error
             raise
-        sha = answer["createCommitOnBranch"]["commit"]["oid"]
-        return await self.commit_facts(repo, sha)
+
+    async def commit_on_new_branch(
+        self,
+        repo: str,
+        *,
+        node_id: str,
+        branch: str,
+        expected_head: str,
+        title: str,
+        body: str,
+        change: Change,
+        pull: PullDraft | None,
+    ) -> tuple[CommitFacts, PullLink | None]:
+        """Make a branch with a commit on it, and a pull request from it, in one request where GitHub does all of it.
+
+        What it does not do so is done step by step, but for the pull request: `create_pull` can be told why not.
+
+        Args:
+            repo: `owner/name`.
+            node_id: the repository's, for GraphQL.
+            branch: the branch.
+            expected_head: where the branch begins.
+            title: of the commit.
+            body: of the commit.
+            change: what to commit.
+            pull: the pull request, if there is to be one.
+
+        Raises:
+            CannotExpressError: this API cannot say it; nothing was sent.
+            HeadMovedError: there is another branch of this name.
+        """
+        data: dict[str, Any] = {
+            "ref": {"repositoryId": node_id, "name": f"refs/heads/{branch}", "oid": expected_head},
+            "commit": self._commit_input(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            ),
+        }
+        if pull is not None:
+            data["pull"] = {
+                "repositoryId": node_id,
+                "headRefName": branch,
+                "baseRefName": pull.base,
+                **self._pull_texts(pull.title, pull.body, draft=pull.draft),
+            }
+        mutation = NEW_BRANCH if pull is None else NEW_BRANCH_WITH_PULL
+        try:
+            made = await self._connection.graphql(
+                f"make branch {branch} of {repo}", mutation, data, needs="createCommitOnBranch"
+            )
+        except GitHubError as error:
+            if error.limited:
+                raise
+            if await self.branch_head(repo, branch) is None:
+                await self.create_branch(repo, branch, expected_head)
+            facts = await self.commit_on_branch(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            )
+            return facts, None
+        return committed(made), opened(made)
+
+    def _commit_input(
+        self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
+    ) -> Mapping[str, Any]:
+        return commit_input(
+            repo=repo,
+            branch=branch,
+            expected_head=expected_head,
+            title=self._redact(title),
+            body=self._redact(body),
+            change=change,
+        )
+
+    def _pull_texts(self, title: str, body: str, *, draft: bool) -> dict[str, Any]:
+        return {"title": self._redact(title), "body": self._redact(body), "draft": draft}
 
     async def create_pull(self, repo: str, *, head: str, base: str, title: str, body: str, draft: bool) -> PullLink:
         """Open a pull request from a branch of the same repository, or find the one that is open already."""
-        if (found := await self._open_pull(repo, head, base)) is not None:
-            return found
-        data = {"head": head, "base": base, "title": self._redact(title), "body": self._redact(body), "draft": draft}
+        data = {"head": head, "base": base, **self._pull_texts(title, body, draft=draft)}
         what = f"open a pull request from {head} in {repo}"
         try:
             return parsing.pull_link(

@@ -82,7 +82,7 @@ class Account:
             "job_id": job.id,
             "marker": self._case.marker,
             "seconds": max(0.0, time.time() - self._asked_at),
-            "activities": progress.shown,
+            "activities": progress.activities,
             "checks": progress.checks,
             "steps": progress.steps,
             "usage": progress.usage,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent_runtime import Status
 from bot.gate.decision import Refusal
-from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot
+from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
 from bot.jobs.house import House
 from bot.jobs.job import Job, JobState
 from bot.jobs.ledger import Ledger
 from bot.jobs.memory import JobMemory
 from bot.jobs.queue import Queue
 from bot.jobs.status import spot_of
+from bot.jobs.visits import Visits
 from bot.publishing.view import StatusView
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,7 @@ class Ending:
         state: the state it goes to.
         reason: why, for the queue and the log.
         view: what its comment says.
-        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
-        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
+        until: for `WAITING`: when it is too late to answer, in seconds since the epoch.
         status: how the agent's run ended, when there was one.
         patch: the change, when there is one.
         review: the comments on lines that were made.
@@ -57,7 +57,6 @@ class Ending:
     reason: str = ""
     view: StatusView | Reply | None = None
     until: float = 0.0
-    request_id: str = ""
     status: Status | None = None
     patch: str = ""
     review: ReviewDraft | None = None
@@ -72,17 +71,21 @@ class Desk:
         queue: where they come from.
         ledger: what is kept of threads beside their jobs.
         github_for: the client that may act for a job.
+        visits: what was asked of GitHub for jobs that are about to begin.
     """
 
     house: House
     queue: Queue
     ledger: Ledger
     github_for: Callable[[Job], GitHub]
+    visits: Visits = field(default_factory=Visits)
 
     @asynccontextmanager
     async def case(self, job: Job) -> AsyncIterator[Case]:
         """Lay a job on the desk."""
         async with self.github_for(job) as github:
+            if job.lane == "steer":
+                github.hurry(Urgency.ANSWER)
             yield Case(
                 job=job,
                 house=self.house,
@@ -90,6 +93,7 @@ class Desk:
                 queue=self.queue,
                 ledger=self.ledger,
                 memory=JobMemory(self.queue, job.id),
+                visits=self.visits,
                 marker=self.house.marker(job),
             )
 
@@ -105,6 +109,7 @@ class Case:
         queue: where it came from, and the other jobs of its thread are.
         ledger: what is kept of threads beside their jobs.
         memory: what this job has done so far.
+        visits: what was asked of GitHub for jobs that are about to begin.
         marker: the signed mark of its comment.
     """
 
@@ -114,6 +119,7 @@ class Case:
     queue: Queue
     ledger: Ledger
     memory: JobMemory
+    visits: Visits
     marker: str
 
     @property
@@ -133,15 +139,21 @@ class Case:
         """What another job has done so far."""
         return JobMemory(self.queue, other.id)
 
-    async def react(self, content: Reaction) -> None:
-        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that."""
+    async def react(self, content: Reaction) -> bool:
+        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that.
+
+        Returns:
+            Whether it is there, or there is nothing to react to.
+        """
         origin = self.job.origin
         if origin.kind not in {"comment", "review_comment"}:
-            return
+            return True
         try:
             await self.github.react(self.job.repo.full_name, self.spot, origin.id, content)
         except GitHubError as error:
             log.warning("job %s: no reaction: %s", self.job.id, error)
+            return False
+        return True
 
     async def void(self, names: Iterable[str]) -> None:
         """Take labels off that count no more; they raise nothing, whether GitHub does it or not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 
 from agent_runtime import Policy, Status
@@ -34,8 +35,12 @@ from bot.workspace import BranchGoneError, Source, WorkspaceError
 
 log = logging.getLogger(__name__)
 
+_SEEN = "seen"
+"""The fact that a command has its reaction."""
 _GREETED = "greeted"
-"""The fact that a command has been answered before its job was taken up."""
+"""The fact that keeps when the job's comment was made before the job was taken up, in seconds since the epoch."""
+_SHORT_LINE = 3
+"""With more writes than this in line, a comment that only says that a job waits would keep others from their ends."""
 _LATE_CHARS = 200
 _CHECKED = "checked"
 """The fact that keeps the commit which the check run stands on."""
@@ -56,6 +61,7 @@ class Corridor:
         self._errand: Errand | None = None
         self._heard: list[Signal] = []
         self._may_be_answered = False
+        self._shown_at = 0.0
 
     async def walk(self) -> Ending:
         """Take the job from permission to publication.
@@ -66,7 +72,8 @@ class Corridor:
         case, command = self._case, self._case.job.command
         if isinstance(command, Happening):
             return await happen(case, command)
-        visit = await self._arrive()
+        visit = case.visits.take(case.job.id)
+        visit = await self._arrive() if visit is None else self._arrived(visit)
         if not visit.may_command and await begun_before(case) is None:
             return await case.refuse(NO_WRITE_ACCESS)
         here = await self._look(visit)
@@ -88,16 +95,28 @@ class Corridor:
         """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""
         return await self._wind_up(await self._look(await self._arrive()), reason, Status.FAILED)
 
-    async def greet(self) -> None:
-        """Say at once that the command was heard: the job itself may have to wait for others."""
+    async def greet(self) -> Visit | None:
+        """React at once to a command that counts: the job itself may have to wait for others.
+
+        Returns:
+            What was asked of GitHub; None where nobody is to be answered.
+        """
+        case = self._case
         visit = await self._arrive()
-        if not visit.may_command or self._case.job.lane != "work" or self._case.job.is_unasked:
+        if not visit.may_command or case.job.lane != "work" or case.job.is_unasked:
+            return None
+        if await case.react("eyes"):
+            await case.memory.remember(_SEEN, "yes")
+        case.visits.keep(case.job.id, visit)
+        return visit
+
+    async def announce(self, visit: Visit) -> None:
+        """Make the comment of a job that may begin, unless many others wait to write; then its worker makes it."""
+        if self._case.github.waiting > _SHORT_LINE:
             return
-        here = await self._look(visit)
-        await self._case.react("eyes")
-        if isinstance(await self._may_begin(here), Grant):
+        if isinstance(await self._may_begin(await self._look(visit)), Grant):
             await self.comment.show(self._account.now(state="queued"))
-            await self._case.memory.remember(_GREETED, "yes")
+            await self._case.memory.remember(_GREETED, str(time.time()))
 
     @property
     def is_to_stop(self) -> bool:
@@ -140,12 +159,15 @@ class Corridor:
     async def _arrive(self) -> Visit:
         case = self._case
         visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        return self._arrived(visit)
+
+    def _arrived(self, visit: Visit) -> Visit:
         self._may_be_answered = visit.may_command
         return visit
 
     async def _look(self, visit: Visit) -> Here:
         await self._account.since_asked()
-        return await look(self._case.github, self._case.job, visit)
+        return look(self._case.job, visit)
 
     async def _may_begin(self, here: Here) -> Grant | Refusal:
         """Decide before anything is fetched or said; most of what the repository itself asks for comes later."""
@@ -161,9 +183,8 @@ class Corridor:
         case, unasked = self._case, self._case.job.is_unasked
         if unasked and (why := await unwanted(case, here)):
             return Ending(state=JobState.REFUSED, reason=why)
-        if not unasked and await case.memory.recall(_GREETED) is None:
-            await case.react("eyes")
-            await self._show()
+        if not unasked:
+            await self._greet_late()
         source = await self._source(here)
         base = await self._base(here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
@@ -190,9 +211,10 @@ class Corridor:
         case = self._case
         command = resolved(case.job.command, kind=case.job.thread.kind, config=asked.config)
         await self._begin_check(grant.bound_to_sha)
-        await self._show()
         beside = (self._check,) if self._check else ()
-        async with self.comment.kept_fresh(self._account.now, seconds=case.house.edit_seconds, beside=beside):
+        seconds = case.house.edit_seconds
+        stale = time.time() - self._shown_at >= seconds
+        async with self.comment.kept_fresh(self._account.now, seconds=seconds, stale=stale, beside=beside):
             if isinstance(command, Undo):
                 return await undo(case, self._account, here, grant, source)
             if not isinstance(command, Work):
@@ -243,8 +265,20 @@ class Corridor:
         if self._check.missing:
             self._account.warn(self._check.missing)
 
+    async def _greet_late(self) -> None:
+        """Do what the greeter has not done."""
+        case = self._case
+        if await case.memory.recall(_SEEN) is None and await case.react("eyes"):
+            await case.memory.remember(_SEEN, "yes")
+        greeted = await case.memory.recall(_GREETED)
+        if greeted is None:
+            await self._show()
+        else:
+            self._shown_at = float(greeted)
+
     async def _show(self) -> None:
         await self.comment.show(self._account.now())
+        self._shown_at = time.time()
 
     async def _source(self, here: Here) -> Source:
         """The commit to work on; of a run that waits or is to be published, the one that it began on."""

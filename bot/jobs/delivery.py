@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent_runtime import Outcome, Status
 from bot.gate.decision import Refusal
-from bot.github import ReviewDraft
+from bot.github import ReviewDraft, Urgency
 from bot.intake.commands import Fix, Plan, Review
 from bot.jobs import waiting
 from bot.jobs.account import Account
@@ -60,9 +60,10 @@ class Delivery:
             verdict: what was said about it, where it waited to be published.
         """
         case, begun = self._case, self._assignment
+        case.github.hurry(Urgency.ENDING)
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
         visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
-        here = await look(case.github, case.job, visit)
+        here = look(case.job, visit)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
         may_wait = case.house.sessions is not None and not begun.grant.dry_run
@@ -90,9 +91,7 @@ class Delivery:
     def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer."""
         view = self._account.now(state="waiting", pending=self._pending(asked), **changes)
-        return Ending(
-            state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until, request_id=asked.request_id
-        )
+        return Ending(state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until)
 
     async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
         """What was said about a change that waits to be published; None while it still waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 from agent_runtime import AgentError
 from bot.errors import BotError
@@ -13,7 +14,7 @@ from bot.jobs.job import Job
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 8
+AT_ONCE = 16
 WAITING = 200
 GREET_SECONDS = 6.0
 HELD_SECONDS = 15.0
@@ -48,8 +49,14 @@ class Greeter:
 
     async def _greet(self, job: Job) -> None:
         try:
-            async with asyncio.timeout(GREET_SECONDS), self._slots, self._desk.case(job) as case:
-                await Corridor(case).greet()
+            async with asyncio.timeout(GREET_SECONDS), AsyncExitStack() as stack:
+                async with self._slots:
+                    case = await stack.enter_async_context(self._desk.case(job))
+                    corridor = Corridor(case)
+                    visit = await corridor.greet()
+                # A comment has to wait for its turn to write, and others for their reaction meanwhile.
+                if visit is not None:
+                    await corridor.announce(visit)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("job %s: no greeting: GitHub did not answer in time", job.id)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bot.errors import BotError
 from bot.gate.decision import ThreadFacts
 from bot.gate.standing import Role, may_command
-from bot.github import GitHub, RepoFacts
+from bot.github import GitHub, RepoFacts, Snapshot
+from bot.github.errors import thread_is_gone
 from bot.jobs.job import Actor, Job
 
 
@@ -18,15 +19,20 @@ class ReplacedRepositoryError(BotError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """The first look at a job: enough to turn away who may not command.
+    """What GitHub was asked about a job's place: enough to turn away who may not command.
 
     Attributes:
-        repo: the repository.
+        snapshot: the repository and the thread.
         roles: of the job's actor, and of the others that count.
     """
 
-    repo: RepoFacts
+    snapshot: Snapshot
     roles: tuple[Role, ...]
+
+    @property
+    def repo(self) -> RepoFacts:
+        """The repository."""
+        return self.snapshot.repo
 
     @property
     def may_command(self) -> bool:
@@ -60,32 +66,31 @@ async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] =
         GitHubError: something could not be found out, which nobody may take for a yes.
     """
     name = job.repo.full_name
-    repo = await github.repo_facts(name)
-    if repo.id != job.repo.id:
+    snapshot = await github.snapshot(name, job.thread.number)
+    if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
-    roles = tuple([await _role(github, repo.full_name, job, each, trusted_bot_ids) for each in people])
-    return Visit(repo=repo, roles=roles)
+    roles = tuple([await _role(github, snapshot.repo.full_name, job, each, trusted_bot_ids) for each in people])
+    return Visit(snapshot=snapshot, roles=roles)
 
 
-async def look(github: GitHub, job: Job, visit: Visit) -> Here:
+def look(job: Job, visit: Visit) -> Here:
     """Look at the thread, too.
 
     Raises:
-        GitHubError: something could not be found out.
+        GitHubError: it is gone.
     """
-    repo, roles, number = visit.repo, visit.roles, job.thread.number
-    thread = await github.thread_facts(repo.full_name, number)
-    if job.thread.kind == "pull":
-        pull = await github.pull_facts(repo.full_name, number)
+    repo, thread, pull = visit.repo, visit.snapshot.thread, visit.snapshot.pull
+    if thread is None or (job.thread.kind == "pull" and pull is None):
+        raise thread_is_gone(repo.full_name, job.thread.number)
+    if pull is not None:
         head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
     else:
-        sha = await github.branch_head(repo.full_name, repo.default_branch) or ""
-        head = (sha, repo.default_branch, repo.id, repo.default_branch)
+        head = (visit.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
     return Here(
-        repo=repo,
+        snapshot=visit.snapshot,
         labels=thread.labels,
-        roles=roles,
+        roles=visit.roles,
         thread=ThreadFacts(
             default_branch=repo.default_branch,
             head_sha=head[0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -17,8 +18,10 @@ from bot.publishing.sending import Memory
 
 log = logging.getLogger(__name__)
 
-EDIT_SECONDS = 10.0
-"""Between two edits while the agent works; GitHub counts every one against the installation's budget."""
+_BESIDE = 3
+"""The check run is edited every so many times that the comment is."""
+_SHARE_OF_AGE = 4.0
+_MOST_PAUSES = 6.0
 
 _CLOCK_SECONDS = 60.0
 
@@ -38,6 +41,21 @@ def spot_of(job: Job) -> Spot:
     if job.origin.kind == "review_comment":
         return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
     return Spot(kind="thread", number=job.thread.number)
+
+
+def edit_pause(age: float, seconds: float, spread: float) -> float:
+    """How long to wait before the next edit: the older a run is, the less a minute more matters to who watches it.
+
+    Args:
+        age: of the run, in seconds.
+        seconds: the pause of a run that has just begun; it grows to six times as long.
+        spread: how many times rarer edits must be for GitHub's budget to last.
+    """
+    return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
+
+
+def _same_but_for_the_clock(shown: StatusView, now: StatusView) -> bool:
+    return now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds)
 
 
 class StatusComment:
@@ -78,26 +96,29 @@ class StatusComment:
 
     @asynccontextmanager
     async def kept_fresh(
-        self, view: Callable[[], StatusView], *, seconds: float, beside: Collection[Board] = ()
+        self, view: Callable[[], StatusView], *, seconds: float, stale: bool = False, beside: Collection[Board] = ()
     ) -> AsyncIterator[None]:
-        """Show `view()` every `seconds` while the body of the `with` runs; trouble with it never stops the work.
+        """Show `view()` now and then while the body of the `with` runs; trouble with it never stops the work.
 
         Args:
             view: how the job is doing now.
-            seconds: between two looks at it.
-            beside: where else it is shown.
+            seconds: between two looks at it, at first; see `edit_pause`.
+            stale: whether what the comment says is old already.
+            beside: where else it is shown, less often.
         """
 
         async def refresh() -> None:
-            shown = view()
+            shown, begun, edits = None if stale else view(), time.monotonic(), 0
             while True:
-                await asyncio.sleep(seconds)
+                if shown is not None:
+                    await asyncio.sleep(edit_pause(time.monotonic() - begun, seconds, self._github.spread))
+                await self._github.lull()
                 now = view()
                 # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
-                if now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds):
+                if shown is not None and _same_but_for_the_clock(shown, now):
                     continue
-                shown = now
-                for board in (self, *beside):
+                shown, edits = now, edits + 1
+                for board in (self, *(beside if edits % _BESIDE == 0 else ())):
                     try:
                         await board.show(now)
                     except GitHubError:

@@ -12,7 +12,7 @@ from typing import Never
 from agent_runtime import AgentError
 from bot.errors import BotError, LeaseLostError, QueueError
 from bot.gate.repo_config import RepoConfigError
-from bot.github import GitHubError
+from bot.github import GitHubError, Urgency
 from bot.jobs import waiting
 from bot.jobs.case import ENDING, Case, Desk, Ending
 from bot.jobs.corridor import Corridor
@@ -160,6 +160,7 @@ class Worker:
             async with ears.open():
                 told = await memory.recall("commenting") is not None
                 ending = await self._ending(corridor, claimed, told=told)
+            case.github.hurry(Urgency.ENDING)
             ending = corridor.heard_out(ending)
             await self._tell(corridor, memory, ending, job)
             if ending.state is JobState.WAITING:
@@ -191,10 +192,11 @@ class Worker:
             await waiting.note_shown(memory, at=corridor.comment.told_at)
 
     async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
-        """Let a job wait for a person or the model; whoever was faster than this has answered, or stopped it."""
+        """Let a job wait for a person; whoever was faster than this has answered, or stopped it, already."""
         job_id = case.job.id
         await case.memory.remember(_SILENT, "")
-        answer = waiting.fact_of_answer(ending.request_id) if ending.request_id else ""
+        asked = await waiting.asked(case.memory)
+        answer = waiting.fact_of_answer(asked.request_id) if asked else ""
         if corridor.is_to_stop or not await self._queue.park(
             job_id, self._name, until=ending.until, heard=heard, answer=answer
         ):

@@ -13,6 +13,8 @@ from bot.localhub import graphql_resolvers
 from bot.localhub.errors import HubError
 from bot.localhub.routing import Answer, Call
 
+_TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
+
 
 @cache
 def schema() -> GraphQLSchema:
@@ -47,6 +49,7 @@ def _error(error: GraphQLError) -> Mapping[str, Any]:
     if isinstance(original, graphql_resolvers.RefusedError):
         formatted["type"] = original.kind
     elif isinstance(original, HubError):
-        formatted["type"] = "NOT_FOUND" if original.status == 404 else "FORBIDDEN"  # noqa: PLR2004 - as REST has it
-        formatted["message"] = original.message
+        formatted["type"] = _TYPES.get(original.status, "FORBIDDEN")
+        said = [each if isinstance(each, str) else each.get("message", "") for each in original.errors]
+        formatted["message"] = "; ".join(filter(None, said)) or original.message
     return formatted

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphql import GraphQLResolveInfo
 
-from bot.localhub import actions, branches, git, views_git, workflow_guard
+from bot.localhub import actions, branches, git, graphql_threads, refs, views_git, workflow_guard
 from bot.localhub.auth import demand
 from bot.localhub.errors import not_found
 from bot.localhub.model import Repo, Role, User
@@ -49,6 +49,16 @@ class Root:
         """Commit file changes to a branch that stands where it is expected."""
         return create_commit(self.call, input)
 
+    def createRef(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Make a branch."""
+        repo = _by_id(self.call, input["repositoryId"], "contents")
+        made = refs.create(self.call, repo, input["name"], input["oid"])
+        return {"clientMutationId": input.get("clientMutationId"), "ref": _ref(self.call, repo, made)}
+
+    def createPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Open a pull request."""
+        return graphql_threads.open_pull(self.call, _by_id(self.call, input["repositoryId"], "pull_requests"), input)
+
 
 def _repo(call: Call, full_name: str, permission: str, level: str) -> Repo:
     repo = call.site.store.repo(full_name) or call.site.store.moved_repo(full_name)
@@ -59,6 +69,13 @@ def _repo(call: Call, full_name: str, permission: str, level: str) -> Repo:
     if repo.archived and level == "write":
         raise RefusedError("FORBIDDEN", "Repository was archived so is read-only.")
     return repo
+
+
+def _by_id(call: Call, repository_id: str, permission: str) -> Repo:
+    for repo in call.site.store.repos:
+        if node_id("Repository", repo.id) == repository_id:
+            return _repo(call, repo.full_name, permission, "write")
+    raise RefusedError("NOT_FOUND", f"Could not resolve to a node with the global id of '{repository_id}'.")
 
 
 def _user(call: Call, user: User) -> Json:
@@ -79,13 +96,23 @@ def _repository(call: Call, repo: Repo) -> Json:
                 return _ref(call, repo, found)
         return None
 
+    def thread(_info: GraphQLResolveInfo[Any], *, number: int) -> Json:
+        found = call.site.store.issue(repo, number)
+        if found is None:
+            said = f"Could not resolve to an issue or pull request with the number of {number}."
+            raise RefusedError("NOT_FOUND", said)
+        demand(call.site, call.viewer, repo, permission="issues|pull_requests", level="read", role="read")
+        return graphql_threads.thread(call, repo, found)
+
     default = git.ref(repo.path, f"refs/heads/{repo.default_branch}")
     return {
         "id": node_id("Repository", repo.id),
         "databaseId": repo.id,
         "name": repo.name,
         "nameWithOwner": repo.full_name,
+        "isArchived": repo.archived,
         "isPrivate": repo.private,
+        "issueOrPullRequest": thread,
         "url": call.site.html(repo.owner, repo.name),
         "defaultBranchRef": None if default is None else _ref(call, repo, default),
         "ref": ref,
@@ -117,6 +144,11 @@ def _commit(call: Call, repo: Repo, value: git.Commit) -> Json:
         "messageHeadline": value.message.partition("\n")[0],
         "author": _actor(call, value.author),
         "committer": _actor(call, value.committer),
+        "parents": lambda _info, first=None: {
+            "nodes": [_commit(call, repo, git.commit(repo.path, sha)) for sha in value.parents[:first]],
+            "totalCount": len(value.parents),
+        },
+        "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
         "committedDate": iso(value.committer.date),
         "signature": signature if value.sha in call.site.store.signed else None,
     }

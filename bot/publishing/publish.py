@@ -96,7 +96,7 @@ async def publish(
         if dry_run:
             await sender.check(commit)
             return Delivered(withheld=publication.withheld, would=_would(commit, publication.pull_request))
-        sent = await sender.sent_before() or await _sent(sender, commit, job, replay=replay)
+        sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         return Delivered(withheld=f"The branch moved while the bot was working, and was left alone. {error}")
     except (LeakError, WorkflowsForbiddenError, _NothingLeftError) as error:
@@ -104,10 +104,10 @@ async def publish(
     return await _told(sender, publication, commit, job, sent)
 
 
-async def _sent(sender: Sender, commit: Commit, job: Job, *, replay: bool) -> Sent:
+async def _sent(sender: Sender, publication: Publication, commit: Commit, job: Job, *, replay: bool) -> Sent:
     """Send the commit; where people pushed to its branch meanwhile, follow them."""
     try:
-        return await sender.send(commit)
+        return await sender.send(commit, publication.pull_request if commit.create_branch else None)
     except (HeadMovedError, PushRejectedError) as moved:
         if commit.create_branch or not replay:
             raise

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from bot.errors import BotError
-from bot.github import CannotExpressError, CommitFacts, GitHub, RepoFacts
+from bot.github import CannotExpressError, CommitFacts, GitHub, PullDraft, PullLink, RepoFacts
 from bot.github.commits import is_made
-from bot.publishing.plan import Commit
+from bot.publishing.plan import Commit, PullRequest
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
@@ -53,18 +53,24 @@ class Target:
         default_branch: never written to.
         clone_url: for a push from the trusted git directory.
         html_url: the repository's page.
+        node_id: what GraphQL calls the repository.
     """
 
     repo: str
     default_branch: str
     clone_url: str
     html_url: str
+    node_id: str
 
     @classmethod
     def of(cls, repo: RepoFacts) -> Self:
         """The repository as it is now."""
         return cls(
-            repo=repo.full_name, default_branch=repo.default_branch, clone_url=repo.clone_url, html_url=repo.html_url
+            repo=repo.full_name,
+            default_branch=repo.default_branch,
+            clone_url=repo.clone_url,
+            html_url=repo.html_url,
+            node_id=repo.node_id,
         )
 
     @property
@@ -87,10 +93,12 @@ class Sent:
 
     Attributes:
         branch: where it is.
+        pull: the pull request that was opened with it.
     """
 
     branch: str
     facts: CommitFacts
+    pull: PullLink | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +127,12 @@ class Sender:
         sha, _, branch = noted.partition(" ")
         return Sent(branch=branch, facts=await self.github.commit_facts(self.target.repo, sha))
 
-    async def send(self, commit: Commit) -> Sent:
+    async def send(self, commit: Commit, request: PullRequest | None = None) -> Sent:
         """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
+
+        Args:
+            commit: what to send.
+            request: a pull request from its branch, which is opened with it where that is possible.
 
         Raises:
             ForbiddenTargetError: it aims at the default branch, or at no branch of ours.
@@ -132,11 +144,12 @@ class Sender:
             WorkspaceError: git failed.
         """
         await self.check(commit)
+        link = None
         try:
-            made = await self._commit(commit)
+            made, link = await self._commit(commit, request)
         except CannotExpressError:
-            made = await self._push(commit)
-        return await self.note(Sent(branch=commit.branch, facts=made))
+            made = await self._made_earlier(commit) or await self._push(commit)
+        return await self.note(Sent(branch=commit.branch, facts=made, pull=link))
 
     async def sent_on(self, commit: Commit, head: str, *, parent: str | None) -> Sent | None:
         """The commit that a branch stands at, when it is ours and was made on `parent`."""
@@ -147,6 +160,8 @@ class Sender:
 
     async def note(self, sent: Sent) -> Sent:
         """Keep what was sent."""
+        if sent.pull is not None:
+            await self.memory.remember("pull", f"{sent.pull.number} {sent.pull.html_url}")
         await self.memory.remember("commit", f"{sent.facts.sha} {sent.branch}")
         return sent
 
@@ -177,23 +192,30 @@ class Sender:
         """Whether a branch is the one that is never written to."""
         return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
 
-    async def _commit(self, commit: Commit) -> CommitFacts:
-        earlier = await self._made_earlier(commit)
-        if earlier is not None:
-            return earlier
+    async def _commit(self, commit: Commit, request: PullRequest | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.
         self.github.check_expressible(commit.change)
         if commit.change.writes_workflows and await self.github.may_write_workflows() is None:
             raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
-        if commit.create_branch:
-            await self.github.create_branch(self.target.repo, commit.branch, commit.expected_head)
-        return await self.github.commit_on_branch(
+        if not commit.create_branch:
+            facts = await self.github.commit_on_branch(
+                self.target.repo,
+                branch=commit.branch,
+                expected_head=commit.expected_head,
+                title=commit.title,
+                body=commit.body,
+                change=commit.change,
+            )
+            return facts, None
+        return await self.github.commit_on_new_branch(
             self.target.repo,
+            node_id=self.target.node_id,
             branch=commit.branch,
             expected_head=commit.expected_head,
             title=commit.title,
             body=commit.body,
             change=commit.change,
+            pull=None if request is None else _draft(request),
         )
 
     async def _made_earlier(self, commit: Commit) -> CommitFacts | None:
@@ -221,6 +243,10 @@ class Sender:
             token=await self.github.push_token(self.target.repo, workflows=commit.change.writes_workflows),
         )
         return await self.github.commit_facts(self.target.repo, sha)
+
+
+def _draft(request: PullRequest) -> PullDraft:
+    return PullDraft(base=request.base, title=request.title, body=request.body, draft=request.draft)
 
 
 def _leaks(change: Change, redactor: Redactor) -> str:

@@ -65,7 +65,7 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
     hub: LocalHub, tmp_path: Path, times: int, ends: JobState
 ) -> None:
     run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
-    hub.faults.add("GET", f"*/repos/{run.repo.full_name}", "503", times=times)
+    hub.faults.add("POST", "*/graphql", "503", times=times)
     assert await act(run.settings, lease_seconds=0.5) is ends
     assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
 

@@ -137,7 +137,7 @@ async def test_an_approved_tree_is_not_put_on_top_of_what_was_pushed_since(
 
         def push(call: str) -> None:
             # After the head was looked at for the approval and before the commit is sent.
-            if "git/ref/heads/topic" in call and not pushed:
+            if "/app/installations/" in call and not pushed:
                 theirs = {"theirs.txt": "x\n"}
                 pushed.append(hub.commit(stage.repo, theirs, message="Theirs", author="mona", branch="topic"))
 
@@ -250,7 +250,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
 async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIX], held=True) as stage:
         job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
-        hub.faults.add("GET", "*/repos/mona/calc", "503", times=99)
+        hub.faults.add("POST", "*/graphql", "503", times=99)
         await stage.queue.unhold(job_id)
         stage.open_for_work.set()
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from bot.localhub import actions, branches, git, views_git, workflow_guard
+from bot.localhub import actions, branches, git, refs, views_git, workflow_guard
 from bot.localhub.errors import HubError, not_found, unprocessable
 from bot.localhub.model import User
 from bot.localhub.routing import RAW, Answer, Call, Routes, listed
@@ -47,20 +47,7 @@ def one_ref(call: Call) -> Answer:
 @routes.on("POST", BASE + "/refs", allow=WRITE)
 def create_ref(call: Call) -> Answer:
     """Make a reference."""
-    name, sha, path = call.text("ref", "Reference"), call.text("sha", "Reference"), call.repo.path
-    if not name.startswith(("refs/heads/", "refs/tags/")) or not git.is_ref_name(path, name):
-        raise unprocessable(
-            "Reference name is not valid"
-            if name.startswith("refs/")
-            else "Reference must start with 'refs/' and have at least two slashes."
-        )
-    if git.kind_of(path, sha) not in {"commit", "tag"}:
-        raise unprocessable("Object does not exist")
-    if git.ref(path, name) is not None:
-        raise unprocessable("Reference already exists")
-    _move(call, name, sha, git.NULL_SHA)
-    made = git.ref(path, name)
-    assert made is not None  # noqa: S101 - it was just made, under the hub's lock
+    made = refs.create(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
     shown = views_git.ref(call.site, call.repo, made)
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})
 
@@ -76,7 +63,7 @@ def update_ref(call: Call) -> Answer:
         raise unprocessable("Object does not exist")
     if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
         raise unprocessable("Update is not a fast forward")
-    _move(call, name, sha, old.sha)
+    refs.move(call, call.repo, name, sha, old.sha)
     return Answer(body=views_git.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
 
 
@@ -91,15 +78,6 @@ def delete_ref(call: Call) -> Answer:
     git.delete_ref(call.repo.path, name)
     branches.sync(call.site, call.repo, call.user)
     return Answer(status=204)
-
-
-def _move(call: Call, name: str, new: str, old: str) -> None:
-    workflow_guard.demand_for_commit(call.repo.path, call.viewer, new)
-    try:
-        git.update_ref(call.repo.path, name, new, old)
-    except git.GitError as error:  # a push came in between, or the name collides with a folder of names
-        raise unprocessable("Reference update failed") from error
-    branches.sync(call.site, call.repo, call.user)
 
 
 @routes.on("GET", BASE + "/commits/{commit_sha}", allow=READ)

@@ -115,7 +115,7 @@ async def test_what_graphql_gives_for_a_reason_is_the_reason() -> None:
     refused = {"data": None, "errors": [{"message": "Protected branch update failed: 1 approving review is required"}]}
     async with odd(json.dumps(refused)) as server:
         with pytest.raises(GitHubError) as error:
-            await server.github._connection.graphql("commit", "mutation", {})
+            await server.github._connection.graphql("commit", "mutation", {}, needs="createRef")
     assert error.value.said == "Protected branch update failed: 1 approving review is required"
     assert "protection rules" in error.value.remedy
 

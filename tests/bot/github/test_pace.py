@@ -137,6 +137,25 @@ async def test_the_signs_of_a_burst_of_commands_wait_for_nothing_that_is_written
     assert len(done) == len(others) + BURST + 5
 
 
+async def test_a_lull_comes_when_all_others_have_written_and_costs_no_pause() -> None:
+    pace, done = Pace(0.0), list[str]()
+
+    async def lull() -> None:
+        await pace.lull()
+        done.append("lull")
+
+    async def write() -> None:
+        async with pace.turn():
+            done.append("write")
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group, pace.turn():
+        for each in (lull(), write(), write()):
+            group.create_task(each)
+        await eventually(lambda: pace.waiting == 3)
+    assert done == ["write", "write", "lull"]
+    assert pace.is_free
+
+
 async def test_somebody_who_gives_up_waiting_keeps_nobody_from_their_turn() -> None:
     pace = Pace(0.0)
     async with asyncio.timeout(10):

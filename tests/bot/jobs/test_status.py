@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bot.jobs.job import Job, Origin
-from bot.jobs.status import StatusComment, spot_of
+from bot.jobs.status import StatusComment, edit_pause, spot_of
 from bot.localhub import LocalHub
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import StatusView
@@ -88,7 +88,7 @@ async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_noth
 
     def now() -> StatusView:
         nonlocal seconds
-        seconds += 1
+        seconds += 60
         return a_view(job, seconds)
 
     world.hub.faults.add("POST", "*/comments", "502")
@@ -108,3 +108,30 @@ def test_all_else_is_answered_below_the_thread(kind: str) -> None:
 def test_the_first_comment_about_lines_is_its_own_threads_root() -> None:
     job = replace(a_job(number=3, kind="pull"), origin=Origin(kind="review_comment", id=5))
     assert spot_of(job).root == 5
+
+
+@pytest.mark.parametrize(
+    ("age", "spread", "pause"),
+    [(0.0, 1.0, 10.0), (39.0, 1.0, 10.0), (100.0, 1.0, 25.0), (3600.0, 1.0, 60.0), (0.0, 3.0, 30.0)],
+)
+def test_edits_become_rarer_with_the_age_of_the_run_and_where_the_budget_runs_out(
+    age: float, spread: float, pause: float
+) -> None:
+    assert edit_pause(age, 10.0, spread) == pause
+
+
+async def test_while_others_have_something_to_write_a_run_that_goes_on_says_nothing(world: World) -> None:
+    job = a_job_here(world, world.issue.number)
+    status = StatusComment(world.github, Remembered(), job, marker=MARK)
+    pace = world.github._connection.session.pace
+    asked = 0
+
+    def now() -> StatusView:
+        nonlocal asked
+        asked += 1
+        return a_view(job, float(asked * 100))
+
+    async with pace.turn(), status.kept_fresh(now, seconds=0.01):
+        await eventually(lambda: pace.waiting == 1)
+        assert asked == 1
+    assert pace.waiting == 0

@@ -1,0 +1,60 @@
+"""What a job costs of GitHub's budget, counted on the hub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.stage import FIX, staged
+from tests.waiting import eventually
+
+REQUESTS, WRITES = 14, 6
+COMMANDS = 30
+
+
+def writes(calls: list[str]) -> list[str]:
+    """Those that change something that people see; a token is minted for ourselves."""
+    return [each for each in calls if not each.startswith(("GET ", "QUERY ")) and "/access_tokens" not in each]
+
+
+async def test_the_simplest_job_makes_at_most_fourteen_requests_of_which_six_write(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [FIX], [FIX]) as stage:
+        first = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert first.state is JobState.DONE, first
+        asked_once = Counter(stage.calls)
+        stage.calls.clear()
+        second = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert second.state is JobState.DONE, second
+        assert second.status
+        assert len(stage.pulls()) == 2
+
+        told = "\n".join(stage.calls)
+        assert len(stage.calls) <= REQUESTS, told
+        assert len(writes(stage.calls)) <= WRITES, told
+        # Before it begins, and once more before it publishes.
+        assert sum(call.startswith("QUERY") for call in stage.calls) == 2, told
+        assert sum(call.endswith("/permission") for call in stage.calls) == 2, told
+        for call in ("GET /api/v3/app", "GET /api/v3/users/codepilot[bot]"):
+            assert (asked_once[call], stage.calls.count(call)) == (1, 0)
+        assert sum(asked_once[call] for call in asked_once if call.endswith("/access_tokens")) == 2
+        assert not any(call.endswith("/access_tokens") for call in stage.calls), told
+
+
+async def test_every_command_of_a_burst_has_its_sign_before_anything_is_done_about_the_others(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        issues = [stage.issue(f"It is wrong {number}").number for number in range(COMMANDS)]
+        stage.calls.clear()
+        commands = [stage.say(number, "/codepilot fix") for number in issues]
+        await eventually(lambda: all(stage.reactions(each) == ["eyes"] for each in commands), within=30.0)
+        signs = [at for at, call in enumerate(stage.calls) if call.endswith("/reactions")]
+        # For each: where, who, and the sign. What else is written meanwhile are the comments of those that had theirs.
+        before = Counter(call.partition("/api/")[0] + call.rpartition("/")[2] for call in stage.calls[: signs[-1]])
+        assert before["QUERY graphql"] == COMMANDS, before
+        assert before["GET permission"] == COMMANDS, before
+        assert len(stage.calls[: signs[-1] + 1]) - before["POST comments"] <= 3 * COMMANDS + 1, before
