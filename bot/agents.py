@@ -78,6 +78,8 @@ def model_of(settings: AgentSettings) -> Provider:
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         base_url=settings.base_url,
         options=ModelOptions(
-            script=Path(settings.model) if scripted else None, images=True if settings.pictures == "on" else None
+            silence=settings.model_silence,
+            script=Path(settings.model) if scripted else None,
+            images=True if settings.pictures == "on" else None,
         ),
     )

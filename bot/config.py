@@ -20,6 +20,10 @@ from bot.intake.commands import DEFAULT_TRIGGER
 from bot.runner_table import RUNNER
 from bot.setting import PREFIX, Setting
 
+_OUTAGE = RunLimits().outage_seconds
+_ACTION_OUTAGE = 900.0
+"""Seconds for which a run itself waits for the model; in a workflow nobody tries again after it."""
+
 _SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], *PROVIDER_KEYS.values())
 """The settings that are secrets themselves, rather than name a file with one."""
 
@@ -53,6 +57,9 @@ class AgentSettings:
         caps: how much work an hour.
         approval_hours: how long a run waits for an answer.
         keep_days: how long ended jobs and unpublished patches are kept.
+        model_patience: seconds for which a job waits for a model service that is down.
+        model_silence: seconds without a byte from the model after which a reply counts as broken off; None for what
+            suits the model.
         pictures: whether models are shown the pictures of threads; `auto` for those known to see.
     """
 
@@ -80,6 +87,8 @@ class AgentSettings:
     caps: Caps = field(default_factory=Caps)
     approval_hours: int = 72
     keep_days: int = 30
+    model_patience: int = 6 * 3600
+    model_silence: int | None = None
     pictures: Pictures = "auto"
 
     @property
@@ -325,6 +334,7 @@ class _Reader:
             max_steps=found.pop("max_steps"),
             max_cost_usd=found.pop("max_cost_usd"),
             max_seconds=found.pop("max_seconds"),
+            outage_seconds=min(found["model_patience"] or 0, _ACTION_OUTAGE if self._inputs else _OUTAGE),
         )
         if provider in PROVIDER_KEYS and keys[provider] is None:
             self._missing(PROVIDER_KEYS[provider])

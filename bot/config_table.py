@@ -141,6 +141,22 @@ AGENT: dict[str, Setting] = {
         parse=values.whole(10, 86_400),
         default="1800",
     ),
+    "model_patience": Setting(
+        name="CODEPILOT_MODEL_PATIENCE",
+        meaning="Seconds for which a job waits for a model service that is down, before it fails and its work is kept; "
+        "in a workflow's run 900 at most.",
+        example="21600",
+        parse=values.whole(0, 604_800),
+        default="21600",
+    ),
+    "model_silence": Setting(
+        name="CODEPILOT_MODEL_SILENCE",
+        meaning="Seconds without a byte from the model service after which a reply counts as broken off; when not set, "
+        "900 for a model that may think and 300 for others.",
+        example="900",
+        parse=values.whole(1, 7_200),
+        default="",
+    ),
     "data_dir": Setting(
         name="CODEPILOT_DATA_DIR",
         meaning="Where the queue, the mirrors and the workspaces live; made when it is missing.",

@@ -80,6 +80,7 @@ def house(
         pictures=agent.pictures != "off",
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
+        model_patience=agent.model_patience,
         ci_note="" if comes_back else _NO_CI,
         run_url=run_url,
         listeners=tuple(listeners),

@@ -24,7 +24,8 @@ async def serve(settings: Settings, watchdog: Watchdog) -> None:
             host, port = bot.runner.addresses[0][:2]
             log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
             watchdog.start()
-            await bot.worker.run()
+            async with bot.redelivery.running():
+                await bot.worker.run()
         finally:
             await bot.runner.cleanup()
 

@@ -20,7 +20,7 @@ from agent_runtime import Provider
 from bot.action import delivery_from, write_outputs, write_summary
 from bot.config import ActionSettings, Settings
 from bot.errors import BotError, ConfigError
-from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub
+from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
 from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
@@ -35,8 +35,10 @@ from bot.jobs.presence import present
 from bot.jobs.queue import SqliteQueue
 from bot.jobs.receipt import Receipt
 from bot.jobs.worker import POLL_SECONDS, Worker
+from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
 from bot.publishing.text import fenced
+from bot.redelivery import Redelivery
 from bot.webhook import Door, make_app, make_runner
 from bot.workspace import WorkspaceError
 
@@ -63,11 +65,13 @@ class Service:
         queue: the hand-over.
         worker: takes jobs from it.
         runner: the webhook's web server, not yet listening.
+        redelivery: has GitHub deliver again what came while nobody was listening.
     """
 
     queue: SqliteQueue
     worker: Worker
     runner: web.AppRunner
+    redelivery: Redelivery
 
 
 @asynccontextmanager
@@ -121,9 +125,15 @@ async def service(
         stack.push_async_callback(greeter.close)
         await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
         worker = Worker(name, desk=desk, jobs_at_once=settings.jobs)
-        receipt = Receipt(queue, ledger, shared.labels)
-        app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=receipt.unneeded)
-        yield Service(queue=queue, worker=worker, runner=make_runner(app))
+        unneeded = Receipt(queue, ledger, shared.labels).unneeded
+        app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=unneeded)
+        yield Service(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
+
+
+def _redelivery(settings: Settings) -> Redelivery:
+    key = settings.private_key.get_secret_value()
+    deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+    return Redelivery(deliveries, settings.agent.data_dir)
 
 
 def _door(settings: Settings) -> Door:
@@ -261,7 +271,7 @@ def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, 
         settings.private_key.get_secret_value(),
         job.installation,
         settings.api_url,
-        redact=own.redact,
+        redact=quiet(own.redact),
         minted=own.learn,
         session=session.of(job.installation),
     )

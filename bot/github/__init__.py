@@ -2,6 +2,7 @@
 
 from bot.github.client import GitHub
 from bot.github.connection import SECONDS_BETWEEN_WRITES
+from bot.github.deliveries import AppDeliveries, Attempt, app_deliveries
 from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, PullDraft, ReviewDraft, ReviewNote
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
 from bot.github.facts import (
@@ -27,7 +28,9 @@ __all__ = [
     "SECONDS_BETWEEN_WRITES",
     "Account",
     "Annotation",
+    "AppDeliveries",
     "AppSession",
+    "Attempt",
     "BotIdentity",
     "Button",
     "CannotExpressError",
@@ -56,5 +59,6 @@ __all__ = [
     "ThreadFacts",
     "TooLargeError",
     "Urgency",
+    "app_deliveries",
     "fetch",
 ]

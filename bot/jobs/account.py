@@ -82,7 +82,7 @@ class Account:
             "job_id": job.id,
             "marker": self._case.marker,
             "seconds": max(0.0, time.time() - self._asked_at),
-            "activities": progress.activities,
+            "activities": progress.shown,
             "checks": progress.checks,
             "steps": progress.steps,
             "usage": progress.usage,

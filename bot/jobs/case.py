@@ -47,7 +47,8 @@ class Ending:
         state: the state it goes to.
         reason: why, for the queue and the log.
         view: what its comment says.
-        until: for `WAITING`: when it is too late to answer, in seconds since the epoch.
+        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
+        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
         status: how the agent's run ended, when there was one.
         patch: the change, when there is one.
         review: the comments on lines that were made.
@@ -57,6 +58,7 @@ class Ending:
     reason: str = ""
     view: StatusView | Reply | None = None
     until: float = 0.0
+    request_id: str = ""
     status: Status | None = None
     patch: str = ""
     review: ReviewDraft | None = None

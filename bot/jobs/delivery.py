@@ -91,7 +91,9 @@ class Delivery:
     def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer."""
         view = self._account.now(state="waiting", pending=self._pending(asked), **changes)
-        return Ending(state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until)
+        return Ending(
+            state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until, request_id=asked.request_id
+        )
 
     async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
         """What was said about a change that waits to be published; None while it still waits."""

@@ -30,6 +30,7 @@ from bot.jobs.delivery import Delivery
 from bot.jobs.house import Order
 from bot.jobs.material import gather
 from bot.jobs.messages import Messages
+from bot.jobs.parking import parked, policy_of, taken_up
 from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
 from bot.jobs.waiting import Answer, Waiting
@@ -104,9 +105,10 @@ class Errand:
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
         if await asyncio.to_thread(self._was_cut_off):
+            await self._account.recall()
             try:
                 async with self._reopened() as tree:
-                    return await self._end(tree, await self._run(tree, _taken_up))
+                    return await self._end(tree, await self._run(tree, taken_up))
             except (WorkspaceGoneError, ResumeError) as error:
                 log.info("job %s: begun anew: %s", self._case.job.id, error)
         return await self._begin_anew()
@@ -130,7 +132,7 @@ class Errand:
         def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
             pending = runtime.pending
             if pending is None or pending.request_id != asked.request_id:
-                return _taken_up(runtime)  # the answer was heard already, by an attempt that was cut off
+                return taken_up(runtime)  # the answer was heard already, by an attempt that was cut off
             return runtime.resume(approve=answer.approved, note=answer.note, request_id=asked.request_id)
 
         try:
@@ -203,7 +205,7 @@ class Errand:
         instructions = {PATH: config.instructions, **begun.asked.instructions}
         order = Order(
             work_dir=tree.path,
-            policy=begun.grant.policy,
+            policy=await policy_of(case, begun.grant.policy),
             tools=begun.grant.tools,
             model=begun.grant.model,
             network=narrowed(case.house.network, config.network).network,
@@ -222,6 +224,11 @@ class Errand:
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
         case = self._case
+        settled = await parked(case, self._account, outcome, stopped=self._stopped)
+        if isinstance(settled, Ending):
+            self._parked = True
+            return settled
+        outcome = settled
         if outcome.status is Status.STOPPED and self._stopped:
             outcome = replace(outcome, reason=self._stopped)
         if outcome.pending is not None and case.house.sessions is None:
@@ -291,11 +298,6 @@ class Errand:
         self._messages.note(event)
         if isinstance(event, NetworkUsed):
             log.info("job %s: network: %s", self._case.job.id, event.connection)
-
-
-async def _taken_up(runtime: AsyncRuntime) -> Outcome:
-    """The leg after a process that ended at any moment: what it came to stands, and else it is gone on with."""
-    return runtime.outcome or await runtime.resume()
 
 
 def _nothing() -> None:

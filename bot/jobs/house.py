@@ -70,6 +70,7 @@ class House:
         pictures: whether models that see are shown the pictures of threads.
         keep_days: how long the patches of work that was not published are kept.
         edit_seconds: between two edits of a status comment.
+        model_patience: seconds for which a job waits for a model service that is down.
         ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
@@ -92,6 +93,7 @@ class House:
     pictures: bool
     keep_days: int
     edit_seconds: float
+    model_patience: float = 0.0
     ci_note: str = ""
     run_url: str = ""
     listeners: tuple[Listener, ...] = ()

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from agent_runtime import Event, NetworkLost, Replied, StepStarted, ToolCalled, ToolReturned, Usage
-from bot.publishing.render import Activity, Check
+from agent_runtime import (
+    Event,
+    ModelAwaited,
+    NetworkLost,
+    Replied,
+    ReplyBroken,
+    StepStarted,
+    ToolCalled,
+    ToolReturned,
+    Usage,
+)
+from bot.publishing.render import Activity, Check, duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +29,7 @@ class Progress:
         usage: tokens and money of the replies so far.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
         reach: what the agent's commands may reach, for the comment; empty before that is known.
+        awaits: what the run waits for to go on, or empty.
         warning: what the comment says of what went wrong before the agent started, or empty.
     """
 
@@ -29,6 +40,12 @@ class Progress:
     network_lost: str = ""
     reach: str = ""
     warning: str = ""
+    awaits: str = ""
+
+    @property
+    def shown(self) -> tuple[Activity, ...]:
+        """What the agent did, and what it waits for."""
+        return (*self.activities, Activity(label=self.awaits, state="doing")) if self.awaits else self.activities
 
     def told(self, activity: Activity) -> Progress:
         """The progress once something that no agent does began, or ended."""
@@ -40,8 +57,8 @@ class Progress:
         match event:
             case StepStarted():
                 return replace(self, steps=event.step)
-            case Replied():
-                return replace(self, usage=self.usage + event.usage)
+            case Replied() | ReplyBroken() | ModelAwaited():
+                return self._heard(event)
             case ToolCalled():
                 return replace(self, activities=(*self.activities, Activity(label=event.label, state="doing")))
             case ToolReturned():
@@ -52,6 +69,14 @@ class Progress:
                 return replace(self, network_lost=reason)
             case _:
                 return self
+
+    def _heard(self, event: Replied | ReplyBroken | ModelAwaited) -> Progress:
+        """The progress once the model answered, or did not."""
+        if isinstance(event, ModelAwaited):
+            again = duration(event.seconds)
+            return replace(self, awaits=f"the model service does not answer; trying again in {again}")
+        awaits = "" if isinstance(event, Replied) else self.awaits
+        return replace(self, usage=self.usage + event.usage, awaits=awaits)
 
 
 def _is_check(event: ToolReturned) -> bool:

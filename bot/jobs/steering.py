@@ -9,7 +9,7 @@ from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal, may_command
 from bot.gate.sanitise import clean
 from bot.intake.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
-from bot.jobs import waiting
+from bot.jobs import model_outage, waiting
 from bot.jobs.again import again
 from bot.jobs.case import ENDING, Case, Ending, Reply
 from bot.jobs.job import Job, JobState
@@ -85,8 +85,8 @@ async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
             await _give(case, each.job, asked, approved=True, note=message)
             return
     # Of those that have not begun, the newest may be anybody's.
-    states = (JobState.RUNNING, JobState.QUEUED)
-    hearing = [each for each in jobs if each.state in states and await case.of(each.job).recall(ENDING) is None]
+    states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
+    hearing = [each for each in jobs if each.state in states and await _hears(case, each)]
     target = next((each.job for state in states for each in hearing if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
@@ -94,6 +94,14 @@ async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
         raise _Unfit("nothing-to-continue", remedy)
     signal = Signal(kind="message", text=message, by=case.job.actor.login, id=case.job.id)
     await case.queue.signal(target.id, signal)
+
+
+async def _hears(case: Case, stored: Stored) -> bool:
+    """Whether a job's agent reads what it is told; not before an answer, while it waits for that."""
+    memory = case.of(stored.job)
+    if stored.state is JobState.WAITING:
+        return await model_outage.is_waited_out(memory, stored.until)
+    return await memory.recall(ENDING) is None
 
 
 async def _answer(
@@ -233,7 +241,10 @@ async def _line(case: Case, stored: Stored) -> str:
     job, memory = stored.job, case.of(stored.job)
     url = (await memory.recall("comment") or "").partition(" ")[2]
     name = f"[{job.command.verb}]({url})" if url else job.command.verb
-    waits = await waiting.asked(memory) if stored.state is JobState.WAITING else None
+    if stored.state is JobState.WAITING and await model_outage.is_waited_out(memory, stored.until):
+        waits, state = None, "waiting for the model service"
+    else:
+        waits, state = await waiting.asked(memory) if stored.state is JobState.WAITING else None, stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
-    return f"{name} for @{job.actor.login}: {stored.state}{what}, asked for {ago} ago"
+    return f"{name} for @{job.actor.login}: {state}{what}, asked for {ago} ago"

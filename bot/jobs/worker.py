@@ -192,11 +192,10 @@ class Worker:
             await waiting.note_shown(memory, at=corridor.comment.told_at)
 
     async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
-        """Let a job wait for a person; whoever was faster than this has answered, or stopped it, already."""
+        """Let a job wait for a person or the model; whoever was faster than this has answered, or stopped it."""
         job_id = case.job.id
         await case.memory.remember(_SILENT, "")
-        asked = await waiting.asked(case.memory)
-        answer = waiting.fact_of_answer(asked.request_id) if asked else ""
+        answer = waiting.fact_of_answer(ending.request_id) if ending.request_id else ""
         if corridor.is_to_stop or not await self._queue.park(
             job_id, self._name, until=ending.until, heard=heard, answer=answer
         ):

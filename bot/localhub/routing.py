@@ -237,9 +237,14 @@ class Routes:
         return register
 
 
+def page_size(call: Call) -> int:
+    """How many entries the caller wants on a page."""
+    return min(max(_whole(call.query.get("per_page"), 30), 1), 100)
+
+
 def page_of(call: Call, items: list[Any]) -> tuple[list[Any], dict[str, str]]:
     """One page of a list, and the `Link` header for the others."""
-    size = min(max(_whole(call.query.get("per_page"), 30), 1), 100)
+    size = page_size(call)
     page = max(_whole(call.query.get("page"), 1), 1)
     last = max((len(items) + size - 1) // size, 1)
     links: dict[str, int] = {}

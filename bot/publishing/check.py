@@ -33,12 +33,13 @@ _TITLES: Mapping[str, str] = {
     "queued": "Waiting its turn",
     "working": "Working on it",
     "waiting": "Waiting for a person",
+    "parked": "Waiting for the model service",
     "done": "Done",
     "stopped": "Stopped",
     "failed": "Failed",
     "refused": "Refused",
 }
-_UNDER_WAY: Mapping[str, CheckStatus] = {"queued": "queued", "working": "in_progress"}
+_UNDER_WAY: Mapping[str, CheckStatus] = {"queued": "queued", "working": "in_progress", "parked": "queued"}
 # A run that waits is `completed` to GitHub: only then does it show the buttons, and `action_required` is made for it.
 _CONCLUSIONS: Mapping[str, Conclusion] = {
     "waiting": "action_required",
@@ -51,6 +52,7 @@ _ENDED = frozenset({"done", "failed", "stopped", "refused"})
 _BUTTONS: Mapping[str, tuple[Button, ...]] = {
     "queued": (_STOP,),
     "working": (_STOP,),
+    "parked": (_STOP,),
     "stopped": (_RETRY,),
     "failed": (_RETRY,),
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from bot.publishing.active import SPOKEN, Allowed
 from bot.publishing.gfm import Node, parse
-from bot.publishing.text import clip, fenced
+from bot.publishing.text import clip, code, fenced
 
 _BLOCKS = "document block_quote list item tasklist paragraph heading table table_header table_row table_cell"
 _SHOWN = "thematic_break code_block text softbreak linebreak code emph strong strikethrough link"
 _INERT = frozenset(f"{_BLOCKS} {_SHOWN}".split())
+_STILL = _INERT - {"link"}
+_LAST_COMMENT = re.compile(r"\n\n<!-- [\w:=. -]+ -->\Z")
 _HTML = frozenset({"html_block", "html_inline"})
 _INLINE = frozenset({"text", "code", "emph", "strong", "strikethrough", "link", "html_inline"})
 _OUR_TAGS = re.compile(r"</?(?:details|summary|sub)>")
@@ -79,6 +81,25 @@ def sealed(markdown: str, allowed: Allowed, own: Own, *, limit: int) -> str:
     return shown + tail
 
 
+def quiet(redact: Callable[[str], str]) -> Callable[[str], str]:
+    """The same redaction for texts that were made harmless before: what it takes out brings nothing to life.
+
+    Without a word before it `(//evil.example)` is text, and behind `[redacted]` a link; and a key that is cut out may
+    take one back tick of a pair with it.
+    """
+
+    def redacted(text: str) -> str:
+        shown = redact(text)
+        if shown == text or _live(shown) <= _live(text):
+            return shown
+        marker = _LAST_COMMENT.search(shown)
+        body = shown[: marker.start()] if marker else shown
+        block = fenced(body, "text") if "\n" in body else code(body)
+        return block + (marker[0] if marker else "")
+
+    return redacted
+
+
 def known_language(info: str) -> str:
     """What may stand behind the opening of a code fence: a language that is only coloured, else `text`."""
     word = info.split(maxsplit=1)[0].casefold() if info.strip() else ""
@@ -118,3 +139,14 @@ def _spoken(nodes: Iterable[Node], own: Own) -> Iterator[str]:
 def _label(text: str, link: Node, own: Own) -> str:
     """GitHub takes nothing inside a link for a reference; what the model's links say is looked at all the same."""
     return "" if link.target in own.links else _ADDRESS.sub(" ", text)
+
+
+def _live(markdown: str) -> set[str]:
+    """Everything in it that acts, whoever may."""
+    nodes = parse(markdown)
+    acting = {
+        f"{node.kind} {node.target}{node.info or node.text}"
+        for node in nodes
+        if not node.leaving and (node.kind not in _STILL or node.info)
+    }
+    return acting | {match[0] for match in SPOKEN.finditer("".join(_spoken(nodes, _NOTHING)))}

@@ -39,6 +39,7 @@ _STATES: dict[State, tuple[str, str]] = {
     "queued": ("🕐", "Waiting its turn"),
     "working": ("🛠️", "Working on it"),
     "waiting": ("✋", "Waiting for you"),
+    "parked": ("⏳", "Waiting for the model service"),
     "done": ("✅", "Done"),
     "stopped": ("⏹️", "Stopped"),
     "failed": ("❌", "Failed"),

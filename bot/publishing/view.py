@@ -9,7 +9,7 @@ from agent_runtime import Usage
 from bot.publishing.defuse import Allowed
 from bot.workspace.change import FileChange
 
-State = Literal["queued", "working", "waiting", "done", "stopped", "failed", "refused"]
+State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -256,6 +257,31 @@ async def test_a_run_of_a_killed_service_goes_on_in_its_files(hub: LocalHub, tmp
             assert end.state is JobState.DONE, second.log.read_text()
             assert "begun anew" not in second.log.read_text()
             done_once(stage, issue.number)
+
+
+@pytest.mark.slow
+async def test_a_command_that_was_given_while_the_service_was_down_is_done_once_when_it_is_up(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with site(hub, tmp_path, script=[{"reply": FIX}]) as made:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        here = replace(made, variables={**made.variables, "CODEPILOT_PORT": str(port)})
+        stage = here.stage
+        async with here.serving():
+            pass
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        [missed] = await eventually(
+            lambda: [each for each in hub.deliveries if each.event == "issue_comment" and each.status != "pending"]
+        )
+        assert missed.status_code == 0
+        for _ in range(2):
+            async with here.serving() as service:
+                end = await stage.end_of(command)
+                assert end.state is JobState.DONE, service.log.read_text()
+        done_once(stage, issue.number)
+        assert [each.redelivery for each in hub.deliveries if each.guid == missed.guid] == [False, True]
 
 
 _STUCK = """

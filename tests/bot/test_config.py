@@ -106,6 +106,8 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_APPROVAL_HOURS": "2",
         "CODEPILOT_KEEP_DAYS": "7",
         "CODEPILOT_PICTURES": "off",
+        "CODEPILOT_MODEL_PATIENCE": "120",
+        "CODEPILOT_MODEL_SILENCE": "1200",
         "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
     }
     assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
@@ -117,7 +119,8 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert agent.api_key is not None
     assert agent.api_key.get_secret_value() == "sk-2"
     assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("bubblewrap", "@fixer", frozenset({1, 2}))
-    assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60)
+    assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
+    assert (agent.model_patience, agent.model_silence) == (120, 1200)
     assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
     assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
     assert agent.models == ("qwen-max", "qwen-turbo")
@@ -267,6 +270,11 @@ def test_the_action_reads_what_the_runner_sets(runner: dict[str, str], tmp_path:
 @pytest.mark.parametrize("name", ["CODEPILOT_MAX_STEPS", "INPUT_MAX-STEPS", "INPUT_MAX_STEPS"])
 def test_the_action_takes_its_inputs_in_every_form(runner: dict[str, str], name: str) -> None:
     assert load_action({**runner, name: "9"}).agent.limits.max_steps == 9
+
+
+@pytest.mark.parametrize(("patience", "seconds"), [("", 900), ("60", 60)])
+def test_a_workflows_run_waits_for_the_model_itself(runner: dict[str, str], patience: str, seconds: int) -> None:
+    assert load_action({**runner, "INPUT_MODEL-PATIENCE": patience}).agent.limits.outage_seconds == seconds
 
 
 def test_the_service_takes_no_inputs(environ: dict[str, str]) -> None:

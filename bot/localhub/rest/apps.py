@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
 import string
+from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import urlencode
 
 from bot.localhub import views, views_checks, webhooks
 from bot.localhub.errors import HubError, not_found, unprocessable
 from bot.localhub.model import App, Installation, InstallationToken, Repo
-from bot.localhub.routing import Answer, Call, Routes, listed, wrapped
+from bot.localhub.routing import Answer, Call, Routes, listed, page_size, wrapped
 from bot.localhub.site import Json, iso
 
 routes = Routes()
+_CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
 TOKEN_LIFE = timedelta(hours=1)
 
 
@@ -173,10 +177,26 @@ def hook_config(call: Call) -> Answer:
 
 @routes.on("GET", "/app/hook/deliveries")
 def deliveries(call: Call) -> Answer:
-    """Deliveries, newest first."""
-    app = _app(call)
-    found = [d for d in call.site.store.deliveries if d.app_id == app.id][::-1]
-    return listed(call, found, views_checks.delivery_item)
+    """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
+    app, status, cursor = _app(call), call.query.get("status"), call.query.get("cursor", "")
+    if status not in {None, "success", "failure"} or not _CURSOR.fullmatch(cursor):
+        raise unprocessable("Invalid request.")
+    wanted = {None: range(1000), "success": range(200, 400), "failure": range(400, 600)}[status]
+    below = int(cursor.removeprefix("v1_")) if cursor else None
+    found = [
+        each
+        for each in call.site.store.deliveries
+        if each.app_id == app.id
+        and each.status != "pending"
+        and each.status_code in wanted
+        and (below is None or each.id <= below)
+    ][::-1]
+    size = page_size(call)
+    answer = Answer(body=[views_checks.delivery_item(each) for each in found[:size]])
+    if len(found) <= size:
+        return answer
+    query = urlencode({**call.query, "per_page": size, "cursor": f"v1_{found[size].id}"})
+    return replace(answer, headers={"Link": f'<{call.site.api_url}{call.path}?{query}>; rel="next"'})
 
 
 @routes.on("GET", "/app/hook/deliveries/{delivery_id}")

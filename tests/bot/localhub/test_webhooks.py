@@ -11,6 +11,7 @@ from gidgethub import sansio
 
 from bot.localhub import Delivery
 from tests.bot.localhub.conftest import World
+from tests.hub_client import app_jwt, client
 from tests.waiting import eventually
 
 SECRET = "correct horse"
@@ -125,3 +126,24 @@ async def test_only_what_was_subscribed_to_and_is_installed_is_sent(world: World
     world.hub.open_issue(world.repo, author="mona", title="One hears")
     issues = [d for d in world.hub.deliveries if d.event == "issues"]
     assert [(d.app_id, d.repository_id) for d in issues] == [(world.app.id, world.repo.id)]
+
+
+async def test_deliveries_are_listed_by_cursor_and_by_how_they_ended(world: World, receiver: Receiver) -> None:
+    issue = world.hub.open_issue(world.repo, author="mona", title="Hm")
+    for status in (200, 500, 200):
+        receiver.status = status
+        world.hub.comment(world.repo, issue.number, author="mona", body="Hm.")
+        await last(world, "issue_comment")
+        await eventually(lambda: all(each.status != "pending" for each in world.hub.deliveries))
+    ids = [each.id for each in world.hub.deliveries][::-1]
+    async with client(world.hub, app_jwt(world.app)) as itself:
+        seen, path = [], "/app/hook/deliveries?per_page=2"
+        while path:
+            page = await itself.ask("GET", path)
+            seen += [each["id"] for each in page.body]
+            assert len(page.body) <= 2
+            path = page.headers.get("Link", "").partition(">")[0].removeprefix("<")
+        assert seen == ids
+        failed = await itself.ask("GET", "/app/hook/deliveries?status=failure")
+        assert [each["status_code"] for each in failed.body] == [500]
+        assert (await itself.ask("GET", "/app/hook/deliveries?cursor=x")).status == 422

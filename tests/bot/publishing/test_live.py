@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from bot.publishing.gfm import parse
-from bot.publishing.live import Own, harmless, sealed
+from bot.publishing.live import Own, harmless, quiet, sealed
+from bot.publishing.redact import Redactor
 from tests.github_page import ALLOWED, live_in
 
 _MARKER = "<!-- ours -->"
+_TOKEN = "ghp_" + "a1B2" * 9
+_KEY = "-----BEGIN PRIVATE KEY-----"
 _OWN = Own(links=frozenset({"https://github.example/run/1"}), marker=_MARKER, tags=True)
 
 
@@ -42,6 +45,23 @@ def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: 
     assert len(sent) <= 1_000
     assert sent.endswith(f"\n\n{_MARKER}")
     assert live_in(sent) == {"<!-- ours -->"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"see {_TOKEN} and `@hubot`", "see [redacted] and `@hubot`"),
+        (f"see {_TOKEN}(//evil.example)", "`see [redacted](//evil.example)`"),
+        (f"see\n{_TOKEN}(//evil.example)\n\n{_MARKER}", f"```text\nsee\n[redacted](//evil.example)\n```\n\n{_MARKER}"),
+        (f"a {_KEY} b\n\n    {_KEY.replace('BEGIN', 'END')} @hubot", "`a [redacted] @hubot`"),
+        (f"`` {_KEY} `` x `{_KEY.replace('BEGIN', 'END')}` `@hubot`", "``` `` [redacted]` `@hubot` ```"),
+    ],
+)
+def test_what_is_redacted_brings_nothing_to_life(before: str, after: str) -> None:
+    assert harmless(before, ALLOWED, _OWN)
+    shown = quiet(Redactor().redact)(before)
+    assert shown == after
+    assert harmless(shown, ALLOWED, _OWN)
 
 
 def test_reading_a_text_keeps_none_of_it() -> None:

@@ -1,0 +1,97 @@
+"""When a job that waits for a model service is tried again, and for how long; kept with the job."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import TypeAdapter
+
+from agent_runtime import Outcome
+from bot.jobs.memory import JobMemory, read, spelled
+from bot.publishing.pieces import duration
+
+FIRST_PAUSE = 120.0
+LONGEST_PAUSE = 1800.0
+
+_OUTAGE = "model outage"
+"""The fact that keeps the outage which a job has met last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """An outage of the model service, as one job has met it.
+
+    Attributes:
+        since: when it was first met, in seconds since the epoch.
+        tries: how often the job has come to wait for its end.
+        steps: how far the run was; a run that gets further has seen the end of it.
+        until: when the job is tried again.
+    """
+
+    since: float
+    tries: int
+    steps: int
+    until: float
+
+
+_OUTAGES = TypeAdapter(Outage)
+
+
+async def last_outage(memory: JobMemory) -> Outage | None:
+    """The outage that a job has met last, if it ever met one."""
+    found = await memory.recall(_OUTAGE)
+    return read(_OUTAGES, found) if found else None
+
+
+async def is_waited_out(memory: JobMemory, until: float | None) -> bool:
+    """Whether a job that waits until `until` waits for the model service, and not for a person."""
+    outage = await last_outage(memory)
+    return outage is not None and outage.until == until
+
+
+async def wait_out(
+    memory: JobMemory, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
+) -> Outage | None:
+    """Keep that a job waits for the model service; None when it has waited for as long as it may.
+
+    Args:
+        memory: the job's.
+        outcome: of its run, which is `model_unavailable`.
+        patience: seconds for which one outage is waited for.
+        chance: a number in [0, 1) to spread the tries of many jobs by.
+    """
+    now, last = time.time(), await last_outage(memory)
+    same = last is not None and last.steps == outcome.steps
+    since, tries = (last.since, last.tries) if last is not None and same else (now, 0)
+    pause = min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * (0.75 + chance() / 2)
+    outage = Outage(
+        since=since, tries=tries + 1, steps=outcome.steps, until=now + max(pause, outcome.retry_after or 0.0)
+    )
+    if outage.until - since > patience:
+        return None
+    await memory.remember(_OUTAGE, spelled(_OUTAGES, outage))
+    return outage
+
+
+def told(outage: Outage, reason: str, *, patience: float) -> str:
+    """What is said of a job that waits for the model service."""
+    until, last = _clock(outage.until), _clock(outage.since + patience)
+    return (
+        f"The model service does not answer: {reason}\n\nThe work so far is kept. The job goes on by itself: it is "
+        f"tried again at {until}, and until {last} at the latest. `stop` ends it."
+    )
+
+
+def given_up(outcome: Outcome, patience: float) -> str:
+    """Why a job ends that met an outage of the model service."""
+    wait = f"the operator's `CODEPILOT_MODEL_PATIENCE` ({duration(patience)})"
+    return f"{outcome.reason or ''} Waiting for it would take longer than {wait}.".strip()
+
+
+def _clock(seconds: float) -> str:
+    when = datetime.fromtimestamp(seconds, UTC)
+    return f"{when:%H:%M} UTC on {when.day} {when:%B}"
