@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bot.localhub.hub import LocalHub
-from bot.localhub.model import App, CheckRun, Comment, Delivery, Issue, Repo, Review, ReviewComment, User, WorkflowRun
+from bot.localhub.model import App, CheckRun, Comment, Delivery, Issue, Repo, Review, ReviewComment, User
+from bot.localhub.model_actions import WorkflowRun
 from bot.localhub.reviews import NewComment
+from bot.localhub.workflows import EndedJob
 
 __all__ = [
     "App",
     "CheckRun",
     "Comment",
     "Delivery",
+    "EndedJob",
     "Issue",
     "LocalHub",
     "NewComment",

@@ -165,6 +165,18 @@ def ensure_label(site: Site, repo: Repo, name: str, color: str = DEFAULT_COLOR, 
     return site.store.labels[key]
 
 
+def change_label(site: Site, repo: Repo, old: Label, new: Label | None) -> None:
+    """Give a label another name, colour or description, or remove it: also on the threads that have it."""
+    del site.store.labels[repo.id, old.name.lower()]
+    if new is not None:
+        site.store.labels[repo.id, new.name.lower()] = new
+    for issue in site.store.issues_of(repo):
+        if old.name in issue.labels:
+            names = (new.name if new and name == old.name else name for name in issue.labels)
+            kept = tuple(name for name in names if new or name != old.name)
+            site.store.issues.put(replace(issue, labels=kept))
+
+
 def set_labels(site: Site, issue: Issue, sender: User, names: Iterable[str]) -> Issue:
     """Give a thread exactly these labels; one event for each that came or went."""
     repo = site.store.repos[issue.repo_id]

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import re
 import uuid
-from datetime import timedelta
 from typing import Any
 
-import jwt
 from aiohttp import web
 
 from bot.localhub.auth import Viewer, can_read
 from bot.localhub.model import Repo, User
 from bot.localhub.pages.markup import markdown
+from bot.localhub.signing import is_signed, signed
 from bot.localhub.site import Site
 from bot.localhub.uploads import Upload
 
 FULL = "application/vnd.github.full+json"
-LIFE = timedelta(minutes=5)
 _PATH = "/user-attachments/assets"
 
 
@@ -64,8 +62,7 @@ def _address(site: Site, upload: Upload) -> str:
 
 
 def _signed_address(site: Site, upload: Upload) -> str:
-    claims = {"path": f"{_PATH}/{upload.asset}", "exp": int((site.now() + LIFE).timestamp())}
-    return f"{_address(site, upload)}?jwt={jwt.encode(claims, site.store.signing_key, algorithm='HS256')}"
+    return signed(site, f"{_PATH}/{upload.asset}")
 
 
 class Attachments:
@@ -83,17 +80,8 @@ class Attachments:
             found = next((each for each in self._site.store.uploads if each.asset == request.match_info["asset"]), None)
             if found is None:
                 raise web.HTTPNotFound
-            if "jwt" in request.query and self._is_signed(request.path, request.query["jwt"]):
+            if "jwt" in request.query and is_signed(self._site, request.path, request.query["jwt"]):
                 return web.Response(body=found.content, content_type=found.media_type)
             if "jwt" in request.query or self._site.store.repos[found.repo_id].private:
                 raise web.HTTPNotFound
             raise web.HTTPFound(_signed_address(self._site, found))
-
-    def _is_signed(self, path: str, signature: str) -> bool:
-        try:
-            claims = jwt.decode(
-                signature, self._site.store.signing_key, algorithms=["HS256"], options={"verify_exp": False}
-            )
-        except jwt.InvalidTokenError:
-            return False
-        return bool(claims["path"] == path and claims["exp"] > self._site.now().timestamp())

@@ -15,6 +15,7 @@ from bot.localhub.attachments import Attachments
 from bot.localhub.faults import Faults
 from bot.localhub.git_http import GitHttp
 from bot.localhub.hub_threads import Threads
+from bot.localhub.logs import Logs
 from bot.localhub.model import Delivery
 from bot.localhub.pages import Pages
 from bot.localhub.server import MAX_REQUEST, Exchange, Server
@@ -66,6 +67,7 @@ class LocalHub(Threads):
         self._server.add_to(app)
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
         Attachments(self._site).add_to(app)
+        Logs(self._site).add_to(app)
         Pages(self._site, self._server.threads).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from bot.localhub import actions, branches, founding, installations, moves, webhooks, workflows
-from bot.localhub.model import App, Permissions, Repo, Role, User, WorkflowRun
+from bot.localhub.model import App, Permissions, Repo, Role, User
+from bot.localhub.model_actions import WorkflowRun
 from bot.localhub.site import Site
 
 
@@ -227,6 +228,7 @@ class Estate:
         workflow: str = "CI",
         path: str = ".github/workflows/ci.yml",
         event: str = "push",
+        jobs: Sequence[workflows.EndedJob] = (),
     ) -> WorkflowRun:
         """Say that a run of a GitHub Actions workflow has ended.
 
@@ -241,6 +243,7 @@ class Estate:
             workflow: its name.
             path: its file.
             event: what it ran for, e.g. `push`, `pull_request`.
+            jobs: its jobs, with their logs.
         """
         with self._site.lock:
             ended = workflows.Ended(
@@ -253,6 +256,7 @@ class Estate:
                 conclusion=conclusion,
                 actor=self._user(actor),
                 triggering_actor=self._user(triggering_actor or actor),
+                jobs=jobs,
             )
             return workflows.end(self._site, self._now(repo), ended)
 

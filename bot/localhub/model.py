@@ -14,7 +14,7 @@ Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 ROLES: tuple[Role, ...] = ("none", "read", "triage", "write", "maintain", "admin")
 """Weakest first."""
 
-ReviewState = Literal["COMMENTED", "APPROVED", "CHANGES_REQUESTED"]
+ReviewState = Literal["COMMENTED", "APPROVED", "CHANGES_REQUESTED", "DISMISSED"]
 
 ReactionKind = Literal["issue", "comment", "review_comment"]
 """What can be reacted to."""
@@ -127,6 +127,7 @@ class Pull:
     base_sha: str
     draft: bool
     maintainer_can_modify: bool = False
+    reviewers: tuple[int, ...] = ()
     merged_at: datetime | None = None
     merged_by: int | None = None
     merge_commit_sha: str | None = None
@@ -297,42 +298,6 @@ class CheckRun:
     text: str | None
     annotations: tuple[Mapping[str, object], ...] = ()
     actions: tuple[Mapping[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workflow:
-    """A workflow file of a repository, e.g. `.github/workflows/ci.yml`."""
-
-    id: int
-    repo_id: int
-    name: str
-    path: str
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowRun:
-    """A finished run of a workflow; nothing runs here, it is only told of.
-
-    Attributes:
-        head_repo_id: where the commit came from; a fork's for a fork's pull request.
-        actor_id: who caused the run.
-        triggering_actor_id: who started this attempt of it.
-    """
-
-    id: int
-    repo_id: int
-    workflow_id: int
-    suite_id: int
-    run_number: int
-    event: str
-    head_branch: str
-    head_sha: str
-    head_repo_id: int
-    conclusion: str
-    actor_id: int
-    triggering_actor_id: int
-    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

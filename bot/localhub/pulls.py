@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from bot.localhub import actions, branches, git, git_diff
-from bot.localhub.errors import HubError, invalid
+from bot.localhub import actions, branches, git, git_diff, views
+from bot.localhub.errors import HubError, invalid, not_found
 from bot.localhub.model import Issue, Pull, Repo, User
 from bot.localhub.site import Site
 
@@ -56,6 +57,37 @@ def open_pull(site: Site, repo: Repo, author: User, wanted: NewPull, *, app_id: 
     site.store.issues.put(issue)
     actions.announce(site, issue, author, "opened")
     return issue
+
+
+def set_reviewers(site: Site, issue: Issue, sender: User, users: Iterable[User]) -> Issue:
+    """Have exactly these people asked for a review; one event for each that came or went.
+
+    Raises:
+        HubError: 422, one of them wrote the pull request.
+    """
+    pull = pull_in(issue)
+    wanted = tuple(dict.fromkeys(user.id for user in users))
+    if issue.author_id in wanted:
+        raise HubError(422, "Review cannot be requested from pull request author.")
+    came = [number for number in wanted if number not in pull.reviewers]
+    went = [number for number in pull.reviewers if number not in wanted]
+    issue = site.store.issues.put(replace(issue, pull=replace(pull, reviewers=wanted), updated_at=site.now()))
+    for action, changed in (("review_request_removed", went), ("review_requested", came)):
+        for number in changed:
+            more = {"requested_reviewer": views.user_by_id(site, number)}
+            actions.announce(site, issue, sender, action, more)
+    return issue
+
+
+def pull_in(issue: Issue) -> Pull:
+    """What makes a thread a pull request.
+
+    Raises:
+        HubError: 404, it is an issue.
+    """
+    if issue.pull is None:
+        raise not_found()
+    return issue.pull
 
 
 def _fresh(site: Site, repo: Repo, author: User, wanted: NewPull) -> Issue:

@@ -51,6 +51,19 @@ def submit(
     return review, made
 
 
+def dismiss(site: Site, old: Review, sender: User) -> Review:
+    """Dismiss a review and tell of it."""
+    repo = site.store.repos[old.repo_id]
+    new = site.store.reviews.put(replace(old, state="DISMISSED"))
+    issue = site.store.issue(repo, old.number)
+    if issue is None:
+        raise LookupError(f"review {old.id} belongs to #{old.number} of {repo.full_name}, which is not there")
+    payload: Json = {"action": "dismissed", "review": views_reviews.told_review(site, repo, new)}
+    pull = {"pull_request": views_threads.pull_simple(site, repo, issue)}
+    webhooks.emit(site, "pull_request_review", repo, sender, payload | pull)
+    return new
+
+
 def reply(site: Site, issue: Issue, author: User, to: ReviewComment, body: str) -> ReviewComment:
     """Answer in the conversation that a comment belongs to."""
     review = _review(site, issue, author, state="COMMENTED", body="")

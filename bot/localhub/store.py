@@ -25,10 +25,9 @@ from bot.localhub.model import (
     Role,
     Status,
     User,
-    Workflow,
-    WorkflowRun,
     reaction_kind,
 )
+from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.uploads import Upload
 
 
@@ -99,6 +98,7 @@ class Store:
     check_runs: Table[CheckRun] = field(default_factory=Table)
     workflows: Table[Workflow] = field(default_factory=Table)
     workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
+    workflow_jobs: Table[WorkflowJob] = field(default_factory=Table)
     deliveries: Table[Delivery] = field(default_factory=Table)
     uploads: Table[Upload] = field(default_factory=Table)
     tokens: dict[str, InstallationToken] = field(default_factory=dict)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bot.localhub import git, views, views_git, views_threads
-from bot.localhub.model import Repo, Workflow, WorkflowRun
+from bot.localhub.model import Repo
+from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.site import Json, Site, iso, node_id
 
 
@@ -62,6 +63,39 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
         "repository": views.simple_repository(site, repo),
         "head_repository": views.simple_repository(site, site.store.repos[value.head_repo_id]),
         "display_title": head.message.partition("\n")[0],
+    }
+
+
+def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
+    """`job`."""
+    run_of = site.store.workflow_runs[value.run_id]
+    when = iso(value.created_at)
+    done = {"status": "completed", "started_at": when, "completed_at": when}
+    return {
+        "id": value.id,
+        "run_id": value.run_id,
+        "workflow_name": site.store.workflows[run_of.workflow_id].name,
+        "head_branch": run_of.head_branch,
+        "run_url": views_git.api(site, repo, "actions", "runs", value.run_id),
+        "run_attempt": 1,
+        "node_id": node_id("WorkflowJob", value.id),
+        "head_sha": run_of.head_sha,
+        "url": views_git.api(site, repo, "actions", "jobs", value.id),
+        "html_url": site.html(repo.owner, repo.name, "actions", "runs", value.run_id, "job", value.id),
+        "conclusion": value.conclusion,
+        "created_at": when,
+        **done,
+        "name": value.name,
+        "steps": [
+            {"name": step.name, "conclusion": step.conclusion, "number": number, **done}
+            for number, step in enumerate(value.steps, 1)
+        ],
+        "check_run_url": views_git.api(site, repo, "check-runs", value.id),
+        "labels": ["ubuntu-latest"],
+        "runner_id": 1,
+        "runner_name": "localhub",
+        "runner_group_id": 1,
+        "runner_group_name": "Default",
     }
 
 

@@ -116,7 +116,7 @@ def pull_simple(site: Site, repo: Repo, value: Issue) -> Json:
         "merge_commit_sha": pull.merge_commit_sha,
         "assignee": assignees[0] if assignees else None,
         "assignees": assignees,
-        "requested_reviewers": [],
+        "requested_reviewers": [views.user_by_id(site, number) for number in pull.reviewers],
         "requested_teams": [],
         "head": _side(site, pull.head_repo_id, pull.head_ref, pull.head_sha),
         "base": _side(site, repo.id, pull.base_ref, pull.base_sha),
@@ -184,6 +184,13 @@ def pulls_at(site: Site, repo: Repo, sha: str) -> list[Json]:
         and issue.state == "open"
         and (issue.pull.head_repo_id, issue.pull.head_sha) == (repo.id, sha)
     ]
+
+
+def found_issue(site: Site, repo: Repo, value: Issue) -> Json:
+    """`issue-search-result-item`."""
+    shown = issue(site, repo, value)
+    kept = {name: part for name, part in shown.items() if name not in {"closed_by", "repository"}}
+    return kept | {"body": value.body or "", "score": 1.0}
 
 
 def pull_minimal(site: Site, repo: Repo, value: Issue) -> Json:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.localhub import views_actions, webhooks
-from bot.localhub.model import Repo, User, Workflow, WorkflowRun
+from bot.localhub.model import Repo, User
+from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun, WorkflowStep
 from bot.localhub.site import Json, Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """What is said of one job of a run: its steps' names and conclusions, and its log."""
+
+    name: str
+    conclusion: str
+    steps: Sequence[tuple[str, str]] = ()
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +34,7 @@ class Ended:
     conclusion: str
     actor: User
     triggering_actor: User
+    jobs: Sequence[EndedJob] = ()
 
 
 def end(site: Site, repo: Repo, ended: Ended) -> WorkflowRun:
@@ -45,6 +58,19 @@ def end(site: Site, repo: Repo, ended: Ended) -> WorkflowRun:
             created_at=site.now(),
         )
     )
+    for job in ended.jobs:
+        store.workflow_jobs.put(
+            WorkflowJob(
+                id=store.new_id(),
+                repo_id=repo.id,
+                run_id=run.id,
+                name=job.name,
+                conclusion=job.conclusion,
+                created_at=run.created_at,
+                steps=tuple(WorkflowStep(name=name, conclusion=conclusion) for name, conclusion in job.steps),
+                log=job.log,
+            )
+        )
     payload: Json = {
         "action": "completed",
         "workflow": views_actions.workflow(site, repo, workflow),

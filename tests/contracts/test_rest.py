@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
+from bot.localhub import EndedJob, LocalHub
 from bot.localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
@@ -79,6 +79,12 @@ async def _ok(who: Client, method: str, path: str, status: int = 200, body: obje
     return reply.body
 
 
+async def _listed(who: Client, path: str) -> list[dict[str, object]]:
+    found = await _ok(who, "GET", path)
+    assert isinstance(found, list)
+    return found
+
+
 async def _accounts(user: Client, itself: Client, bot: Client, installation: int, repo_id: int) -> None:
     for path in ("/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
         await _ok(user, "GET", path)
@@ -126,6 +132,15 @@ async def _threads(hub: LocalHub, user: Client, bot: Client) -> None:
     changed = {"title": "It broke", "body": "Truly", "state": "closed", "state_reason": "completed", "labels": ["bug"]}
     await _ok(user, "PATCH", f"{R}/issues/1", 200, changed)
     await _ok(user, "PATCH", f"{R}/issues/1", 200, {"state": "open"})
+    await _ok(bot, "PATCH", f"{R}/labels/bug", 200, {"new_name": "Broken", "color": "00ff00"})
+    assert [label["name"] for label in await _listed(bot, f"{R}/issues/1/labels")] == ["Broken"]
+    await _ok(bot, "PATCH", f"{R}/labels/Broken", 200, {"new_name": "bug"})
+    await _ok(bot, "DELETE", f"{R}/labels/now", 204)
+    await _ok(user, "PUT", f"{R}/issues/1/lock", 204, {"lock_reason": "spam"})
+    await _ok(user, "DELETE", f"{R}/issues/1/lock", 204)
+    found = await _ok(user, "GET", "/search/issues?q=repo:acme/widgets+is:issue+is:open+label:bug+broke")
+    assert isinstance(found, dict)
+    assert [item["number"] for item in found["items"]] == [1]
     await _ok(bot, "GET", f"{R}/issues/1/events?per_page=100")
     await _ok(bot, "GET", f"{R}/issues/1/timeline?per_page=100")
     await _ok(user, "GET", f"{R}/issues/99", 404)
@@ -153,6 +168,19 @@ async def _git(user: Client, bot: Client) -> str:
     await _ok(bot, "POST", f"{R}/git/refs", 422, {"ref": "refs/heads/codepilot/fix", "sha": head})
     await _ok(bot, "PATCH", f"{R}/git/refs/heads/codepilot/fix", 200, {"sha": sha})
     await _ok(bot, "GET", f"{R}/git/matching-refs/heads/codepilot")
+    await _ok(bot, "POST", f"{R}/git/refs", 201, {"ref": "refs/tags/v1", "sha": head})
+    assert [tag["name"] for tag in await _listed(bot, f"{R}/tags")] == ["v1"]
+    file, put = f"{R}/contents/notes/n.md", {"message": "Note", "content": content, "branch": "codepilot/note"}
+    await _ok(bot, "PUT", file, 404, put)
+    await _ok(bot, "POST", f"{R}/git/refs", 201, {"ref": "refs/heads/codepilot/note", "sha": head})
+    made = await _ok(bot, "PUT", file, 201, put)
+    assert isinstance(made, dict)
+    await _ok(bot, "PUT", file, 422, put)
+    await _ok(bot, "PUT", file, 409, put | {"sha": "1" * 40})
+    await _ok(bot, "PUT", file, 200, put | {"sha": made["content"]["sha"]})
+    await _ok(bot, "DELETE", file, 200, {"message": "No", "branch": "codepilot/note", "sha": made["content"]["sha"]})
+    await _ok(bot, "GET", f"{file}?ref=codepilot/note", 404)
+    await _ok(bot, "DELETE", f"{R}/git/refs/heads/codepilot/note", 204)
     await _ok(user, "POST", f"{R}/git/refs", 201, {"ref": "refs/heads/gone", "sha": head})
     await _ok(user, "DELETE", f"{R}/git/refs/heads/gone", 204)
     return sha
@@ -186,6 +214,10 @@ async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
     assert isinstance(pull, dict)
     head = pull["head"]["sha"]
     await _reviews(user, bot, head)
+    hub.add_user("eve")
+    await _ok(bot, "POST", f"{R}/pulls/2/requested_reviewers", 201, {"reviewers": ["eve"]})
+    await _ok(bot, "GET", f"{R}/pulls/2/requested_reviewers")
+    await _ok(bot, "DELETE", f"{R}/pulls/2/requested_reviewers", 200, {"reviewers": ["eve"]})
     await _ok(bot, "GET", f"{R}/commits/{head}/pulls")
     await _ok(bot, "POST", f"{R}/issues/2/comments", 201, {"body": "A comment on a pull request"})
     await _ok(bot, "POST", f"{R}/issues/2/labels", 200, {"labels": ["bug"]})
@@ -216,7 +248,9 @@ async def _reviews(user: Client, bot: Client, head: str) -> None:
     assert isinstance(review, dict)
     await _ok(bot, "POST", f"{R}/pulls/2/reviews", 422, wanted | {"comments": [suggestion | {"line": 99}]})
     await _ok(bot, "POST", f"{R}/pulls/2/reviews", 422, {"event": "APPROVE"})
-    await _ok(user, "POST", f"{R}/pulls/2/reviews", 200, {"event": "APPROVE"})
+    approval = await _ok(user, "POST", f"{R}/pulls/2/reviews", 200, {"event": "APPROVE"})
+    assert isinstance(approval, dict)
+    await _ok(bot, "PUT", f"{R}/pulls/2/reviews/{approval['id']}/dismissals", 200, {"message": "Too early"})
     await _ok(bot, "GET", f"{R}/pulls/2/reviews")
     await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}")
     await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}/comments")
@@ -246,7 +280,10 @@ async def _checks(bot: Client, sha: str) -> None:
 
 async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     repo, fork = (hub.repo(name) for name in ("acme/widgets", "mona/widgets"))
-    run = hub.workflow_run(repo, head_sha=sha, head_branch="codepilot/fix", conclusion="failure", actor="mona")
+    job = EndedJob(name="test", conclusion="failure", steps=[("Run tests", "failure")], log="1 failed\n")
+    run = hub.workflow_run(
+        repo, head_sha=sha, head_branch="codepilot/fix", conclusion="failure", actor="mona", jobs=[job]
+    )
     head = hub.branches(fork)["main"]
     hub.workflow_run(
         repo, head_sha=head, head_branch="main", conclusion="success", actor="mona", head_repository=fork, path="b.yml"
@@ -254,6 +291,13 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml/runs?branch=codepilot/fix&status=failure&event=push")
     await _ok(bot, "GET", f"{R}/actions/runs?head_sha={sha}&actor=mona")
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}")
+    jobs = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs")
+    assert isinstance(jobs, dict)
+    one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"
+    await _ok(bot, "GET", one)
+    await _ok(bot.staying(), "GET", f"{one}/logs", 302)
+    await _ok(bot.staying(), "GET", f"{R}/actions/runs/{run.id}/logs", 302)
+    assert await _ok(bot, "GET", f"{one}/logs") == "1 failed\n"
 
 
 async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:

@@ -15,11 +15,27 @@ from bot.localhub.rest import (
     reactions,
     repos,
     reviews,
+    search,
     users,
 )
 from bot.localhub.routing import Route
 
-MODULES = (users, apps, reactions, issues, history, reviews, pulls, checks, actions, commits, git_data, contents, repos)
+MODULES = (
+    users,
+    search,
+    apps,
+    reactions,
+    issues,
+    history,
+    reviews,
+    pulls,
+    checks,
+    actions,
+    commits,
+    git_data,
+    contents,
+    repos,
+)
 
 
 def all_routes() -> list[Route]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bot.localhub import views_actions
+from bot.localhub import logs, views_actions
 from bot.localhub.errors import not_found
-from bot.localhub.model import Workflow, WorkflowRun
+from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.routing import Answer, Call, Routes, wrapped
 
 routes = Routes()
@@ -49,10 +49,47 @@ def runs_of_workflow(call: Call) -> Answer:
     return _listed(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
 
 
-@routes.on("GET", BASE + "/runs/{run_id}", allow=READ)
-def one_run(call: Call) -> Answer:
-    """One run."""
+def _run_of(call: Call) -> WorkflowRun:
     found = call.site.store.workflow_runs.get(call.number("run_id"))
     if found is None or found.repo_id != call.repo.id:
         raise not_found()
-    return Answer(body=views_actions.run(call.site, call.repo, found))
+    return found
+
+
+def _job_of(call: Call) -> WorkflowJob:
+    found = call.site.store.workflow_jobs.get(call.number("job_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+@routes.on("GET", BASE + "/runs/{run_id}", allow=READ)
+def one_run(call: Call) -> Answer:
+    """One run."""
+    return Answer(body=views_actions.run(call.site, call.repo, _run_of(call)))
+
+
+@routes.on("GET", BASE + "/runs/{run_id}/jobs", allow=READ)
+def jobs_of_run(call: Call) -> Answer:
+    """The jobs of a run."""
+    run = _run_of(call)
+    found = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
+    return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
+
+
+@routes.on("GET", BASE + "/jobs/{job_id}", allow=READ)
+def one_job(call: Call) -> Answer:
+    """One job."""
+    return Answer(body=views_actions.job(call.site, call.repo, _job_of(call)))
+
+
+@routes.on("GET", BASE + "/jobs/{job_id}/logs", allow=READ)
+def log_of_job(call: Call) -> Answer:
+    """Where a job's log is."""
+    return Answer(status=302, body=b"", headers={"Location": logs.log_of(call.site, _job_of(call))})
+
+
+@routes.on("GET", BASE + "/runs/{run_id}/logs", allow=READ)
+def logs_of_run(call: Call) -> Answer:
+    """Where the logs of a run's jobs are, as a zip file."""
+    return Answer(status=302, body=b"", headers={"Location": logs.logs_of(call.site, _run_of(call))})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import posixpath
 from dataclasses import replace
 
-from bot.localhub import git, views_git
-from bot.localhub.errors import HubError, not_found
+from bot.localhub import actions, branches, git, views_git, workflow_guard
+from bot.localhub.errors import HubError, not_found, unprocessable
+from bot.localhub.rest import git_data
 from bot.localhub.routing import RAW, Answer, Call, Routes
 from bot.localhub.views_git import LINK
 
@@ -47,6 +49,72 @@ def contents(call: Call) -> Answer:
     if entry.mode == LINK:
         return _link(call, entry, sha, at)
     return _file(call, entry, at)
+
+
+@routes.on("PUT", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
+def put_contents(call: Call) -> Answer:
+    """Make or change a file by a commit; to change one takes the blob that it replaces."""
+    encoded = "".join(call.text("content", "Content").split())
+    try:
+        content = base64.b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise unprocessable("content is not valid Base64") from error
+    there = _replaced(call)
+    sha = git.write_blob(call.repo.path, content)
+    mode = there.mode if there is not None else "100644"
+    commit = _commit(call, (mode, sha, call.params["path"]))
+    made = git.entry(call.repo.path, commit.sha, call.params["path"])
+    assert made is not None  # noqa: S101 - it was just committed, under the hub's lock
+    shown = views_git.content(call.site, call.repo, made, _branch(call))
+    body = {"content": shown, "commit": views_git.git_commit(call.site, call.repo, commit)}
+    return Answer(status=201 if there is None else 200, body=body)
+
+
+@routes.on("DELETE", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
+def delete_contents(call: Call) -> Answer:
+    """Delete a file by a commit."""
+    if _replaced(call) is None:
+        raise not_found()
+    commit = _commit(call, ("0", None, call.params["path"]))
+    return Answer(body={"content": None, "commit": views_git.git_commit(call.site, call.repo, commit)})
+
+
+def _branch(call: Call) -> str:
+    return call.text("branch", "Content", call.repo.default_branch)
+
+
+def _replaced(call: Call) -> git.Entry | None:
+    """The file that is there, when the request names its blob as GitHub wants it.
+
+    Raises:
+        HubError: 409 or 422; it names another one, or none.
+    """
+    head = git.resolve(call.repo.path, f"refs/heads/{_branch(call)}")
+    there = None if head is None else git.entry(call.repo.path, head, call.params["path"])
+    given = call.optional_text("sha", "Content")
+    if there is not None and given is None:
+        raise unprocessable('Invalid request.\n\n"sha" wasn\'t supplied.')
+    if there is not None and given != there.sha:
+        raise HubError(409, f"{call.params['path']} does not match {given}")
+    return there
+
+
+def _commit(call: Call, change: tuple[str, str | None, str]) -> git.Commit:
+    if any(git_data.is_malformed(part) for part in change[2].split("/")):
+        raise unprocessable("path contains a malformed path component")
+    if change[1] is not None:
+        workflow_guard.demand_for_path(call.viewer, change[2])
+    repo, name = call.repo, f"refs/heads/{_branch(call)}"
+    head = git.resolve(repo.path, name)
+    if head is None and git.refs(repo.path):
+        raise HubError(404, f"Branch {_branch(call)} not found")
+    tree = git.write_tree(repo.path, head, [change])
+    parents = [head] if head else []
+    message = call.text("message", "Content")
+    sha = actions.write_commit(call.site, repo, tree=tree, parents=parents, message=message, author=call.user)
+    git.update_ref(repo.path, name, sha, head or git.NULL_SHA)
+    branches.sync(call.site, repo, call.user)
+    return git.commit(repo.path, sha)
 
 
 def _file(call: Call, entry: git.Entry, at: str) -> Answer:

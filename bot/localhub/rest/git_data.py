@@ -151,7 +151,7 @@ def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
     name, mode = entry.get("path"), str(entry.get("mode", "100644"))
     if not isinstance(name, str) or not name or mode not in _KINDS:
         raise unprocessable("tree.path and tree.mode must be given, and a mode that git knows")
-    if any(_is_malformed(part) for part in name.split("/")):
+    if any(is_malformed(part) for part in name.split("/")):
         raise unprocessable("tree.path contains a malformed path component")
     if "content" in entry or entry.get("sha") is not None:
         workflow_guard.demand_for_path(call.viewer, name)
@@ -165,7 +165,7 @@ def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
     return mode, None if sha is None else str(sha), name
 
 
-def _is_malformed(part: str) -> bool:
+def is_malformed(part: str) -> bool:
     """Whether git refuses a name in a tree: what some file system reads as `.git` counts as that, too."""
     return part in {"", ".", ".."} or "\0" in part or _GIT.fullmatch(part) is not None
 

@@ -212,6 +212,22 @@ def _people(call: Call) -> list[User]:
     return [actions.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
 
 
+@routes.on("PUT", ONE + "/lock", allow=WRITE)
+def lock(call: Call) -> Answer:
+    """Close a thread's conversation to all but writers."""
+    if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
+        raise invalid("Issue", "lock_reason", "invalid")
+    actions.set_locked(call.site, call.issue(), call.user, locked=True)
+    return Answer(status=204)
+
+
+@routes.on("DELETE", ONE + "/lock", allow=WRITE)
+def unlock(call: Call) -> Answer:
+    """Open a thread's conversation again."""
+    actions.set_locked(call.site, call.issue(), call.user, locked=False)
+    return Answer(status=204)
+
+
 @routes.on("GET", ONE + "/labels", allow=READ)
 def labels_of(call: Call) -> Answer:
     """A thread's labels."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bot.localhub import actions, git_diff, pulls, views_git, views_threads
+from collections.abc import Collection
+
+from bot.localhub import actions, git_diff, pulls, views, views_git, views_threads
 from bot.localhub.errors import HubError, invalid, not_found
 from bot.localhub.model import Issue, Pull
 from bot.localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed
@@ -103,6 +105,34 @@ def commits(call: Call) -> Answer:
     issue, _ = pull_of(call)
     found = views_threads.pull_commits(call.repo, issue)
     return listed(call, found, lambda value: views_git.commit(call.site, call.repo, value))
+
+
+@routes.on("GET", ONE + "/requested_reviewers", allow=READ)
+def requested_reviewers(call: Call) -> Answer:
+    """Who was asked for a review; there are no teams here."""
+    _, inner = pull_of(call)
+    return Answer(body={"users": [views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []})
+
+
+@routes.on("POST", ONE + "/requested_reviewers", allow=WRITE)
+def request_reviewers(call: Call) -> Answer:
+    """Ask more people for a review."""
+    return _asked(call, call.texts("reviewers", "PullRequest"), 201)
+
+
+@routes.on("DELETE", ONE + "/requested_reviewers", allow=WRITE)
+def unrequest_reviewers(call: Call) -> Answer:
+    """Ask people for a review no longer."""
+    return _asked(call, [], 200, without=call.texts("reviewers", "PullRequest"))
+
+
+def _asked(call: Call, more: list[str], status: int, *, without: Collection[str] = ()) -> Answer:
+    issue, inner = pull_of(call)
+    there = [call.site.store.users[each] for each in inner.reviewers]
+    wanted = [*(user for user in there if user.login not in without)]
+    wanted += [actions.require_user(call.site, login) for login in more]
+    changed = pulls.set_reviewers(call.site, issue, call.user, wanted)
+    return Answer(status=status, body=views_threads.pull_simple(call.site, call.repo, changed))
 
 
 @routes.on("GET", ONE + "/merge", allow=READ)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from bot.localhub import actions, git, views, views_git
 from bot.localhub.auth import role_of
 from bot.localhub.errors import HubError, invalid, not_found
-from bot.localhub.model import User
+from bot.localhub.model import Label, User
 from bot.localhub.routing import Answer, Call, Routes, listed
-from bot.localhub.site import Json
+from bot.localhub.site import Json, node_id
 
 routes = Routes()
 _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
@@ -108,17 +109,68 @@ def create_label(call: Call) -> Answer:
     name = call.text("name", "Label")
     if (call.repo.id, name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
-    color = call.text("color", "Label", actions.DEFAULT_COLOR)
-    if not _COLOR.fullmatch(color):
-        raise invalid("Label", "color", "invalid")
+    color = _color(call, actions.DEFAULT_COLOR)
     label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
     return Answer(status=201, body=views.label(call.site, call.repo, label))
+
+
+def _color(call: Call, default: str) -> str:
+    color = call.text("color", "Label", default)
+    if not _COLOR.fullmatch(color):
+        raise invalid("Label", "color", "invalid")
+    return color
+
+
+def _label_of(call: Call) -> Label:
+    found = call.site.store.labels.get((call.repo.id, call.params["name"].lower()))
+    if found is None:
+        raise not_found()
+    return found
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
 def one_label(call: Call) -> Answer:
     """One label."""
-    label = call.site.store.labels.get((call.repo.id, call.params["name"].lower()))
-    if label is None:
-        raise not_found()
-    return Answer(body=views.label(call.site, call.repo, label))
+    return Answer(body=views.label(call.site, call.repo, _label_of(call)))
+
+
+@routes.on("PATCH", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+def edit_label(call: Call) -> Answer:
+    """Change a label, also on the threads that have it."""
+    old = _label_of(call)
+    new = replace(
+        old,
+        name=call.text("new_name", "Label", old.name),
+        color=_color(call, old.color),
+        description=call.text("description", "Label", old.description),
+    )
+    if new.name.lower() != old.name.lower() and (call.repo.id, new.name.lower()) in call.site.store.labels:
+        raise invalid("Label", "name", "already_exists")
+    actions.change_label(call.site, call.repo, old, new)
+    return Answer(body=views.label(call.site, call.repo, new))
+
+
+@routes.on("DELETE", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+def delete_label(call: Call) -> Answer:
+    """Remove a label from the repository and from the threads that have it."""
+    actions.change_label(call.site, call.repo, _label_of(call), None)
+    return Answer(status=204)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/tags", allow="contents:read")
+def list_tags(call: Call) -> Answer:
+    """Tags by name, newest name first."""
+    repo = call.repo
+
+    def show(ref: git.Ref) -> Json:
+        name = ref.name.removeprefix("refs/tags/")
+        sha = git.resolve(repo.path, ref.sha) or ref.sha
+        return {
+            "name": name,
+            "commit": {"sha": sha, "url": views_git.api(call.site, repo, "commits", sha)},
+            "zipball_url": views_git.api(call.site, repo, "zipball", ref.name),
+            "tarball_url": views_git.api(call.site, repo, "tarball", ref.name),
+            "node_id": node_id("Ref", f"{repo.id}:{ref.name}"),
+        }
+
+    return listed(call, git.refs(repo.path, "refs/tags/")[::-1], show)

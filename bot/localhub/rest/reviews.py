@@ -211,6 +211,17 @@ def one_review(call: Call) -> Answer:
     return Answer(body=views_reviews.review(call.site, call.repo, _review_of(call)))
 
 
+@routes.on("PUT", ONE + "/reviews/{review_id}/dismissals", allow=WRITE)
+def dismiss(call: Call) -> Answer:
+    """Take the weight from an approval or a request for changes."""
+    old = _review_of(call)
+    call.text("message", "PullRequestReview")
+    if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
+        raise unprocessable("Can not dismiss a commented pull request review")
+    made = reviews.dismiss(call.site, old, call.user)
+    return Answer(body=views_reviews.review(call.site, call.repo, made))
+
+
 @routes.on("GET", ONE + "/reviews/{review_id}/comments", allow=READ)
 def comments_of_review(call: Call) -> Answer:
     """The comments on lines that a review brought."""

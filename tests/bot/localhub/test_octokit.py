@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.localhub import EndedJob
 from tests.bot.localhub.conftest import World
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +34,8 @@ async def test_octokit_works_in_a_pull_request(world: World, octokit: Path) -> N
     hub.rename(once, "now", by="mona")
     sha = hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
     hub.open_pull(world.repo, author="mona", head="topic", title="Two")
-    hub.workflow_run(world.repo, head_sha=sha, head_branch="topic", conclusion="failure", actor="mona")
+    job = EndedJob(name="test", conclusion="failure", steps=[("Run tests", "failure")], log="1 failed\n")
+    hub.workflow_run(world.repo, head_sha=sha, head_branch="topic", conclusion="failure", actor="mona", jobs=[job])
     told = hub.deliveries[-1]
     task = {
         "baseUrl": hub.api_url,
@@ -71,5 +73,11 @@ async def test_octokit_works_in_a_pull_request(world: World, octokit: Path) -> N
         "moved": True,
         "ahead": 2,
         "runs": ["failure"],
+        "steps": ["1 Run tests failure"],
+        "log": "1 failed\n",
+        "zip": "PK",
+        "asked": ["eve"],
+        "found": [1],
+        "suites": ["success"],
         "former": "acme/now",
     }

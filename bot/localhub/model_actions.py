@@ -1,0 +1,64 @@
+"""GitHub Actions as values: workflows, their runs, jobs and steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflow:
+    """A workflow file of a repository, e.g. `.github/workflows/ci.yml`."""
+
+    id: int
+    repo_id: int
+    name: str
+    path: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRun:
+    """A finished run of a workflow; nothing runs here, it is only told of.
+
+    Attributes:
+        head_repo_id: where the commit came from; a fork's for a fork's pull request.
+        actor_id: who caused the run.
+        triggering_actor_id: who started this attempt of it.
+    """
+
+    id: int
+    repo_id: int
+    workflow_id: int
+    suite_id: int
+    run_number: int
+    event: str
+    head_branch: str
+    head_sha: str
+    head_repo_id: int
+    conclusion: str
+    actor_id: int
+    triggering_actor_id: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowStep:
+    """One step of a workflow's job."""
+
+    name: str
+    conclusion: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowJob:
+    """A finished job of a workflow's run; `log` is what its steps wrote, as GitHub keeps it."""
+
+    id: int
+    repo_id: int
+    run_id: int
+    name: str
+    conclusion: str
+    created_at: datetime
+    steps: tuple[WorkflowStep, ...] = ()
+    log: str = field(default="", repr=False)
