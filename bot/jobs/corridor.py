@@ -89,7 +89,12 @@ class Corridor:
         decision = await self._may_begin(here)
         if isinstance(decision, Refusal):
             return await self._wind_up(here, decision.reason) or await self._case.refuse(decision)
-        return await self._work(here)
+        try:
+            return await self._work(here)
+        except WorkspaceError:
+            # Whatever git could not do, the next attempt shall not fail for a token that serves no more.
+            self._case.github.forget_tokens(here.repo.full_name)
+            raise
 
     async def give_up(self, reason: str) -> Ending | None:
         """End a job that its workers keep dying of, with what it did so far; None when it never came so far."""

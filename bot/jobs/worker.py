@@ -153,6 +153,7 @@ class Worker:
             told_before = await memory.recall(ENDING)
             if told_before is not None:
                 state, _, body = told_before.partition("\n")
+                case.github.hurry(Urgency.ENDING)
                 await _tell(corridor.comment, body, job)
                 await self._queue.finish(job.id, JobState(state), "told by a later attempt", worker=self._name)
                 return

@@ -266,6 +266,25 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
         assert (await stage.ended(job_id)).state is JobState.DONE
 
 
+async def test_a_pause_that_github_asks_for_is_kept_to_the_second_and_costs_no_worker(
+    hub: LocalHub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with staged(hub, tmp_path, [FIX], held=True) as stage:
+        job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        hub.faults.add("POST", "*/graphql", "secondary_rate_limited", times=9, retry_after=150)
+        await stage.queue.unhold(job_id)
+        stage.open_for_work.set()
+        await eventually(lambda: f"job {job_id}: GitHub cannot be reached; trying again in 150 s" in caplog.text)
+
+        async def put_off() -> Stored | None:
+            stored = await stage.queue.get(job_id)
+            return stored if stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
+
+        held: Stored = await eventually(put_off)
+        assert held.job.id == job_id
+        assert await stage.queue.claim("another", 60) is None
+
+
 @pytest.fixture
 def cut_off(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """The service ends, once, between the end of a run and the moment when its work is kept; set when it may."""

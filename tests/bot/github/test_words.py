@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bot.github import Spot
 from bot.github.words import Text
 from tests.github_world import SECRET, World
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -96,3 +99,16 @@ async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: Wor
     )
     for number, kind, text_id, said in texts:
         assert (await world.github.page_of(world.name, number, kind, text_id)).strip() == said
+
+
+async def test_only_the_sign_for_a_command_that_counts_overtakes_what_is_written_for_others(world: World) -> None:
+    comment = world.hub.comment(world.repo, world.issue.number, author="mona", body="/codepilot fix")
+    pace = world.github._connection.session.pace
+    async with asyncio.timeout(10):
+        async with pace.turn():
+            # A stranger can have as many of these as there are comments.
+            late = asyncio.create_task(world.github.react(world.name, world.thread, comment.id, "confused"))
+            await eventually(lambda: pace.waiting == 1)
+            await world.github.react(world.name, world.thread, comment.id, "eyes")
+            assert [each.content for each in world.hub.reactions(comment)] == ["eyes"]
+        await late
