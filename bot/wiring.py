@@ -8,6 +8,7 @@ import os
 import secrets as random_text
 import socket
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -251,14 +252,23 @@ async def _see_through(
                 token, settings.api_url, redact=redactor.redact, max_wait_seconds=_ACTION_WAIT_SECONDS
             ),
         )
-        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=0)
+        patience = 4 * lease_seconds
+        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=patience)
         # Nobody comes after this process to try again.
         while (stored := await queue.get(job.id)) is not None and TRANSITIONS[stored.state]:
             if not await worker.step(job.lane):
                 await queue.wait_for_work(POLL_SECONDS)
+        await _tell_owed(queue, worker, job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, job.id)
         ended = stored.state if stored else JobState.FAILED
         return ended, await queue.recall(job.id), fenced(patch, "diff") if patch else ""
+
+
+async def _tell_owed(queue: SqliteQueue, worker: Worker, job_id: str, *, until: float) -> None:
+    """Tell an ending that GitHub did not take at once, while it is worth waiting for."""
+    while (due := await queue.owed_at(job_id)) is not None and due < until:
+        if not await worker.tell_owed():
+            await asyncio.sleep(max(0.0, due - time.time()))
 
 
 def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:

@@ -23,11 +23,11 @@ class Clock:
 
 
 @asynccontextmanager
-async def opened_queue(path: Path, clock: Clock | None = None, *, max_attempts: int = 3) -> AsyncIterator[SqliteQueue]:
+async def opened_queue(path: Path, clock: Clock | None = None) -> AsyncIterator[SqliteQueue]:
     """A queue in the file `path`, which is closed when the body ends."""
     database = Database(path)
     try:
-        yield SqliteQueue(database, max_attempts=max_attempts, clock=clock or Clock())
+        yield SqliteQueue(database, clock=clock or Clock())
     finally:
         await database.close()
 

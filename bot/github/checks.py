@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bot.github import parsing, parsing_talk
@@ -38,8 +38,9 @@ class Checks(Reading):
             # The answer was lost, but the check run may be there: look before asking a second time.
             if not error.may_be_done:
                 raise
-            found = await self.find_check(repo, draft)
-            made = found or parsing_talk.check(await self._connection.json(what, "POST", path, body))
+            made = await self.find_check(repo, draft) or replace(
+                parsing_talk.check(await self._connection.json(what, "POST", path, body)), again=True
+            )
         return await self._annotate(repo, made, draft) if draft.annotations else made
 
     async def update_check(self, repo: str, check_id: int, draft: CheckDraft) -> CheckFacts:
@@ -50,16 +51,25 @@ class Checks(Reading):
         return await self._annotate(repo, made, draft) if draft.annotations else made
 
     async def find_check(self, repo: str, draft: CheckDraft) -> CheckFacts | None:
-        """The check run that an earlier try made of a draft; known by the job in its external id, and by its App."""
+        """The check run that an earlier try made of a draft."""
+        found = await self.find_checks(repo, draft)
+        return found[0] if found else None
+
+    async def find_checks(self, repo: str, draft: CheckDraft) -> tuple[CheckFacts, ...]:
+        """The check runs that earlier tries made of a draft; known by the job in its external id, and by its App."""
         query: dict[str, Any] = {"check_name": draft.name, "filter": "all"}
         if (app_id := (await self.me()).app_id) is not None:
             query["app_id"] = app_id
         job = draft.external_id.rpartition(":")[0]
         path = f"/repos/{repo}/commits/{draft.head_sha}/check-runs"
-        async for each in self._entries(f"look for a check run in {repo}", path, query, within="check_runs"):
-            if str(each.get("external_id") or "").rpartition(":")[0] == job:
-                return parsing_talk.check(each)
-        return None
+        entries = self._entries(f"look for a check run in {repo}", path, query, within="check_runs")
+        return tuple(
+            [
+                parsing_talk.check(each)
+                async for each in entries
+                if str(each.get("external_id") or "").rpartition(":")[0] == job
+            ]
+        )
 
     async def failing_checks(self, repo: str, sha: str) -> tuple[RedCheck, ...]:
         """What is red about a commit: other Apps' check runs with their first annotations, and commit statuses.

@@ -56,6 +56,11 @@ class GitHubError(BotError):
         return self.passing or self.status in _ACCESS | {HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}
 
     @property
+    def lacks_permission(self) -> bool:
+        """Whether the App, or the token, may not do it at all."""
+        return self.status == HTTPStatus.FORBIDDEN and _NO_PERMISSION in self.said.lower()
+
+    @property
     def may_be_done(self) -> bool:
         """Whether GitHub may have done it all the same, and only its answer was lost; a rate limit stops it before."""
         return self.passing and not self.limited

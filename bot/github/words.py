@@ -41,15 +41,21 @@ class Words(Part):
         what, path = f"edit a comment in {repo}", _comment(repo, spot, comment_id)
         return parsing.comment(await self._connection.json(what, "PATCH", path, {"body": self._redact(body)}))
 
-    async def find_comment(self, repo: str, spot: Spot, marker: str, author_id: int) -> CommentFacts | None:
-        """The first comment of a thread by this author that holds `marker`."""
+    async def find_comments(self, repo: str, spot: Spot, marker: str, author_id: int) -> tuple[CommentFacts, ...]:
+        """The comments of a thread by this author that hold `marker`, oldest first."""
         what = f"read the comments of {repo}#{spot.number}"
+        found: list[CommentFacts] = []
         async for each in self._entries(what, _comments(repo, spot)):
             comment = parsing.comment(each)
             here = spot.kind == "thread" or parsing.review_comment(each).root == spot.root
             if here and comment.author_id == author_id and marker in comment.body:
-                return comment
-        return None
+                found.append(comment)
+        return tuple(found)
+
+    async def find_comment(self, repo: str, spot: Spot, marker: str, author_id: int) -> CommentFacts | None:
+        """The first of them."""
+        found = await self.find_comments(repo, spot, marker, author_id)
+        return found[0] if found else None
 
     async def comments(self, repo: str, number: int) -> tuple[CommentFacts, ...]:
         """The comments below an issue or pull request, oldest first."""

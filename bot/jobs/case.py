@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent_runtime import Status
 from bot.gate.decision import Refusal
@@ -52,6 +52,7 @@ class Ending:
         status: how the agent's run ended, when there was one.
         patch: the change, when there is one.
         review: the comments on lines that were made.
+        proven: whether the asker is known to have access; else nobody is told before that is.
     """
 
     state: JobState
@@ -62,6 +63,7 @@ class Ending:
     status: Status | None = None
     patch: str = ""
     review: ReviewDraft | None = None
+    proven: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,10 @@ class Case:
             return "The patch is in the summary of this workflow run."
         where = "attached to the check run, and " if self.house.checks else ""
         return f"The patch is {where}with the operator for {self.house.keep_days} days, as `{self.job.id}.patch`."
+
+    def about(self, other: Job) -> Case:
+        """Another job, with the client of this one."""
+        return replace(self, job=other, memory=self.of(other), marker=self.house.marker(other))
 
     def of(self, other: Job) -> JobMemory:
         """What another job has done so far."""

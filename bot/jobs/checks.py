@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from http import HTTPStatus
 
 from agent_runtime import Status
@@ -14,6 +15,13 @@ from bot.publishing.render import StatusView
 from bot.publishing.sending import Memory
 
 log = logging.getLogger(__name__)
+
+CHECKED = "checked"
+"""The fact that keeps the commit which the check run stands on."""
+_CHECKING = "checking"
+"""The fact that a check run was asked for, which is not known to be there yet."""
+_AGAIN = "again"
+"""What it says once another one was asked for, so that there may be two."""
 
 
 class CheckRun:
@@ -26,6 +34,8 @@ class CheckRun:
         head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
 
     Attributes:
+        head_sha: as given.
+        given_up: whether GitHub refused it for good.
         missing: why there is none, for the comment; empty while nothing stands against it.
     """
 
@@ -33,11 +43,21 @@ class CheckRun:
         self._github = github
         self._memory = memory
         self._job = job
-        self._head_sha = head_sha
+        self.head_sha = head_sha
         self._id: int | None = None
         self._shown: CheckDraft | None = None
-        self._given_up = False
+        self.given_up = False
         self.missing = ""
+
+    async def begin(self, view: StatusView) -> str:
+        """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
+        await self._memory.remember(CHECKED, self.head_sha)
+        try:
+            await self.show(view)
+        except GitHubError as error:
+            log.warning("job %s: no check run yet: %s", self._job.id, error)
+            return f"GitHub did not make the check run, so this comment alone tells of the job. {error}"
+        return self.missing
 
     async def show(
         self,
@@ -54,30 +74,51 @@ class CheckRun:
         Raises:
             GitHubError: GitHub failed in a way that may pass.
         """
-        if self._given_up:
+        if self.given_up:
             return
         draft = await asyncio.to_thread(
             render_check,
             view,
             job=self._job,
-            head_sha=self._head_sha,
+            head_sha=self.head_sha,
             status=status,
             patch=patch,
             review=review,
         )
-        if draft == self._shown:
+        await self.put(draft)
+
+    async def put(self, draft: CheckDraft) -> None:
+        """Make the check run what `draft` says; see `show`."""
+        if self.given_up or draft == self._shown:
             return
         try:
             await self._put(draft)
         except GitHubError as error:
-            if error.passing:
+            if error.may_be_told_later and not error.lacks_permission:
                 raise
             log.warning("job %s: no check run: %s", self._job.id, error)
-            self._given_up = True
+            self.given_up = True
             if error.status == HTTPStatus.FORBIDDEN:
                 self.missing = f"There is no check run of this job: the App may not write them. {error.remedy}"
         else:
             self._shown = draft
+
+    async def fold_late(self, draft: CheckDraft) -> bool:
+        """Let check runs of this job that GitHub made long after it was asked to end like the one that counts.
+
+        Returns:
+            Whether there may be such check runs, now or later: an answer was lost, and so another one made.
+        """
+        if self.given_up or await self._memory.recall(_CHECKING) != _AGAIN:
+            return False
+        repo, url = self._job.repo.full_name, (await self._memory.recall("check") or "").partition(" ")[2]
+        summary = f"GitHub made this check run late; [another one]({url}) has the whole story."
+        for each in await self._github.find_checks(repo, draft):
+            if each.id != self._id:
+                await self._github.update_check(
+                    repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
+                )
+        return True
 
     async def _put(self, draft: CheckDraft) -> None:
         repo = self._job.repo.full_name
@@ -87,8 +128,11 @@ class CheckRun:
             await self._github.update_check(repo, self._id, draft)
             return
         # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
-        await self._memory.remember("checking", "begun")
+        begun = await self._memory.recall(_CHECKING) is not None
+        await self._memory.remember(_CHECKING, _AGAIN if begun else "begun")
         made = await self._github.create_check(repo, draft)
+        if made.again:
+            await self._memory.remember(_CHECKING, _AGAIN)
         self._id = made.id
         await self._memory.remember("check", f"{made.id} {made.html_url}")
 
@@ -97,7 +141,7 @@ class CheckRun:
         noted = await self._memory.recall("check")
         if noted is not None:
             return int(noted.partition(" ")[0])
-        if await self._memory.recall("checking") is None:
+        if await self._memory.recall(_CHECKING) is None:
             return None
         found = await self._github.find_check(self._job.repo.full_name, draft)
         return found.id if found else None

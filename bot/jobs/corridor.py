@@ -16,7 +16,7 @@ from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
 from bot.jobs.begun import begun_before, begun_on
 from bot.jobs.case import Case, Ending, Reply
-from bot.jobs.checks import CheckRun
+from bot.jobs.checks import CHECKED, CheckRun
 from bot.jobs.configuration import configured, on_default_branch
 from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
@@ -42,8 +42,6 @@ _GREETED = "greeted"
 _SHORT_LINE = 3
 """With more writes than this in line, a comment that only says that a job waits would keep others from their ends."""
 _LATE_CHARS = 200
-_CHECKED = "checked"
-"""The fact that keeps the commit which the check run stands on."""
 
 
 class Corridor:
@@ -51,16 +49,17 @@ class Corridor:
 
     Attributes:
         comment: the job's one comment.
+        check: its one check run, once it has one.
     """
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self.comment = StatusComment(case.github, case.memory, case.job, marker=case.marker)
-        self._check: CheckRun | None = None
+        self.check: CheckRun | None = None
         self._account = Account(case)
         self._errand: Errand | None = None
         self._heard: list[Signal] = []
-        self._may_be_answered = False
+        self._visit: Visit | None = None
         self._shown_at = 0.0
 
     async def walk(self) -> Ending:
@@ -128,6 +127,11 @@ class Corridor:
         """Whether somebody has told the job to stop."""
         return any(signal.kind == "stop" for signal in self._heard)
 
+    @property
+    def steps(self) -> int:
+        """How many steps the agent has made."""
+        return self._account.progress.steps
+
     def hear(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it is walked."""
         self._heard.append(signal)
@@ -145,21 +149,24 @@ class Corridor:
         ]
         return replace(ending, view=replace(ending.view, notes=(*ending.view.notes, *notes)))
 
-    async def failed(self, reason: str, remedy: str = "", *, told: bool = False) -> Ending:
+    async def failed(self, reason: str, remedy: str = "", *, told: bool = False, unproven: bool = False) -> Ending:
         """The ending of a job that something went wrong with; not a word of it to who may not even command.
 
         Args:
             reason: what went wrong.
             remedy: what to do about it.
             told: whether an earlier attempt has answered already.
+            unproven: whether GitHub could not be asked who commands: whoever tells the ending asks first.
         """
-        if not (told or self._may_be_answered):
+        proven = told or self._may_be_answered
+        unproven = unproven and self._visit is None and not self._case.job.is_unasked
+        if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
         done = await self._case.house.work.find(self._case.job.id, self._case.memory)
         patch = done[1].decode("utf-8", "surrogateescape") if done else ""
         kept = self._case.kept if patch else ""
         view = self._account.now(state="failed", reason=reason, remedy=remedy, kept=kept)
-        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch)
+        return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
 
     async def _arrive(self) -> Visit:
         case = self._case
@@ -167,8 +174,12 @@ class Corridor:
         return self._arrived(visit)
 
     def _arrived(self, visit: Visit) -> Visit:
-        self._may_be_answered = visit.may_command
+        self._visit = visit
         return visit
+
+    @property
+    def _may_be_answered(self) -> bool:
+        return self._visit is not None and self._visit.may_command
 
     async def _look(self, visit: Visit) -> Here:
         await self._account.since_asked()
@@ -216,7 +227,7 @@ class Corridor:
         case = self._case
         command = resolved(case.job.command, kind=case.job.thread.kind, config=asked.config)
         await self._begin_check(grant.bound_to_sha)
-        beside = (self._check,) if self._check else ()
+        beside = (self.check,) if self.check else ()
         seconds = case.house.edit_seconds
         stale = time.time() - self._shown_at >= seconds
         async with self.comment.kept_fresh(self._account.now, seconds=seconds, stale=stale, beside=beside):
@@ -251,24 +262,26 @@ class Corridor:
         except WorkspaceError:  # it had not come so far as to have files
             return None
 
+    async def checked(self) -> str | None:
+        """The commit that the job's check run stands on; None when it has none."""
+        head = await self._case.memory.recall(CHECKED)
+        if self.check is None and head is not None:  # of an attempt that died
+            self.check = CheckRun(self._case.github, self._case.memory, self._case.job, head_sha=head)
+        return None if self.check is None or self.check.given_up else self.check.head_sha
+
     async def show_check(self, ending: Ending) -> None:
         """Let the check run, if there is one, say how the job ended, or that it waits."""
-        head = await self._case.memory.recall(_CHECKED)
-        if self._check is None and head is not None:  # of an attempt that died
-            self._check = CheckRun(self._case.github, self._case.memory, self._case.job, head_sha=head)
-        if self._check is None or not isinstance(ending.view, StatusView):
+        if await self.checked() is None or self.check is None or not isinstance(ending.view, StatusView):
             return
-        await self._check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
+        await self.check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
 
     async def _begin_check(self, head_sha: str) -> None:
         if not self._case.house.checks:
             return
-        await self._case.memory.remember(_CHECKED, head_sha)
-        self._check = CheckRun(self._case.github, self._case.memory, self._case.job, head_sha=head_sha)
-        await self._check.show(self._account.now())
+        self.check = CheckRun(self._case.github, self._case.memory, self._case.job, head_sha=head_sha)
+        if warning := await self.check.begin(self._account.now()):
+            self._account.warn(warning)
         self._account.run_url = (await self._case.memory.recall("check") or "").partition(" ")[2]
-        if self._check.missing:
-            self._account.warn(self._check.missing)
 
     async def _greet_late(self) -> None:
         """Do what the greeter has not done."""

@@ -16,7 +16,7 @@ from bot.errors import QueueError
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Kept in the file as `PRAGMA user_version`; a file with a higher one is refused."""
 
 _BUSY_SECONDS = 15.0
@@ -98,6 +98,22 @@ CREATE TABLE told (
 CREATE INDEX told_until ON told (until);
 """
 
+_NEW_IN_3 = """
+CREATE TABLE suspects (
+    job_id TEXT PRIMARY KEY REFERENCES jobs (id),
+    deaths INTEGER NOT NULL,
+    claimed_at REAL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE owed (
+    job_id TEXT PRIMARY KEY REFERENCES jobs (id),
+    since REAL NOT NULL,
+    next_at REAL NOT NULL,
+    tries INTEGER NOT NULL,
+    worker TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX owed_next ON owed (next_at);
+"""
+
 # Version 1 knew comments alone, and of commands `fix`, which is work, and `help`, which is not. When a job began it did
 # not note; not before it was stored.
 _MOVE_FROM_1 = """
@@ -116,8 +132,9 @@ ALTER TABLE jobs_2 RENAME TO jobs;
 """
 
 _STEPS: dict[int, tuple[str, ...]] = {
-    0: (_JOBS, _FACTS, _NEW_IN_2),
-    1: (_JOBS.replace("TABLE jobs", "TABLE jobs_2"), _MOVE_FROM_1, _NEW_IN_2),
+    0: (_JOBS, _FACTS, _NEW_IN_2, _NEW_IN_3),
+    1: (_JOBS.replace("TABLE jobs", "TABLE jobs_2"), _MOVE_FROM_1, _NEW_IN_2, _NEW_IN_3),
+    2: (_NEW_IN_3,),
 }
 """From which version what brings a file to `SCHEMA_VERSION`; 0 is a new file."""
 

@@ -12,13 +12,16 @@ from bot.gate.decision import Refusal
 from bot.gate.repo_config import LabelNames
 from bot.gate.standing import LabelGrant, text_binding
 from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed
-from bot.jobs import waiting
+from bot.jobs import telling, waiting
+from bot.jobs.account import Account
 from bot.jobs.again import fix_for
 from bot.jobs.case import Case, Ending, Reply
+from bot.jobs.checks import CHECKED
 from bot.jobs.configuration import on_default_branch
 from bot.jobs.job import JobState
 from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
+from bot.jobs.status import COMMENTING
 from bot.jobs.steering import stop_all
 from bot.publishing.text import code
 
@@ -124,15 +127,23 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
 
 
 async def _departed(case: Case, repo_ids: tuple[int, ...]) -> None:
-    """GitHub takes nothing from us there any more: what waits ends in silence, what runs is stopped."""
+    """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
     if case.job.installation is None:
         return
     why = "The App was taken off this repository, or suspended."
     for each in await case.queue.live_of(case.job.installation, repo_ids):
-        if await case.queue.end(each.job.id, JobState.STOPPED, why):
+        if await case.queue.end(each.job.id, JobState.STOPPED, why, owed=await _last_words(case.about(each.job), why)):
             await case.house.workspaces.discard(each.job.id)
         else:
             await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by="GitHub", id=case.job.id))
+
+
+async def _last_words(case: Case, why: str) -> dict[str, str]:
+    """What its comment is to say of a job that nobody works on any more; nothing where it has none."""
+    if await case.memory.recall(COMMENTING) is None:
+        return {}
+    ending = Ending(state=JobState.STOPPED, reason=why, view=Account(case).now(state="stopped", reason=why))
+    return await telling.facts_of(case, ending, checked=await case.memory.recall(CHECKED))
 
 
 async def _jobs(case: Case) -> tuple[Stored, ...]:

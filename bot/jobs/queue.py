@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from bot.jobs import owed as debts
 from bot.jobs import records, sqlite
 from bot.jobs.database import Database
+from bot.jobs.deaths import MOST_DEATHS
 from bot.jobs.job import Job, JobState, Lane
+from bot.jobs.owed import Owed
 from bot.jobs.records import Signal, Stored
 
-__all__ = ["Claimed", "Queue", "Signal", "SqliteQueue", "Stored"]
+__all__ = ["Claimed", "Owed", "Queue", "Signal", "SqliteQueue", "Stored"]
 
 KEEP_DAYS = 30.0
 """For how long the words of ended jobs, and patches, are kept."""
@@ -29,12 +32,17 @@ class Claimed:
     Attributes:
         job: the job.
         attempt: 1 for the first time it is handed out, or handed out again after it waited for a person.
-        exhausted: every attempt died before this one; do not run the job again, only report that and finish it.
+        deaths: how many deaths of workers it is charged with, since it last got on.
     """
 
     job: Job
     attempt: int
-    exhausted: bool
+    deaths: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the job is not to be run again: only report that and finish it."""
+        return self.deaths >= MOST_DEATHS
 
 
 class Queue(Protocol):
@@ -108,16 +116,31 @@ class Queue(Protocol):
     async def wake(self, job_id: str) -> bool:
         """Queue a waiting job again; False when it does not wait."""
 
-    async def finish(self, job_id: str, state: JobState, reason: str = "", *, worker: str) -> None:
+    async def finish(
+        self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
+    ) -> None:
         """End a claimed job in one of its last states.
+
+        Args:
+            job_id: the job.
+            state: how it ended.
+            reason: why.
+            worker: whose it is.
+            owed: in how many seconds its ending is to be told, see `claim_owed`; None when that is done.
 
         Raises:
             LeaseLostError: the job is no longer this worker's.
             TransitionError: a running job may not go to that state.
         """
 
-    async def end(self, job_id: str, state: JobState, reason: str) -> bool:
+    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
         """End a queued or waiting job; False when a worker has it, or it has ended.
+
+        Args:
+            job_id: the job.
+            state: how it ended.
+            reason: why.
+            owed: facts to keep with that, from which its ending is to be told; None when it is not.
 
         Raises:
             TransitionError: such a job may not go to that state.
@@ -125,6 +148,21 @@ class Queue(Protocol):
 
     async def take_back(self, workers: Collection[str]) -> None:
         """Queue the jobs of workers that are known to be dead again, before their leases run out."""
+
+    async def get_on(self, job_id: str, steps: int) -> None:
+        """Keep how many steps the agent of a job has made: one that gets on is not what kills its workers."""
+
+    async def claim_owed(self, worker: str) -> Owed | None:
+        """Take an ending that is due to be told; whoever takes it calls `settle` or `postpone`."""
+
+    async def settle(self, job_id: str) -> None:
+        """The ending of a job is told, or never can be."""
+
+    async def postpone(self, job_id: str) -> None:
+        """The ending of a job could not be told now; it is due again after a pause that grows."""
+
+    async def owed_at(self, job_id: str) -> float | None:
+        """When the ending of a job is due to be told, in seconds since the epoch; None when it is told."""
 
     async def signal(self, job_id: str, sent: Signal) -> bool:
         """Keep a word for a job; False when the job has ended. What was sent before is not kept again."""
@@ -174,13 +212,11 @@ class SqliteQueue:
 
     Args:
         database: where; whoever opened it closes it.
-        max_attempts: how often a job is run before it is given up because its workers die.
         clock: seconds since the epoch; the same for every process on the file.
     """
 
-    def __init__(self, database: Database, *, max_attempts: int = 3, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._run = database.run
-        self._max_attempts = max_attempts
         self._clock = clock
         self._work = asyncio.Event()
 
@@ -200,20 +236,11 @@ class SqliteQueue:
     async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
         """See `Queue.claim`."""
         now = self._clock()
-        row = await self._run(
-            partial(
-                sqlite.claim,
-                worker=worker,
-                lane=lane,
-                now=now,
-                until=now + lease_seconds,
-                max_attempts=self._max_attempts,
-            )
-        )
+        row = await self._run(partial(sqlite.claim, worker=worker, lane=lane, now=now, until=now + lease_seconds))
         if row is None:
             return None
-        job, attempt = row
-        return Claimed(job=job, attempt=attempt, exhausted=attempt > self._max_attempts)
+        job, attempt, deaths = row
+        return Claimed(job=job, attempt=attempt, deaths=deaths)
 
     async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
         """See `Queue.renew`."""
@@ -238,20 +265,42 @@ class SqliteQueue:
         self._work.set()
         return woken
 
-    async def finish(self, job_id: str, state: JobState, reason: str = "", *, worker: str) -> None:
+    async def finish(
+        self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
+    ) -> None:
         """See `Queue.finish`."""
-        await self._run(lambda rows: sqlite.finish(rows, job_id, worker, state, reason, self._clock()))
+        await self._run(lambda rows: sqlite.finish(rows, job_id, worker, state, reason, self._clock(), owed))
         self._work.set()
 
-    async def end(self, job_id: str, state: JobState, reason: str) -> bool:
+    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
         """See `Queue.end`."""
-        return await self._run(lambda rows: sqlite.end(rows, job_id, state, reason, self._clock()))
+        return await self._run(lambda rows: sqlite.end(rows, job_id, state, reason, self._clock(), owed or {}))
 
     async def take_back(self, workers: Collection[str]) -> None:
         """See `Queue.take_back`."""
         now = self._clock()
-        await self._run(lambda rows: sqlite.take_back(rows, workers, now, self._max_attempts))
+        await self._run(lambda rows: sqlite.take_back(rows, workers, now))
         self._work.set()
+
+    async def get_on(self, job_id: str, steps: int) -> None:
+        """See `Queue.get_on`."""
+        await self._run(lambda rows: sqlite.get_on(rows, job_id, steps))
+
+    async def claim_owed(self, worker: str) -> Owed | None:
+        """See `Queue.claim_owed`."""
+        return await self._run(lambda rows: debts.claim(rows, worker, self._clock()))
+
+    async def settle(self, job_id: str) -> None:
+        """See `Queue.settle`."""
+        await self._run(lambda rows: debts.settle(rows, job_id))
+
+    async def postpone(self, job_id: str) -> None:
+        """See `Queue.postpone`."""
+        await self._run(lambda rows: debts.postpone(rows, job_id, self._clock()))
+
+    async def owed_at(self, job_id: str) -> float | None:
+        """See `Queue.owed_at`."""
+        return await self._run(lambda rows: debts.due_at(rows, job_id))
 
     async def signal(self, job_id: str, sent: Signal) -> bool:
         """See `Queue.signal`."""

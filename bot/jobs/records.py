@@ -175,7 +175,10 @@ def signals(rows: sqlite3.Connection, job_id: str, after: int) -> tuple[tuple[in
 def sweep(rows: sqlite3.Connection, before: float) -> int:
     """Forget all but the ids of the jobs that ended before some time; give back how many they were."""
     with exclusive(rows):
-        old = rows.execute("SELECT id FROM jobs WHERE body IS NOT NULL AND finished_at < ?", (before,)).fetchall()
+        old = rows.execute(
+            "SELECT id FROM jobs WHERE body IS NOT NULL AND finished_at < ? AND id NOT IN (SELECT job_id FROM owed)",
+            (before,),
+        ).fetchall()
         rows.executemany("DELETE FROM facts WHERE job_id = ?", old)
         rows.executemany("DELETE FROM signals WHERE job_id = ?", old)
         rows.executemany("UPDATE jobs SET body = NULL WHERE id = ?", old)

@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 
 from pydantic import ValidationError
 
 from bot.errors import LeaseLostError, QueueError, TransitionError
-from bot.jobs import records
+from bot.jobs import deaths, records
 from bot.jobs.database import exclusive
 from bot.jobs.job import TRANSITIONS, Job, JobState, Lane
+from bot.jobs.owed import owe, taken_back
+
+log = logging.getLogger(__name__)
 
 # Whoever has none of theirs under way comes first: nobody's words keep another's waiting, however many they are.
 _AT_ONCE = """
-SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = '{lane}' AND held_until <= ?
+SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = '{lane}' AND held_until <= :now
 AND NOT EXISTS (
     SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = '{lane}'
     AND busy.repo_id = next.repo_id AND busy.thread = next.thread
-) ORDER BY EXISTS (
+) AND (next.id NOT IN (SELECT job_id FROM suspects) OR NOT EXISTS (
+    SELECT 1 FROM suspects JOIN jobs AS held ON held.id = suspects.job_id
+    WHERE held.state = 'running' AND held.worker = :worker AND suspects.claimed_at > :alone
+)) ORDER BY EXISTS (
     SELECT 1 FROM jobs AS own WHERE own.state = 'running' AND own.lane = '{lane}' AND own.actor_id = next.actor_id
 ), seq LIMIT 1
 """
 
 _CLAIMABLE: dict[Lane, str] = {
     "work": """
-SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'work' AND held_until <= ?
+SELECT id, attempts, body FROM jobs AS next WHERE state = 'queued' AND lane = 'work' AND held_until <= :now
 AND NOT EXISTS (
     SELECT 1 FROM jobs AS busy WHERE busy.state = 'running' AND busy.lane = 'work'
     AND busy.repo_id = next.repo_id AND busy.thread = next.thread
 ) AND NOT EXISTS (
-    SELECT 1 FROM jobs AS held WHERE held.state = 'queued' AND held.lane = 'work' AND held.seq < next.seq
-    AND held.repo_id = next.repo_id AND held.thread = next.thread
-) ORDER BY seq LIMIT 1
+    SELECT 1 FROM jobs AS older WHERE older.state = 'queued' AND older.lane = 'work' AND older.seq < next.seq
+    AND older.repo_id = next.repo_id AND older.thread = next.thread
+) AND (next.id NOT IN (SELECT job_id FROM suspects) OR NOT EXISTS (
+    SELECT 1 FROM suspects JOIN jobs AS held ON held.id = suspects.job_id
+    WHERE held.state = 'running' AND held.worker = :worker AND suspects.claimed_at > :alone
+)) ORDER BY seq LIMIT 1
 """,
     **{lane: _AT_ONCE.format(lane=lane) for lane in ("steer", "event")},
 }
 
-_LEASE_OVER = "SELECT id, attempts FROM jobs WHERE state = 'running' AND lease_until < ?"
-_WAIT_OVER = "SELECT id FROM jobs WHERE state = 'waiting' AND waits_until <= ?"
+_LEASE_OVER = "SELECT id FROM jobs WHERE state = 'running' AND lease_until < :now"
+_WAIT_OVER = "SELECT id FROM jobs WHERE state = 'waiting' AND waits_until <= :now"
+
+_STEPS = "steps"
+"""The fact that keeps how many steps the agent has made."""
 
 EXPIRED = "expired"
 """The fact, `yes`, of a job that nobody answered in time; gone when it waits again."""
@@ -76,17 +89,19 @@ def unhold(rows: sqlite3.Connection, job_id: str) -> None:
 
 
 def claim(
-    rows: sqlite3.Connection, *, worker: str, lane: Lane, now: float, until: float, max_attempts: int
-) -> tuple[Job, int] | None:
-    """Hand the next job to a worker, with the number of the attempt; None when there is none."""
-    if not _anything_to_claim(rows, lane, now):
+    rows: sqlite3.Connection, *, worker: str, lane: Lane, now: float, until: float
+) -> tuple[Job, int, int] | None:
+    """Hand the next job to a worker, with the number of the attempt and of its deaths; None when there is none."""
+    names = {"now": now, "worker": worker, "alone": now - deaths.ALONE_SECONDS}
+    if not _anything_to_claim(rows, lane, names):
         return None
     with exclusive(rows):
-        _requeue_or_give_up(rows, rows.execute(_LEASE_OVER, (now,)).fetchall(), now, max_attempts)
-        for (job_id,) in rows.execute(_WAIT_OVER, (now,)).fetchall():
+        for (job_id,) in rows.execute(_LEASE_OVER, names).fetchall():
+            _take_back(rows, job_id, now)
+        for (job_id,) in rows.execute(_WAIT_OVER, names).fetchall():
             _requeue(rows, job_id)
             records.put_fact(rows, job_id, EXPIRED, "yes")
-        while (row := rows.execute(_CLAIMABLE[lane], (now,)).fetchone()) is not None:
+        while (row := rows.execute(_CLAIMABLE[lane], names).fetchone()) is not None:
             job_id, attempts, body = row
             _move(rows, job_id, JobState.RUNNING)
             rows.execute(
@@ -94,9 +109,11 @@ def claim(
                 " WHERE id = ?",
                 (worker, until, attempts + 1, now, job_id),
             )
+            deaths.claimed(rows, job_id, now)
             try:
-                return records.loaded(body), attempts + 1
+                return records.loaded(body), attempts + 1, deaths.deaths_of(rows, job_id)
             except ValidationError as error:
+                log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
                 _end(rows, job_id, JobState.FAILED, f"the stored job cannot be read by this version: {error}", now)
     return None
 
@@ -113,6 +130,7 @@ def release(rows: sqlite3.Connection, job_id: str, worker: str, held_until: floa
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
         _requeue(rows, job_id)
+        deaths.claimed(rows, job_id, None)
         rows.execute("UPDATE jobs SET attempts = attempts - 1, held_until = ? WHERE id = ?", (held_until, job_id))
 
 
@@ -126,6 +144,7 @@ def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard
             return False
         _move(rows, job_id, JobState.WAITING)
         # This attempt did not die; those after the answer count anew.
+        deaths.clear(rows, job_id)
         rows.execute(
             "UPDATE jobs SET waits_until = ?, attempts = 0, worker = NULL, lease_until = NULL WHERE id = ?",
             (until, job_id),
@@ -143,36 +162,57 @@ def wake(rows: sqlite3.Connection, job_id: str) -> bool:
     return True
 
 
-def finish(rows: sqlite3.Connection, job_id: str, worker: str, state: JobState, reason: str, now: float) -> None:  # noqa: PLR0917 - one column each
-    """End a job that a worker has."""
+def finish(  # noqa: PLR0917 - one column each
+    rows: sqlite3.Connection, job_id: str, worker: str, state: JobState, reason: str, now: float, owed: float | None
+) -> None:
+    """End a job that a worker has; `owed`: in how many seconds its ending is to be told, None when it is."""
     _check_last(job_id, state)
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
         _end(rows, job_id, state, reason, now)
+        if owed is not None:
+            owe(rows, job_id, now, owed)
 
 
-def end(rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float) -> bool:
-    """End a job that no worker has; False when one has it, or it has ended."""
+def end(  # noqa: PLR0917 - one column each
+    rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float, owed: Mapping[str, str]
+) -> bool:
+    """End a job that no worker has, with the facts that tell how, if any; False when one has it, or it has ended."""
     _check_last(job_id, state)
     with exclusive(rows):
         if _state(rows, job_id) not in {JobState.QUEUED, JobState.WAITING}:
             return False
         _end(rows, job_id, state, reason, now)
+        for key, value in owed.items():
+            records.put_fact(rows, job_id, key, value)
+        if owed:
+            owe(rows, job_id, now, 0.0)
     return True
 
 
-def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float, max_attempts: int) -> None:
-    """Queue the jobs of dead workers again, or give them up."""
+def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float) -> None:
+    """Queue the jobs of dead workers again, and let others tell what they were telling."""
     with exclusive(rows):
-        running = rows.execute("SELECT id, attempts, worker FROM jobs WHERE state = 'running'").fetchall()
-        held = [(job_id, attempts) for job_id, attempts, worker in running if worker in workers]
-        _requeue_or_give_up(rows, held, now, max_attempts)
+        running = rows.execute("SELECT id, worker FROM jobs WHERE state = 'running'").fetchall()
+        for job_id in (job_id for job_id, worker in running if worker in workers):
+            _take_back(rows, job_id, now)
+        taken_back(rows, workers, now)
+
+
+def get_on(rows: sqlite3.Connection, job_id: str, steps: int) -> None:
+    """Keep how many steps the agent of a job has made; more than ever before clear it of suspicion."""
+    with exclusive(rows):
+        if steps > int(records.recall(rows, job_id).get(_STEPS, "0")):
+            records.put_fact(rows, job_id, _STEPS, str(steps))
+            deaths.clear(rows, job_id)
 
 
 def remember(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
     """Keep a fact about a job, whoever runs it now: what was done stays done."""
     with exclusive(rows):
         _state(rows, job_id)
+        if key not in records.recall(rows, job_id):
+            deaths.clear(rows, job_id)  # it got on
         records.put_fact(rows, job_id, key, value)
 
 
@@ -195,19 +235,23 @@ def signal(rows: sqlite3.Connection, job_id: str, sent: records.Signal) -> bool:
     return True
 
 
-def _anything_to_claim(rows: sqlite3.Connection, lane: Lane, now: float) -> bool:
+def _anything_to_claim(rows: sqlite3.Connection, lane: Lane, names: Mapping[str, object]) -> bool:
     """Look without the write lock: idle workers ask often, and must not hold up the door."""
     questions = (f"{_LEASE_OVER} LIMIT 1", f"{_WAIT_OVER} LIMIT 1", _CLAIMABLE[lane])
-    return any(rows.execute(question, (now,)).fetchone() is not None for question in questions)
+    return any(rows.execute(question, names).fetchone() is not None for question in questions)
 
 
-def _requeue_or_give_up(rows: sqlite3.Connection, held: Sequence[tuple[str, int]], now: float, most: int) -> None:
-    for job_id, attempts in held:
-        if attempts > most:
-            reason = f"its worker died {attempts} times; the last time while only reporting that"
-            _end(rows, job_id, JobState.FAILED, reason, now)
-        else:
-            _requeue(rows, job_id)
+def _take_back(rows: sqlite3.Connection, job_id: str, now: float) -> None:
+    """Queue a job again whose worker died."""
+    charged = deaths.charge(rows, job_id)
+    if charged >= deaths.HOPELESS_DEATHS:
+        log.error(
+            "job %s: given up without a word: %d workers died of it, the last while only telling", job_id, charged
+        )
+        _end(rows, job_id, JobState.FAILED, f"{charged} workers died of it, the last while only telling that", now)
+        return
+    _requeue(rows, job_id)
+    rows.execute("UPDATE jobs SET held_until = ? WHERE id = ?", (now + deaths.pause_after(charged), job_id))
 
 
 def _requeue(rows: sqlite3.Connection, job_id: str) -> None:
@@ -217,6 +261,7 @@ def _requeue(rows: sqlite3.Connection, job_id: str) -> None:
 
 def _end(rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float) -> None:
     _move(rows, job_id, state)
+    deaths.clear(rows, job_id)
     rows.execute(
         "UPDATE jobs SET reason = ?, finished_at = ?, worker = NULL, lease_until = NULL, waits_until = NULL"
         " WHERE id = ?",

@@ -25,6 +25,11 @@ _MOST_PAUSES = 6.0
 
 _CLOCK_SECONDS = 60.0
 
+COMMENTING = "commenting"
+"""The fact that a comment was asked for, which is not known to be there yet."""
+_AGAIN = "again"
+"""What it says once another one was asked for, so that there may be two."""
+
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
@@ -139,25 +144,47 @@ class StatusComment:
         noted = await self._memory.recall("comment")
         if noted is not None:
             return int(noted.partition(" ")[0])
-        if await self._memory.recall("commenting") is None:
+        if await self._memory.recall(COMMENTING) is None:
             return None
         found = await self._find()
         return found.id if found else None
 
     async def _edited(self, comment_id: int, body: str) -> bool:
         """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
+        repo = self._job.repo.full_name
         try:
-            edited = await self._github.edit_comment(self._job.repo.full_name, self._spot, comment_id, body)
+            edited = await self._github.edit_comment(repo, self._spot, comment_id, body)
         except GitHubError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
                 raise
-            return False
+            # GitHub says so for a hiccup of its own, too, and then a second comment would be one too many.
+            found = await self._find()
+            if found is None:
+                return False
+            self._id = found.id
+            edited = await self._github.edit_comment(repo, self._spot, found.id, body)
         self.told_at = edited.updated_at
+        return True
+
+    async def fold_late(self) -> bool:
+        """Let comments of this job that GitHub made long after it was asked to say where the one that counts is.
+
+        Returns:
+            Whether there may be such comments, now or later: an answer was lost, and so another comment made.
+        """
+        if await self._memory.recall(COMMENTING) != _AGAIN:
+            return False
+        url = (await self._memory.recall("comment") or "").partition(" ")[2]
+        for each in await self._found():
+            if each.id != self._id:
+                said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
+                await self._github.edit_comment(self._job.repo.full_name, self._spot, each.id, said)
         return True
 
     async def _create(self, body: str) -> None:
         # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
-        await self._memory.remember("commenting", "begun")
+        begun = await self._memory.recall(COMMENTING) is not None
+        await self._memory.remember(COMMENTING, _AGAIN if begun else "begun")
         try:
             made = await self._once(body)
         except GitHubError as error:
@@ -178,8 +205,15 @@ class StatusComment:
             # The answer was lost, but the comment may be there: look before asking a second time.
             if not error.may_be_done:
                 raise
-            return await self._find() or await self._github.create_comment(repo, self._spot, body)
+            if (found := await self._find()) is not None:
+                return found
+            await self._memory.remember(COMMENTING, _AGAIN)
+            return await self._github.create_comment(repo, self._spot, body)
 
     async def _find(self) -> CommentFacts | None:
+        found = await self._found()
+        return found[0] if found else None
+
+    async def _found(self) -> tuple[CommentFacts, ...]:
         me = await self._github.me()
-        return await self._github.find_comment(self._job.repo.full_name, self._spot, self._marker, me.id)
+        return await self._github.find_comments(self._job.repo.full_name, self._spot, self._marker, me.id)

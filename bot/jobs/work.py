@@ -16,7 +16,8 @@ from bot.jobs.memory import JobMemory, read, spelled
 from bot.jobs.progress import Progress
 from bot.workspace.change import Change
 
-_FACT = "work"
+WORK = "work"
+"""The fact that keeps what a finished run came to."""
 _DAY_SECONDS = 24 * 3600.0
 
 
@@ -53,11 +54,11 @@ class WorkStore:
     async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
         await asyncio.to_thread(self._write, job_id, change.patch)
-        await memory.remember(_FACT, spelled(_WORK, work))
+        await memory.remember(WORK, spelled(_WORK, work))
 
     async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, bytes] | None:
         """The work of an earlier attempt and its patch, or None where they are not to be had here."""
-        fact = await memory.recall(_FACT)
+        fact = await memory.recall(WORK)
         path = self._path(job_id)
         if fact is None or not path.is_file():
             return None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Never
 
@@ -13,15 +12,17 @@ from agent_runtime import AgentError
 from bot.errors import BotError, LeaseLostError, QueueError
 from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHubError, Urgency
-from bot.jobs import waiting
-from bot.jobs.case import ENDING, Case, Desk, Ending
+from bot.jobs import telling, waiting
+from bot.jobs.case import Case, Desk, Ending
 from bot.jobs.corridor import Corridor
-from bot.jobs.job import Job, JobState, Lane
+from bot.jobs.deaths import MOST_DEATHS
+from bot.jobs.job import JobState, Lane
 from bot.jobs.memory import JobMemory
-from bot.jobs.queue import Claimed, Queue, Signal
-from bot.jobs.status import StatusComment
-from bot.publishing.render import render_reply, render_status
-from bot.publishing.view import StatusView
+from bot.jobs.patience import PATIENCE_SECONDS, Patience
+from bot.jobs.queue import Claimed, Queue
+from bot.jobs.status import COMMENTING
+from bot.jobs.telling import Teller
+from bot.jobs.work import WORK
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,12 @@ HEAR_SECONDS = 0.5
 _STEERING_HANDS = 3
 """More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
 
-PATIENCE_SECONDS = 6 * 3600.0
-"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+_TELLING_HANDS = 2
 
-_SILENT = "silent"
-"""The fact that keeps since when GitHub has been silent, in seconds since the epoch; empty once the job waits."""
+_PUBLISHING_DEATHS = MOST_DEATHS + 3
+"""Up to how many deaths it is tried to publish work that is finished."""
+_KEEPING_DEATHS = _PUBLISHING_DEATHS + 2
+"""Up to how many it is tried to find out what a job did; from then on it only gets its last words."""
 
 
 class Worker:
@@ -58,7 +60,7 @@ class Worker:
             desk: where jobs come from, and all that they share.
             jobs_at_once: how many pieces of work, of different threads, it walks side by side.
             lease_seconds: how long a claimed job stays this worker's without a sign of life.
-            patience_seconds: for how long GitHub may be silent before what it breaks off counts as an attempt.
+            patience_seconds: for how long GitHub may be silent before a job is given up.
         """
         self._name = name
         self._desk = desk
@@ -68,7 +70,8 @@ class Worker:
         event: Lane = "event"
         self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)), event)
         self._lease_seconds = lease_seconds
-        self._patience_seconds = patience_seconds
+        self._patience = Patience(seconds=patience_seconds, longest_pause=lease_seconds)
+        self._teller = Teller(name, desk)
 
     async def run(self) -> None:
         """Work until cancelled; jobs in hand are then given back to the queue.
@@ -77,6 +80,7 @@ class Worker:
             QueueError: the queue cannot be used any more.
         """
         hands = [asyncio.create_task(self._keep_working(lane)) for lane in self._lanes]
+        hands += [asyncio.create_task(self._keep_telling()) for _ in range(_TELLING_HANDS)]
         try:
             # `gather` would cancel the others by itself: once more below, and a job's cleaning up would be cut short.
             ended, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +95,15 @@ class Worker:
         while True:
             if not await self.step(lane):
                 await self._queue.wait_for_work(POLL_SECONDS)
+
+    async def _keep_telling(self) -> Never:
+        while True:
+            if not await self.tell_owed():
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def tell_owed(self) -> bool:
+        """Tell one ending that could not be told before and is due; False when there was none."""
+        return await self._teller.step()
 
     async def step(self, lane: Lane) -> bool:
         """Take one job of a lane and see it through; False when there was none."""
@@ -108,16 +121,19 @@ class Worker:
             raise
         except GitHubError as error:
             # What could not be asked or told now is asked or told when the job is taken up again.
-            seconds = max(self._lease_seconds, error.retry_after)
+            pause = await self._patience.pause(JobMemory(self._queue, job.id), error)
+            seconds = self._lease_seconds if pause is None else pause
             log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, seconds)
-            await self._put_off(job.id, seconds)
+            with suppress(LeaseLostError):
+                await self._queue.release(job.id, self._name, held_seconds=seconds)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
             log.exception("job %s: given up", job.id)
             reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
+            await telling.keep_fault(self._desk, job, reason)
             with suppress(LeaseLostError):
-                await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name)
+                await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name, owed=0.0)
         return True
 
     async def _claim(self, lane: Lane) -> Claimed | None:
@@ -131,15 +147,6 @@ class Worker:
                 await self._give_back(claimed.job.id)
             raise
 
-    async def _put_off(self, job_id: str, seconds: float) -> None:
-        """Give a job back for a while: GitHub's silence is no attempt that died, until it lasts for too long."""
-        memory, now = JobMemory(self._queue, job_id), time.time()
-        since = float(await memory.recall(_SILENT) or now)
-        await memory.remember(_SILENT, str(since))
-        if now - since < self._patience_seconds:
-            with suppress(LeaseLostError):
-                await self._queue.release(job_id, self._name, held_seconds=seconds)
-
     async def _give_back(self, job_id: str) -> None:
         with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
             await self._queue.release(job_id, self._name)
@@ -150,72 +157,66 @@ class Worker:
         async with self._desk.case(job) as case:
             memory = case.memory
             corridor = Corridor(case)
-            told_before = await memory.recall(ENDING)
-            if told_before is not None:
-                state, _, body = told_before.partition("\n")
-                case.github.hurry(Urgency.ENDING)
-                await _tell(corridor.comment, body, job)
-                await self._queue.finish(job.id, JobState(state), "told by a later attempt", worker=self._name)
+            if (state := await telling.state_of(memory)) is not None:
+                await self._conclude(corridor, case, Ending(state=state, reason="told by a later attempt"))
                 return
-            ears = Ears(self._queue, job.id, corridor.hear)
+            ears = Ears(self._queue, job.id, corridor)
             async with ears.open():
-                told = await memory.recall("commenting") is not None
-                ending = await self._ending(corridor, claimed, told=told)
+                told = await memory.recall(COMMENTING) is not None
+                ending = await self._ending(corridor, case, claimed, told=told)
             case.github.hurry(Urgency.ENDING)
             ending = corridor.heard_out(ending)
-            await self._tell(corridor, memory, ending, job)
-            if ending.state is JobState.WAITING:
-                await self._park(case, corridor, ending, heard=ears.heard)
-            else:
-                await self._queue.finish(job.id, ending.state, ending.reason, worker=self._name)
             log.info("job %s: %s %s", job.id, ending.state, ending.reason)
-
-    async def _tell(self, corridor: Corridor, memory: JobMemory, ending: Ending, job: Job) -> None:
-        view = ending.view
-        await corridor.show_check(ending)
-        if isinstance(view, StatusView):
-            body = await asyncio.to_thread(render_status, view)
-        elif view is not None:
-            allowed = self._desk.house.allowed(job)
-            marker = self._desk.house.marker(job)
-            body = await asyncio.to_thread(
-                render_reply, view.text, allowed, job_id=job.id, marker=marker, refused=view.refused
-            )
-        else:
-            return
-        if ending.state is not JobState.WAITING:
-            # Kept before it is sent: should this worker die now, the next one tells it without working again.
-            await memory.remember(ENDING, f"{ending.state}\n{body}")
-            if not ending.patch and ending.state is not JobState.REFUSED:
+            if ending.state is JobState.WAITING:
+                await self._tell_waiting(corridor, case, ending)
+                await self._park(case, corridor, ending, heard=ears.heard)
+                return
+            await telling.keep(memory, await telling.facts_of(case, ending, checked=await corridor.checked()))
+            if ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
                 self._desk.house.work.forget(job.id)
-        await _tell(corridor.comment, body, job)
-        if ending.state is JobState.WAITING and corridor.comment.told_at:
-            await waiting.note_shown(memory, at=corridor.comment.told_at)
+            await self._conclude(corridor, case, ending)
+
+    async def _conclude(self, corridor: Corridor, case: Case, ending: Ending) -> None:
+        """Tell an ending that is kept, and end the job; what GitHub does not take now is told later."""
+        owed = await telling.tell(case, comment=corridor.comment, check=corridor.check)
+        await self._queue.finish(case.job.id, ending.state, ending.reason, worker=self._name, owed=owed)
+
+    async def _tell_waiting(self, corridor: Corridor, case: Case, ending: Ending) -> None:
+        """Tell what a job waits for.
+
+        Raises:
+            GitHubError: it could not be told; the job is to be taken up again for that.
+        """
+        try:
+            await corridor.show_check(ending)
+            if (body := await telling.body_of(case, ending)) is not None:
+                await corridor.comment.put(body)
+            if corridor.comment.told_at:
+                await waiting.note_shown(case.memory, at=corridor.comment.told_at)
+        except GitHubError as error:
+            if await self._patience.pause(case.memory, error) is not None:
+                raise
+            log.warning("job %s: what it waits for could not be told: %s", case.job.id, error)
 
     async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
         """Let a job wait for a person or the model; whoever was faster than this has answered, or stopped it."""
         job_id = case.job.id
-        await case.memory.remember(_SILENT, "")
         answer = waiting.fact_of_answer(ending.request_id) if ending.request_id else ""
         if corridor.is_to_stop or not await self._queue.park(
             job_id, self._name, until=ending.until, heard=heard, answer=answer
         ):
             await self._queue.release(job_id, self._name)
 
-    async def _ending(self, corridor: Corridor, claimed: Claimed, *, told: bool) -> Ending:
+    async def _ending(self, corridor: Corridor, case: Case, claimed: Claimed, *, told: bool) -> Ending:
         """Walk the corridor; whatever goes wrong there becomes an ending."""
         try:
             if claimed.exhausted:
-                reason = (
-                    f"This job was begun {claimed.attempt - 1} times and never came to its end, so it was given up."
-                )
-                remedy = f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again."
-                return await corridor.give_up(f"{reason} {remedy}") or await corridor.failed(reason, remedy, told=told)
+                return await self._given_up(corridor, case, claimed, told=told)
             return await corridor.walk()
         except GitHubError as error:
-            if error.passing:
+            if await self._patience.pause(case.memory, error) is not None:
                 raise
-            return await corridor.failed(str(error))
+            return await corridor.failed(str(error), told=told, unproven=True)
         except (WorkspaceError, RepoConfigError) as error:
             return await corridor.failed(error.reason, error.remedy)
         except LeaseLostError:
@@ -227,6 +228,19 @@ class Worker:
             return await corridor.failed(
                 "The bot has a fault of its own.", f"The operator finds it in the log under job `{claimed.job.id}`."
             )
+
+    async def _given_up(self, corridor: Corridor, case: Case, claimed: Claimed, *, told: bool) -> Ending:
+        """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""
+        finished = await case.memory.recall(WORK) is not None
+        if finished and claimed.deaths < _PUBLISHING_DEATHS:
+            return await corridor.walk()
+        reason = "The bot's process died several times while it had this job in hand, so it was given up."
+        remedy = f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again."
+        if claimed.deaths < _KEEPING_DEATHS:
+            ending = await corridor.give_up(f"{reason} {remedy}")
+            if ending is not None:
+                return ending
+        return await corridor.failed(reason, remedy, told=told, unproven=True)
 
     async def _while_ours(self, claimed: Claimed) -> None:
         """See a job through while its lease is renewed; when the lease is lost the work is cancelled.
@@ -253,16 +267,17 @@ class Worker:
 
 
 class Ears:
-    """Hears what people say to a job while it is walked.
+    """Hears what people say to a job while it is walked, and keeps how far it is.
 
     Attributes:
         heard: the number of the last signal that was passed on.
     """
 
-    def __init__(self, queue: Queue, job_id: str, hear: Callable[[Signal], None]) -> None:
+    def __init__(self, queue: Queue, job_id: str, corridor: Corridor) -> None:
         self._queue = queue
         self._job_id = job_id
-        self._hear = hear
+        self._corridor = corridor
+        self._steps = 0
         self.heard = 0
 
     @asynccontextmanager
@@ -285,15 +300,8 @@ class Ears:
 
     async def _listen(self) -> None:
         for number, signal in await self._queue.signals(self._job_id, self.heard):
-            self._hear(signal)
+            self._corridor.hear(signal)
             self.heard = number
-
-
-async def _tell(comment: StatusComment, body: str, job: Job) -> None:
-    """Tell the ending; where GitHub will not take it (archived, conversation or comment gone), the log has it."""
-    try:
-        await comment.put(body)
-    except GitHubError as error:
-        if error.passing:
-            raise
-        log.warning("job %s: its ending could not be told: %s", job.id, error)
+        if (steps := self._corridor.steps) > self._steps:
+            await self._queue.get_on(self._job_id, steps)
+            self._steps = steps

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def queue(path: Path, clock: Clock) -> AsyncIterator[SqliteQueue]:
-    async with opened_queue(path, clock, max_attempts=2) as opened:
+    async with opened_queue(path, clock) as opened:
         yield opened
 
 
@@ -101,7 +101,7 @@ async def test_how_often_a_job_waited_is_not_how_often_its_worker_died(queue: Qu
     for _ in range(5):
         found = await queue.claim("w1", 60)
         assert found is not None
-        assert (found.attempt, found.exhausted) == (1, False)
+        assert (found.attempt, found.deaths) == (1, 0)
         await queue.park("j1", "w1", until=_FOREVER)
         await queue.wake("j1")
 
@@ -162,19 +162,6 @@ async def test_steering_that_runs_holds_up_no_work(queue: Queue) -> None:
     assert await claimed(queue, lane="steer") == "s1"
     await queue.enqueue(a_job("work"))
     assert await claimed(queue) == "work"
-
-
-async def test_leases_and_deaths_are_the_same_in_both_lanes(queue: Queue, clock: Clock) -> None:
-    await queue.enqueue(a_job("s1", command=Stop()))
-    assert await claimed(queue, lane="steer") == "s1"
-    clock.now += 61
-    assert await claimed(queue, "w2", lane="steer") == "s1"
-    await queue.take_back(["w2"])
-    found = await queue.claim("w3", 60, lane="steer")
-    assert found is not None
-    assert (found.attempt, found.exhausted) == (3, True)
-    await queue.take_back(["w3"])
-    assert (await _at(queue, "s1")).state is JobState.FAILED
 
 
 async def test_a_held_job_is_let_go_by_word_or_by_time(queue: Queue, clock: Clock) -> None:

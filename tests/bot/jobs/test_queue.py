@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def queue(path: Path, clock: Clock) -> AsyncIterator[SqliteQueue]:
-    async with opened_queue(path, clock, max_attempts=2) as opened:
+    async with opened_queue(path, clock) as opened:
         yield opened
 
 
@@ -52,7 +52,7 @@ async def test_a_job_comes_out_as_it_went_in(queue: Queue) -> None:
         assert await queue.enqueue(job)
         got = await queue.claim("w1", 60, lane=job.lane)
         assert got is not None
-        assert (got.job, got.attempt, got.exhausted) == (job, 1, False)
+        assert (got.job, got.attempt, got.deaths) == (job, 1, 0)
 
 
 async def test_the_same_job_or_the_same_delivery_is_stored_once(queue: Queue) -> None:
@@ -114,22 +114,6 @@ async def test_a_late_worker_may_still_finish_what_nobody_took(queue: Queue, clo
     assert (stored.state, stored.reason) == (JobState.FAILED, "slow")
 
 
-async def test_a_job_that_kills_its_workers_is_handed_out_once_more_to_be_reported_then_fails(
-    queue: Queue, clock: Clock
-) -> None:
-    await queue.enqueue(a_job())
-    handed_out = []
-    for _ in range(4):
-        got = await queue.claim("w1", 60)
-        handed_out.append((got.attempt, got.exhausted) if got else None)
-        clock.now += 61
-    assert handed_out == [(1, False), (2, False), (3, True), None]
-    stored = await queue.get("j1")
-    assert stored is not None
-    assert stored.state is JobState.FAILED
-    assert "died 3 times" in stored.reason
-
-
 async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: Queue) -> None:
     await queue.enqueue(a_job())
     for _ in range(5):
@@ -137,15 +121,6 @@ async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: Queue) 
         assert got is not None
         assert got.attempt == 1
         await queue.release("j1", "w1")
-
-
-async def test_a_thread_is_free_again_for_the_next_job_when_its_poison_job_fails(queue: Queue, clock: Clock) -> None:
-    await queue.enqueue(a_job("bad"))
-    await queue.enqueue(a_job("good"))
-    for _ in range(3):
-        assert await claimed(queue) == "bad"
-        clock.now += 61
-    assert await claimed(queue) == "good"
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if TRANSITIONS[state]])

@@ -1,0 +1,48 @@
+"""How long a job is put off because GitHub does not do what it is asked, and when that has been long enough."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from bot.github import GitHubError
+from bot.jobs.memory import JobMemory
+
+PATIENCE_SECONDS = 6 * 3600.0
+"""Longer than a rate limit of GitHub's lasts, and most of its outages."""
+
+ACCESS_PATIENCE_SECONDS = 600.0
+"""For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
+
+_SILENT = "silent"
+"""The fact that keeps since when GitHub has been silent and when it was asked last, in seconds since the epoch."""
+
+_FIRST_PAUSE_SECONDS = 2.0
+_FORGOTTEN_SECONDS = 1800.0
+"""After so much time without trouble, and more than any pause, the next trouble is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When to ask again.
+
+    Attributes:
+        seconds: for how long GitHub is asked again in all.
+        longest_pause: between two times.
+    """
+
+    seconds: float = PATIENCE_SECONDS
+    longest_pause: float = 60.0
+
+    async def pause(self, memory: JobMemory, error: GitHubError) -> float | None:
+        """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
+        if not (error.passing or error.unsettled):
+            return None
+        now = time.time()
+        since, _, last = (await memory.recall(_SILENT) or "").partition(" ")
+        begun = float(since) if since and now - float(last or since) < _FORGOTTEN_SECONDS else now
+        await memory.remember(_SILENT, f"{begun} {now}")
+        lasts = now - begun
+        if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
+            return None
+        return max(error.retry_after, min(self.longest_pause, max(_FIRST_PAUSE_SECONDS, lasts / 2)))

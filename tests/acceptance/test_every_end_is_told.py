@@ -1,0 +1,118 @@
+"""What GitHub does not take at the start or at the end is asked, and told, again until it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
+from tests.waiting import eventually
+
+ANSWER = "```completion\nThe code is right.\n```\n"
+
+
+async def _told(stage: Stage, number: int, words: str) -> str:
+    """The one comment of the bot in a thread, once it holds some words."""
+
+    def told() -> str | None:
+        comments = stage.bot_comments(number)
+        return comments[0] if len(comments) == 1 and words in comments[0] else None
+
+    return await eventually(told, within=60)
+
+
+@pytest.mark.parametrize("trouble", ["401", "403", "404"])
+async def test_a_command_that_met_trouble_at_its_start_is_done(hub: LocalHub, tmp_path: Path, trouble: str) -> None:
+    async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
+        issue = stage.issue()
+        hub.faults.add("POST", "*/graphql", trouble, times=4)  # type: ignore[arg-type] # one of the three
+        command = stage.say(issue.number, "/codepilot fix")
+        stage.open_for_work.set()
+        assert (await stage.end_of(command, within=60)).state is JobState.DONE
+        assert "The code is right." in await _told(stage, issue.number, "Done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """How GitHub comes to take no ending, and takes it again."""
+
+    begin: Callable[[Stage], object]
+    end: Callable[[Stage], object]
+
+
+_SILENCES = {
+    "one 404": Silence(begin=lambda stage: _edits_fail(stage, "404", 1), end=lambda _: None),
+    "one 401 after another": Silence(begin=lambda stage: _edits_fail(stage, "401", 3), end=lambda _: None),
+    "archived": Silence(
+        begin=lambda stage: stage.hub.archive(stage.repo), end=lambda stage: stage.hub.unarchive(stage.repo)
+    ),
+}
+
+
+def _edits_fail(stage: Stage, trouble: str, times: int) -> None:
+    stage.hub.faults.add("PATCH", "*/issues/comments/*", trouble, times=times)  # type: ignore[arg-type] # one of those
+
+
+@pytest.mark.parametrize("name", _SILENCES)
+async def test_an_end_that_github_does_not_take_is_told_when_it_does(hub: LocalHub, tmp_path: Path, name: str) -> None:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO, completion=COMPLETION)]) as stage:
+        issue = stage.issue()
+        command = stage.say(issue.number, "/codepilot fix")
+        job_id = await stage.job_of(command)
+        await stage.at_work()
+        _SILENCES[name].begin(stage)
+        await stage.let_go(job_id)
+        await stage.ended(job_id)
+        _SILENCES[name].end(stage)
+        status = await _told(stage, issue.number, COMPLETION)
+        assert "Working on it" not in status
+
+        async def settled() -> str | None:
+            return "yes" if await stage.queue.owed_at(job_id) is None else None
+
+        done: str = await eventually(settled, within=30)
+        assert done
+        assert [each.status for each in hub.check_runs(stage.repo)] == ["completed"]
+
+
+async def test_another_process_tells_what_is_owed(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as first:
+        issue = first.issue()
+        command = first.say(issue.number, "/codepilot fix")
+        await first.at_work()
+        hub.faults.add("PATCH", "*", "404", times=1000)
+        end = await first.end_of(command)
+        assert end.state is JobState.DONE
+        assert COMPLETION not in end.status
+    hub.faults.clear()
+    async with staged(hub, tmp_path, after=first) as second:
+        await _told(second, issue.number, COMPLETION)
+        [run] = hub.check_runs(second.repo)
+        assert (run.status, run.conclusion) == ("completed", "success")
+
+
+async def test_who_may_not_command_is_told_nothing_however_late_that_is_known(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        hub.add_user("stranger")
+        issue = stage.issue()
+        hub.faults.add("POST", "*/graphql", "403", times=4)
+        command = stage.say(issue.number, "/codepilot fix", author="stranger")
+        stage.open_for_work.set()
+        assert (await stage.end_of(command, within=60)).state is JobState.REFUSED
+        assert [each for each in stage.bot_comments(issue.number) if "Done" in each or "Failed" in each] == []
+
+
+async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        issue = stage.issue()
+        hub.faults.add("*", "*/check-runs*", "503", times=1000)
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.DONE
+        assert COMPLETION in end.status
+        assert end.status.count("GitHub did not make the check run") == 1
+        hub.faults.clear()
