@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from aiohttp import web
 
 from agent_runtime import preload
+from bot import large_deliveries
 from bot.config import Settings
+from bot.errors import ConfigError
 from bot.watchdog import Watchdog
 from bot.wiring import service
 
@@ -18,9 +21,10 @@ async def serve(settings: Settings, watchdog: Watchdog) -> None:
     """Receive deliveries and work on jobs until cancelled."""
     preload(settings.agent.provider)
     async with service(settings) as bot:
+        await asyncio.to_thread(large_deliveries.sweep, settings.agent.data_dir)
         await bot.runner.setup()
         try:
-            await web.TCPSite(bot.runner, settings.host, settings.port).start()
+            await _listen(bot.runner, settings)
             host, port = bot.runner.addresses[0][:2]
             log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
             watchdog.start()
@@ -28,6 +32,19 @@ async def serve(settings: Settings, watchdog: Watchdog) -> None:
                 await bot.worker.run()
         finally:
             await bot.runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> None:
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        problem = (
+            f"CODEPILOT_HOST and CODEPILOT_PORT say {place}, and nothing can listen there: {error.strerror or error}. "
+            "Stop whoever listens there already (`ss -ltnp` shows who), or choose another port. "
+            "Example: CODEPILOT_PORT=8081"
+        )
+        raise ConfigError((problem,)) from error
 
 
 async def work(settings: Settings, watchdog: Watchdog) -> None:

@@ -147,6 +147,7 @@ def _door(settings: Settings) -> Door:
             start_label=settings.agent.start_label,
         ),
         held_seconds=HELD_SECONDS,
+        folder=settings.agent.data_dir,
     )
 
 

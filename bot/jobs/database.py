@@ -160,6 +160,7 @@ class Database:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue")
         try:
             self._connection = self._thread.submit(prepared, path).result()
+            self._identity = _identity(path)
         except (sqlite3.Error, OSError) as error:
             self._thread.shutdown()
             raise _explained(path, error) from error
@@ -169,7 +170,7 @@ class Database:
 
     async def close(self) -> None:
         """Close the file; further calls fail."""
-        await self.run(sqlite3.Connection.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
         self._thread.shutdown(wait=False)
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
@@ -179,9 +180,27 @@ class Database:
             QueueError: the file could not be read or written.
         """
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, operation, self._connection)
-        except sqlite3.Error as error:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._done, operation)
+        except (sqlite3.Error, OSError) as error:
             raise _explained(self._path, error) from error
+
+    def _done(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Run statements, if the file is still the one that the next process will open."""
+        if _identity(self._path) != self._identity:
+            raise QueueError(
+                f"the job queue {self._path} was deleted or replaced under this process, which can keep no jobs any "
+                "more and has to be started again; move or restore that file only while nothing runs"
+            )
+        return operation(self._connection)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands at a path now; None when there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
@@ -206,19 +225,23 @@ def connect(path: Path) -> sqlite3.Connection:
         OSError: it cannot be made.
         sqlite3.Error: it cannot be opened or is no database.
     """
-    # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
-    path.touch(mode=0o600, exist_ok=True)
-    rows = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-    try:
-        # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
-        with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
+    # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
+    with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
+        if not path.exists():
+            # Left of a file that was deleted: SQLite would take them for parts of the new one.
+            for part in ("-wal", "-shm"):
+                path.with_name(f"{path.name}{part}").unlink(missing_ok=True)
+        # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
+        path.touch(mode=0o600, exist_ok=True)
+        rows = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
             with exclusive(rows):
                 _version(rows, path)
             rows.execute("PRAGMA journal_mode = WAL")
-        rows.execute("PRAGMA synchronous = FULL")
-    except BaseException:  # whatever it was, nobody else knows of the connection
-        rows.close()
-        raise
+            rows.execute("PRAGMA synchronous = FULL")
+        except BaseException:  # whatever it was, nobody else knows of the connection
+            rows.close()
+            raise
     return rows
 
 

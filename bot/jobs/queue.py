@@ -200,6 +200,9 @@ class Queue(Protocol):
     async def counts(self) -> dict[JobState, int]:
         """How many jobs stand in each state."""
 
+    async def check(self) -> None:
+        """Write something and have it reach the disk, as a job would have to; raises `QueueError` when that fails."""
+
     async def sweep(self, keep_days: float) -> int:
         """Forget the words, facts and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
 
@@ -354,6 +357,11 @@ class SqliteQueue:
     async def counts(self) -> dict[JobState, int]:
         """See `Queue.counts`."""
         return await self._run(records.counts)
+
+    async def check(self) -> None:
+        """See `Queue.check`."""
+        now = self._clock()
+        await self._run(lambda rows: records.check(rows, now))
 
     async def sweep(self, keep_days: float) -> int:
         """See `Queue.sweep`."""

@@ -284,6 +284,33 @@ async def test_a_command_that_was_given_while_the_service_was_down_is_done_once_
         assert [each.redelivery for each in hub.deliveries if each.guid == missed.guid] == [False, True]
 
 
+@pytest.mark.slow
+async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes_another(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with site(hub, tmp_path) as here:
+        async with here.serving() as service:
+            (tmp_path / "bot" / "queue.sqlite").unlink()
+            assert await asyncio.wait_for(service.process.wait(), 20) == 2
+            assert "was deleted or replaced under this process" in service.log.read_text()
+            assert "Traceback" not in service.log.read_text()
+        async with here.serving():
+            assert (tmp_path / "bot" / "queue.sqlite").exists()
+
+
+async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = str(taken.getsockname()[1])
+            process = await asyncio.create_subprocess_exec(
+                CODEPILOT, "serve", env={**here.variables, "CODEPILOT_PORT": port}, stderr=asyncio.subprocess.PIPE
+            )
+            _, said = await process.communicate()
+        assert process.returncode == 2
+        assert f"127.0.0.1:{port}, and nothing can listen there" in said.decode()
+        assert "Traceback" not in said.decode()
+
+
 _STUCK = """
 import asyncio, re
 from bot import config, server

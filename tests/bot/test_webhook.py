@@ -13,7 +13,8 @@ from bot.errors import ConfigError
 from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
-from tests.builders import a_comment_event, a_request
+from bot.strangers import LINES, StrangersLines
+from tests.builders import a_comment_event, a_request, signature
 from tests.doors import OpenDoor, a_door, opened
 
 
@@ -108,14 +109,110 @@ async def test_an_unproven_id_cannot_forge_a_log_line(door: OpenDoor, caplog: py
     assert "accepted" not in caplog.text
 
 
-async def test_health_follows_the_queue(door: OpenDoor, queue: SqliteQueue) -> None:
-    url = f"http://127.0.0.1:{door.port}/healthz"
-    async with door.client.get(url) as answer:
-        assert (answer.status, await answer.json()) == (200, {"status": "ok"})
-    await queue._run(lambda rows: rows.execute("DROP TABLE facts").fetchall())
-    await queue._run(lambda rows: rows.execute("DROP TABLE jobs").fetchall())
-    async with door.client.get(url) as answer:
-        assert answer.status == 503
+async def health(door: OpenDoor) -> int:
+    async with door.client.get(f"http://127.0.0.1:{door.port}/healthz") as answer:
+        assert await answer.json() == {"status": "ok" if answer.status == 200 else "failed"}
+        return answer.status
+
+
+async def test_the_bot_is_healthy_while_jobs_can_be_written(queue: SqliteQueue) -> None:
+    async with opened(queue, checked_seconds=0.0) as door:
+        assert await health(door) == 200
+        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
+        assert await health(door) == 503
+        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 0").fetchall())
+        assert await health(door) == 200
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+async def test_nothing_is_accepted_into_a_file_that_nobody_will_open_again(
+    queue: SqliteQueue, tmp_path: Path, how: str
+) -> None:
+    async with opened(queue, checked_seconds=0.0) as door:
+        (tmp_path / "queue.db").rename(tmp_path / "away")
+        if how == "replaced":
+            (tmp_path / "queue.db").touch()
+        assert await health(door) == 503
+        assert (await door.post(*a_request(a_comment_event())))[0] == 503
+
+
+async def test_health_is_asked_of_the_disk_once_in_a_while_however_many_ask(queue: SqliteQueue) -> None:
+    async with opened(queue, checked_seconds=3600.0) as door:
+        assert await health(door) == 200
+        await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
+        assert [await health(door) for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize("size", [0, 1_000_000])
+@pytest.mark.parametrize("target", ["repository", "organization", None])
+async def test_what_another_webhook_than_the_apps_sends_is_refused_with_the_remedy(
+    door: OpenDoor, target: str | None, size: int
+) -> None:
+    payload = a_comment_event(issue__body="x" * size)
+    del payload["installation"]
+    headers, body = a_request(payload)
+    if target:
+        headers["X-GitHub-Hook-Installation-Target-Type"] = target
+    status, answer = await door.post(headers, body)
+    assert (status, answer["status"]) == (400, "refused")
+    assert "not from the App's webhook" in answer["reason"]
+    assert "delete this webhook" in answer["reason"]
+
+
+def deliveries_in(folder: Path) -> list[Path]:
+    return list(folder.glob("delivery-*"))
+
+
+async def test_a_large_delivery_that_nobody_listens_to_is_ignored_and_leaves_nothing(
+    queue: SqliteQueue, tmp_path: Path
+) -> None:
+    async with opened(queue, folder=tmp_path) as door:
+        # Not even parsed.
+        body = b"[" * 1_000_000
+        headers = {**a_request({}, event="push")[0], "X-Hub-Signature-256": signature(body)}
+        status, answer = await door.post(headers, body)
+        assert (status, answer["status"]) == (200, "ignored")
+        assert (await door.post(*a_request(a_comment_event(issue__body="x" * 1_000_000))))[0] == 202
+    assert deliveries_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"POST /webhook HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n",
+    ],
+)
+async def test_what_is_no_http_costs_one_line_of_the_log_at_most(
+    door: OpenDoor, caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(request_)
+    writer.write_eof()
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert len(caplog.text.splitlines()) <= 1
+    assert "Traceback" not in caplog.text
+
+
+async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
+    door: OpenDoor, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(LINES + 5):
+        await door.post({}, b"{}")
+    assert len(caplog.records) == LINES
+    await door.post(*a_request(a_comment_event()))  # ours are written all the same
+    clock = [0.0]
+    sparing, made = StrangersLines(lambda: clock[0]), []
+    for second in range(70):
+        clock[0] = float(second)
+        record = logging.makeLogRecord({"msg": "refused", "stranger": True})
+        made += [record.getMessage()] if sparing.filter(record) else []
+    assert made == ["refused"] * LINES + ["refused (40 lines like this were left out)"] + ["refused"] * 9
 
 
 async def test_many_comments_at_once_are_all_stored_once(door: OpenDoor, queue: SqliteQueue) -> None:

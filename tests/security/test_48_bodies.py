@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import io
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from bot.jobs.database import Database
@@ -14,6 +18,7 @@ from bot.jobs.queue import SqliteQueue
 from bot.webhook import MAX_BODY_BYTES
 from tests.builders import a_comment_event, a_request, signature
 from tests.doors import OpenDoor, opened
+from tests.source_files import ROOT
 
 
 @pytest.fixture
@@ -95,7 +100,8 @@ async def test_deep_json_is_malformed_and_harms_nobody(queue: SqliteQueue, body:
 
 
 async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_one_out(queue: SqliteQueue) -> None:
-    head = f"POST /webhook HTTP/1.1\r\nHost: x\r\nContent-Length: {MAX_BODY_BYTES}\r\n\r\n".encode()
+    lines = f"Content-Length: {MAX_BODY_BYTES}\r\nX-Hub-Signature-256: sha256={'0' * 64}"
+    head = f"POST /webhook HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n".encode()
     async with opened(queue) as door:
         hogs = []
         for _ in range(4):
@@ -103,7 +109,7 @@ async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_o
             writer.write(head + b"x" * 1000)
             await writer.drain()
             hogs.append((reader, writer))
-        status, answer = await _raw(door, f"Content-Length: {MAX_BODY_BYTES}")
+        status, answer = await _raw(door, lines)
         assert status == 503, answer
         assert (await door.post(*a_request(a_comment_event())))[0] == 202
         for _, writer in hogs:
@@ -118,3 +124,53 @@ async def test_numbers_and_names_of_any_size_do_no_harm(queue: SqliteQueue) -> N
                 status, answer = await door.post(*a_request(a_comment_event(**{path: number})))
                 assert (status, answer["status"]) == (200, "ignored"), answer
                 assert path.replace("__", ".") in answer["reason"]
+
+
+_SERVER = """
+import asyncio, sys
+from pathlib import Path
+from aiohttp import web
+from bot.jobs.database import Database
+from bot.jobs.queue import SqliteQueue
+from bot.webhook import make_app, make_runner
+from tests.doors import a_door
+
+async def main():
+    runner = make_runner(make_app(a_door(folder=Path(sys.argv[1])), SqliteQueue(Database(Path(sys.argv[1]) / "q.db"))))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_large_deliveries_at_once_take_next_to_no_memory_here(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _SERVER, tmp_path, cwd=ROOT, stdout=PIPE, stderr=DEVNULL
+    )
+    try:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(await process.stdout.readline())}/webhook"
+        rows = [f"line {number} of many" for number in range(1_000_000)]
+        requests = [a_request({**a_comment_event(comment__id=n), "rows": rows}, delivery_id=f"d{n}") for n in (1, 2, 3)]
+        before = _most_memory(process.pid)
+        async with aiohttp.ClientSession() as client:
+
+            async def post(headers: dict[str, str], body: bytes) -> int:
+                async with client.post(url, data=io.BytesIO(body), headers=headers) as answer:
+                    return answer.status
+
+            assert await asyncio.gather(*(post(*each) for each in requests)) == [202] * 3
+        assert _most_memory(process.pid) - before < 48 * 1024**2
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def _most_memory(pid: int) -> int:
+    """The most bytes that a process has held so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
