@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.intake.options import is_safe_branch
 from bot.workspace.errors import (
     BranchGoneError,
     CloneError,
@@ -23,10 +24,7 @@ from bot.workspace.remote import PAUSES, patiently
 
 _FILES = frozenset({"100644", "100755"})
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# What git-check-ref-format(1) allows, and neither wildcard nor leading dash.
-_REF = re.compile(
-    r"refs/(?:heads/(?!-)(?:(?!\.\.|//|@\{|\.lock(?:/|$)|/\.)[^\x00-\x20~^:?*\[\\\x7f])+(?<![./])|pull/\d+/head)"
-)
+_PULL = re.compile(r"refs/pull/\d+/head")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,8 @@ class Source:
     def __post_init__(self) -> None:
         if not _SHA.fullmatch(self.sha):
             raise CloneError(f"{self.sha!r} is no commit id.", "Pass the full hexadecimal id.")
-        if not _REF.fullmatch(self.ref):
+        branch = self.ref.removeprefix("refs/heads/")
+        if not (is_safe_branch(branch) if branch != self.ref else _PULL.fullmatch(self.ref)):
             raise CloneError(f"{self.ref!r} is no name of a branch or pull request.", "Rename the branch.")
 
 
