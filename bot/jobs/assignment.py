@@ -8,7 +8,10 @@ from bot.gate.decision import Grant
 from bot.intake.commands import Work
 from bot.jobs.look import Here
 from bot.jobs.setup import Asked
+from bot.publishing.text import one_line
 from bot.workspace import Source
+
+_BRANCH_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +33,9 @@ class Assignment:
     asked: Asked
     source: Source
     closing: str = ""
+
+    @property
+    def head_fact(self) -> str:
+        """A line for the agent that names commit and branch, whose name is a stranger's where the branch is a fork's."""
+        branch = one_line(self.here.thread.head_ref, _BRANCH_CHARS)
+        return f"HEAD: {self.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"

@@ -35,12 +35,9 @@ from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
-from bot.publishing.text import one_line
 from bot.workspace import Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
-
-_REF_CHARS = 200
 
 T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
@@ -183,9 +180,8 @@ class Errand:
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        at = f"{begun.grant.bound_to_sha[:10]} on {one_line(begun.here.thread.head_ref, _REF_CHARS)}"
-        head = f"HEAD: {at}, nothing uncommitted (git is not needed)"
-        return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=(head, *ready.facts))
+        facts = (begun.head_fact, *ready.facts)
+        return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives, or None when somebody stops the job meanwhile."""
