@@ -36,6 +36,6 @@ class Assignment:
 
     @property
     def head_fact(self) -> str:
-        """A line for the agent that names commit and branch, whose name is a stranger's where the branch is a fork's."""
+        """A line for the agent that names commit and branch; a fork's branch is named by a stranger."""
         branch = one_line(self.here.thread.head_ref, _BRANCH_CHARS)
         return f"HEAD: {self.grant.bound_to_sha[:10]} on {branch}, nothing uncommitted (git is not needed)"
