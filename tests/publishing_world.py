@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,10 +93,10 @@ class Outlet:
 
 
 @asynccontextmanager
-async def an_outlet(hub: LocalHub, state: Path) -> AsyncIterator[Outlet]:
+async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | None = None) -> AsyncIterator[Outlet]:
     """A repository with issue 1, and a checkout of the commit that `main` and `topic` stand at."""
     hub.add_user("mona")
-    files = {"a.txt": "1\n", "b.txt": "1\n", "long.txt": "".join(f"line {n}\n" for n in range(1, 41))}
+    files = {**(files or {}), "a.txt": "1\n", "b.txt": "1\n", "long.txt": "".join(f"line {n}\n" for n in range(1, 41))}
     repo = hub.add_repo("mona/calc", owner="mona", private=True, files=files)
     hub.open_issue(repo, author="mona", title="It breaks")
     base = hub.branches(repo)["main"]

@@ -15,6 +15,7 @@ from bot.localhub.attachments import Attachments
 from bot.localhub.faults import Faults
 from bot.localhub.git_http import GitHttp
 from bot.localhub.hub_threads import Threads
+from bot.localhub.large_files import LargeFiles
 from bot.localhub.logs import Logs
 from bot.localhub.model import Delivery
 from bot.localhub.pages import Pages
@@ -66,6 +67,7 @@ class LocalHub(Threads):
         app = web.Application(client_max_size=MAX_REQUEST)
         self._server.add_to(app)
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
+        LargeFiles(self._site, self.faults).add_to(app)
         Attachments(self._site).add_to(app)
         Logs(self._site).add_to(app)
         Pages(self._site, self._server.threads).add_to(app)

@@ -125,6 +125,11 @@ class Threads(Estate):
         with self._site.lock:
             return attachments.attach(self._site, self._now(repo), self._user(author), content, media_type)
 
+    def large_files(self, repo: Repo) -> dict[str, bytes]:
+        """What Git LFS keeps for a repository, by object id."""
+        with self._site.lock:
+            return {oid: content for (repo_id, oid), content in self._site.store.large.items() if repo_id == repo.id}
+
     def issue(self, repo: Repo, number: int) -> Issue:
         """An issue or pull request as it is now.
 

@@ -15,7 +15,7 @@ from bot.publishing.redact import Redactor
 from bot.publishing.sending import ForbiddenTargetError, LeakError, Memory, Pusher, Sender, Sent, Target
 from bot.publishing.text import code
 from bot.publishing.wording import branch_name, pull_body
-from bot.workspace import ConflictError, PushRejectedError, Source, WorkflowsForbiddenError
+from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 __all__ = ["Delivered", "ForbiddenTargetError", "Memory", "Pusher", "Target", "publish"]
@@ -99,7 +99,7 @@ async def publish(
         sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
         return Delivered(withheld=f"The branch moved while the bot was working, and was left alone. {error}")
-    except (LeakError, WorkflowsForbiddenError, _NothingLeftError) as error:
+    except (LeakError, LargeFileError, WorkflowsForbiddenError, _NothingLeftError) as error:
         return Delivered(withheld=str(error))
     return await _told(sender, publication, commit, job, sent)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -13,7 +14,7 @@ from bot.publishing.plan import Commit, PullRequest
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
-from bot.workspace.change import Change
+from bot.workspace.change import Change, LargeFile
 
 
 class Memory(Protocol):
@@ -37,6 +38,14 @@ class Pusher(Protocol):
 
     async def commit(self, change: Change, *, message: str) -> str:
         """Make the commit; the same id every time."""
+        ...
+
+    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+        """The paths of those whose content has a part of which `holds` is true."""
+        ...
+
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
+        """Have Git LFS keep the objects that a change points to."""
         ...
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
@@ -140,10 +149,12 @@ class Sender:
             HeadMovedError: the branch does not stand where it is expected.
             PushRejectedError: the same, or the server said no.
             WorkflowsForbiddenError: it changes workflow files, and we may not.
+            LargeFileError: Git LFS did not take what the commit points to.
             GitHubError: GitHub refused or stayed silent.
             WorkspaceError: git failed.
         """
         await self.check(commit)
+        await self._upload(commit)
         link = None
         try:
             made, link = await self._commit(commit, request)
@@ -183,14 +194,23 @@ class Sender:
         ):
             raise ForbiddenTargetError(f"{commit.branch!r} is no branch that the bot may write to; nothing was sent.")
         # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
-        if leaks := await asyncio.to_thread(_leaks, commit.change, self.redactor):
-            raise LeakError(f"A secret of the bot's stands in {leaks}. Nothing was published.")
+        leaks = await asyncio.to_thread(_leaks, commit.change, self.redactor)
+        leaks += await self.pusher.large_files_with(commit.change.large, self.redactor.holds)
+        if leaks:
+            named = ", ".join(code(self.redactor.redact(path)) for path in leaks)
+            raise LeakError(f"A secret of the bot's stands in {named}. Nothing was published.")
         if commit.change.writes_workflows and await self.github.may_write_workflows() is False:
             raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
         """Whether a branch is the one that is never written to."""
         return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
+
+    async def _upload(self, commit: Commit) -> None:
+        """Have Git LFS keep what the commit will point to; what is there already is not sent again."""
+        if commit.change.large:
+            token = await self.github.push_token(self.target.repo)
+            await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
 
     async def _commit(self, commit: Commit, request: PullRequest | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.
@@ -249,10 +269,9 @@ def _draft(request: PullRequest) -> PullDraft:
     return PullDraft(base=request.base, title=request.title, body=request.body, draft=request.draft)
 
 
-def _leaks(change: Change, redactor: Redactor) -> str:
-    names = [
+def _leaks(change: Change, redactor: Redactor) -> list[str]:
+    return [
         file.path
         for file in change.files
         if redactor.holds(file.path) or (file.content and redactor.holds(file.content.decode("latin-1")))
     ]
-    return ", ".join(code(redactor.redact(name)) for name in names)

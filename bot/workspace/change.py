@@ -32,6 +32,21 @@ class FileChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LargeFile:
+    """A changed file that Git LFS keeps; in the commit stands a pointer to it.
+
+    Attributes:
+        path: relative to the repository's root.
+        oid: the SHA-256 of its content, in hexadecimal.
+        size: of its content, in bytes.
+    """
+
+    path: str
+    oid: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Everything between the commit that was checked out and the workspace as the agent left it.
 
@@ -41,6 +56,7 @@ class Change:
         files: changed files, by path; empty when nothing changed.
         patch: the whole difference as `git diff` writes it, with binary parts.
         notes: what a reviewer should know of how it was found, sentences of Markdown.
+        large: the files among them that stand in the commit as pointers to Git LFS.
     """
 
     base_sha: str
@@ -48,6 +64,7 @@ class Change:
     files: tuple[FileChange, ...]
     patch: str
     notes: tuple[str, ...] = ()
+    large: tuple[LargeFile, ...] = ()
 
     @property
     def writes_workflows(self) -> bool:

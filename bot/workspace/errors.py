@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bot.errors import BotError
 
 _MOST_NAMED = 10
@@ -58,6 +60,19 @@ class WorkflowsForbiddenError(WorkspaceError):
             "`.github/workflows`, and the bot has it not.",
             "Give it to the App in its settings, under Permissions & events, accept it in the installation, and give "
             "the command again. A workflow's own token can never have it.",
+        )
+
+
+class LargeFileError(WorkspaceError):
+    """Files belong in Git LFS, and are not there; a commit with their pointers would be broken."""
+
+    def __init__(self, paths: Sequence[str], why: str) -> None:
+        named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
+        more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+        super().__init__(
+            f"Git LFS must hold {named}{more}, and the upload failed: {why}.",
+            "Nothing was published; a patch that is kept has the pointer alone. Put that right, and give the command "
+            "again.",
         )
 
 

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.workspace.change import Change, FileChange
+from bot.workspace.attributes import Attributes
+from bot.workspace.change import Change, FileChange, LargeFile
 from bot.workspace.changed import GITLINK, Baseline, Ignores, differences
 from bot.workspace.difference import RawChange, parse_numstat, parse_raw
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
+from bot.workspace.lfs import any_chunk, pointers, put_aside
+from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.removal import remove_tree
@@ -94,6 +97,7 @@ class Tree:
             found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
             _check_size(found.present)
             staged, vanished = await asyncio.to_thread(_stage, self.path, found.present, staging)
+            await self._put_aside(staging, staged)
             blobs = await _store(git, staging, staged)
             await git.run("read-tree", self.base_sha)
             records = _index_records(blobs, (*found.gone, *vanished), self._given.baseline)
@@ -222,6 +226,41 @@ class Tree:
                 "See whether someone pushed to it meanwhile, and whether the App may write contents.",
             ) from error
 
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
+        """Have Git LFS keep the objects of a change, before its pointers are sent.
+
+        Args:
+            files: `Change.large`.
+            branch: the short name of where the commit will go.
+            url: the clone address.
+            token: may write to it.
+
+        Raises:
+            LargeFileError: one of them is not there.
+        """
+        await upload(files, objects=self._objects, branch=branch, url=url, token=token)
+
+    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+        """The paths of those whose content has a part of which `holds` is true, read as Latin-1."""
+        return await asyncio.to_thread(
+            lambda: [each.path for each in files if any_chunk(self._objects / each.oid, holds)]
+        )
+
+    @property
+    def _objects(self) -> Path:
+        return self._trusted / "lfs"
+
+    async def _put_aside(self, staging: Path, staged: list[tuple[bytes, str]]) -> None:
+        """Put pointers in the place of what belongs in Git LFS."""
+        await asyncio.to_thread(_fresh, self._objects)
+        if any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes):
+            large = await self._in_lfs(self.base_sha, [path for path, _ in staged])
+            await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
+
+    async def _in_lfs(self, commit: str, paths: Sequence[bytes]) -> set[bytes]:
+        found = await Attributes(git=self._git, folder=self._trusted / "attributes.git").of(commit, paths, "filter")
+        return {path for path, value in found.items() if value == "lfs"}
+
     async def _describe(self, base: str, tree: str) -> Change:
         command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
         raw = parse_raw(await self._git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
@@ -229,7 +268,15 @@ class Tree:
         patch = await self._git.run(*command, "--patch", "--binary", "--full-index", base, tree)
         contents = await self._contents([c.blob for c in raw if c.blob != _NO_BLOB and c.new_mode != GITLINK])
         files = tuple(_file_change(each, counts, contents) for each in raw)
-        return Change(base_sha=base, tree_sha=tree, files=files, patch=patch.decode("utf-8", errors="surrogateescape"))
+        found = pointers(files)
+        in_lfs = await self._in_lfs(base, [os.fsencode(each.path) for each in found])
+        return Change(
+            base_sha=base,
+            tree_sha=tree,
+            files=files,
+            patch=patch.decode("utf-8", errors="surrogateescape"),
+            large=tuple(each for each in found if os.fsencode(each.path) in in_lfs),
+        )
 
     async def _contents(self, blobs: list[str]) -> dict[str, bytes]:
         if not blobs:

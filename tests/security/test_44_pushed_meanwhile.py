@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from bot.localhub import LocalHub
 from bot.publishing.publish import Delivered, publish
 from bot.workspace import Source, Tree
-from bot.workspace.change import Change
+from bot.workspace.change import Change, LargeFile
 from tests.origin import git
 from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet
 
@@ -91,6 +91,12 @@ class Outrun:
 
     async def commit(self, change: Change, *, message: str) -> str:
         return await self.tree.commit(change, message=message)
+
+    async def large_files_with(self, files: Sequence[LargeFile], holds: Callable[[str], bool]) -> list[str]:
+        return await self.tree.large_files_with(files, holds)
+
+    async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:
+        await self.tree.upload(files, branch=branch, url=url, token=token)
 
     async def push(self, sha: str, *, branch: str, expected: str, url: str, token: str) -> None:
         await self.tree.push(sha, branch=branch, expected=expected, url=url, token=token)

@@ -1,0 +1,65 @@
+"""What the `.gitattributes` of a commit say of paths, judged by git in a directory that holds nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bot.workspace.errors import ChangeError, GitError
+from bot.workspace.git import Git
+from bot.workspace.process import Bounds
+
+# Git's patterns can take time without end; a process can be ended.
+_BOUNDS = Bounds(seconds=60.0, cpu_seconds=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """The attributes of one commit.
+
+    The files are read from git's index, never from the workspace. The job's own git directory cannot be asked: it says
+    of every path that nothing is to be converted.
+
+    Attributes:
+        git: git on a directory that has the commit.
+        folder: private; made when it is needed.
+        bounds: what git may take for one question.
+    """
+
+    git: Git
+    folder: Path
+    bounds: Bounds = _BOUNDS
+
+    async def of(self, commit: str, paths: Sequence[bytes], name: str) -> dict[bytes, str]:
+        """The value of an attribute for each path; `unspecified`, `set` and `unset` are git's own words.
+
+        Raises:
+            ChangeError: git takes too long over the patterns.
+        """
+        if not paths:
+            return {}
+        await asyncio.to_thread(self._make)
+        git = replace(self.git, git_dir=self.folder, work_tree=None, index=self.folder / "index", bounds=self.bounds)
+        await git.run("read-tree", commit)
+        try:
+            said = await git.run("check-attr", "--cached", "-z", "--stdin", name, stdin=b"\0".join((*paths, b"")))
+        except GitError as error:
+            if error.exit_code is not None:
+                raise
+            raise ChangeError(
+                f"Git needs more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
+                "Simplify them.",
+            ) from error
+        fields = said.split(b"\0")
+        return {fields[i]: fields[i + 2].decode(errors="replace") for i in range(0, len(fields) - 2, 3)}
+
+    def _make(self) -> None:
+        """A repository is these few things, and the objects of the other one."""
+        if self.git.git_dir is None:
+            raise ValueError("attributes need a git directory")
+        for part in ("objects/info", "refs"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        (self.folder / "HEAD").write_text("ref: refs/heads/none\n")
+        (self.folder / "objects" / "info" / "alternates").write_text(f"{self.git.git_dir}/objects\n")

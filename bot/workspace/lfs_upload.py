@@ -1,0 +1,199 @@
+"""Upload objects to Git LFS: the batch API, with the transfer that every server knows.
+
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md
+https://github.com/git-lfs/git-lfs/blob/main/docs/api/basic-transfers.md
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from bot.workspace.change import LargeFile
+from bot.workspace.errors import LargeFileError
+
+PAUSES = (1.0, 4.0)
+"""Seconds before what failed in passing is tried again."""
+SECONDS = 300.0
+MAX_BYTES = 512 * 1024 * 1024
+_MEDIA_TYPE = "application/vnd.git-lfs+json"
+_AT_ONCE = 100
+_LONGEST_ANSWER = 1024 * 1024
+_Json = Mapping[str, Any]
+
+
+class _PassingError(Exception):
+    """The server may do it the next time."""
+
+
+async def upload(
+    files: Sequence[LargeFile], *, objects: Path, url: str, token: str, branch: str, pauses: Sequence[float] = PAUSES
+) -> None:
+    """Have the server keep the objects of these files; those that it has already are not sent.
+
+    Args:
+        files: what stands in a commit as pointers.
+        objects: where the contents are, each under its id.
+        url: the clone address.
+        token: may write to it.
+        branch: where the commit will go.
+        pauses: before each further try.
+
+    Raises:
+        LargeFileError: one of them is not there now.
+    """
+    if sum(file.size for file in files) > MAX_BYTES:
+        raise LargeFileError([file.path for file in files], f"they are larger than {MAX_BYTES // 1024**2} MiB together")
+    unsent = {file.oid: file for file in files}
+    try:
+        async with asyncio.timeout(SECONDS), aiohttp.ClientSession(trust_env=True) as session:
+            server = _Server(session, objects=objects, url=url, token=token, branch=branch, pauses=pauses)
+            asked = list(unsent.values())
+            for first in range(0, len(asked), _AT_ONCE):
+                await server.keep(asked[first : first + _AT_ONCE])
+    except TimeoutError as error:
+        raise LargeFileError([f.path for f in files], f"the upload took longer than {SECONDS:.0f} s") from error
+
+
+class _Server:
+    """One repository's LFS."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        objects: Path,
+        url: str,
+        token: str,
+        branch: str,
+        pauses: Sequence[float],
+    ) -> None:
+        self._session = session
+        self._objects = objects
+        self._address = f"{url.removesuffix('/')}/info/lfs/objects/batch"
+        # As git sends it: https://docs.github.com/apps/creating-github-apps/authenticating-with-a-github-app/authenticating-as-a-github-app-installation
+        self._authorization = f"Basic {b64encode(f'x-access-token:{token}'.encode()).decode()}"
+        self._branch = branch
+        self._pauses = pauses
+
+    async def keep(self, files: Sequence[LargeFile]) -> None:
+        """Ask which objects the server lacks, and send those."""
+        asked = {
+            "operation": "upload",
+            "transfers": ["basic"],
+            "ref": {"name": f"refs/heads/{self._branch}"},
+            "objects": [{"oid": file.oid, "size": file.size} for file in files],
+            "hash_algo": "sha256",
+        }
+        headers = {"Authorization": self._authorization}
+        answer = await self._patiently(files, lambda: self._post(self._address, asked, headers))
+        told = {each.get("oid"): each for each in _list(answer.get("objects")) if isinstance(each, dict)}
+        for file in files:
+            await self._keep_one(file, told.get(file.oid))
+
+    async def _keep_one(self, file: LargeFile, told: _Json | None) -> None:
+        if told is None:
+            raise LargeFileError([file.path], "the server did not say whether it takes it")
+        if isinstance(told.get("error"), dict):
+            raise LargeFileError([file.path], str(told["error"].get("message") or "the server does not take it"))
+        actions = _dict(told.get("actions"))
+        if "upload" not in actions:
+            return
+        if not await asyncio.to_thread((self._objects / file.oid).is_file):
+            raise LargeFileError([file.path], "neither the server nor this job has the object that it points to")
+        await self._patiently([file], lambda: self._put(file, _dict(actions["upload"])))
+        if "verify" in actions:
+            verify, said = _dict(actions["verify"]), {"oid": file.oid, "size": file.size}
+            await self._patiently(
+                [file], lambda: self._post(self._checked(file, verify), said, _headers(verify), silent=True)
+            )
+
+    async def _put(self, file: LargeFile, action: _Json) -> _Json:
+        headers = {"Content-Type": "application/octet-stream", **_headers(action)}
+        address = self._checked(file, action)
+        with (self._objects / file.oid).open("rb") as content:
+            async with self._session.put(address, data=content, headers=headers, allow_redirects=False) as answer:
+                _check(answer.status)
+        return {}
+
+    async def _post(self, address: str, said: _Json, headers: Mapping[str, str], *, silent: bool = False) -> _Json:
+        ours = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE, **headers}
+        body = json.dumps(said).encode()
+        async with self._session.post(address, data=body, headers=ours, allow_redirects=False) as answer:
+            _check(answer.status)
+            return {} if silent else _parsed(await _short(answer))
+
+    def _checked(self, file: LargeFile, action: _Json) -> str:
+        """The address of an action."""
+        address = str(action.get("href", ""))
+        if not is_as_safe(address, self._address):
+            raise LargeFileError([file.path], "the server named no address that it could be sent to safely")
+        return address
+
+    async def _patiently(self, files: Sequence[LargeFile], ask: Callable[[], Awaitable[_Json]]) -> _Json:
+        for pause in (*self._pauses, None):
+            try:
+                return await ask()
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, _PassingError) as error:
+                if pause is None:
+                    raise LargeFileError([file.path for file in files], _said(error)) from error
+                await asyncio.sleep(pause)
+            except (aiohttp.ClientError, ValueError) as error:
+                raise LargeFileError([file.path for file in files], _said(error)) from error
+        raise AssertionError("the last try returns or raises")
+
+
+def is_as_safe(address: str, ours: str) -> bool:
+    """Whether a connection to an address is no worse than ours to the server that named it; the host may be any."""
+    return urlsplit(address).scheme in {"https", urlsplit(ours).scheme} and bool(urlsplit(address).hostname)
+
+
+def _check(status: int) -> None:
+    """Raise what an answer without success means."""
+    if status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    said = f"the server answered {status}"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise _PassingError(said)
+    raise ValueError(f"{said}; is Git LFS switched on for the repository, and its quota not used up?")
+
+
+async def _short(answer: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for chunk in answer.content.iter_chunked(64 * 1024):
+        content += chunk
+        if len(content) > _LONGEST_ANSWER:
+            raise ValueError("the server's answer is too long")
+    return bytes(content)
+
+
+def _parsed(content: bytes) -> _Json:
+    try:
+        answer = json.loads(content)
+    except ValueError as error:
+        raise ValueError("the server's answer is no JSON") from error
+    return _dict(answer)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _headers(action: _Json) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _dict(action.get("header")).items()}
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,141 @@
+"""What belongs in Git LFS goes there before its pointer is sent, or nothing is sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.localhub import LocalHub
+from bot.workspace import ChangeError, LargeFileError, Source, Workspaces
+from bot.workspace.attributes import Attributes
+from bot.workspace.change import LargeFile
+from bot.workspace.git import Git
+from bot.workspace.lfs import parse_pointer, pointer
+from bot.workspace.lfs_upload import is_as_safe, upload
+from bot.workspace.process import Bounds
+from tests.origin import Origin, git
+from tests.publishing_world import SECRET, Outlet, an_outlet
+
+_CONTENT = b"\x89PNG" + bytes(range(256)) * 9_000  # more than is read at a time
+_OID = hashlib.sha256(_CONTENT).hexdigest()
+_POINTER = pointer(_OID, len(_CONTENT))
+_ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\nplain/*.bin !filter\n"
+_KEPT = pointer("5" * 64, 7).decode()
+
+
+@pytest.fixture
+async def outlet(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Outlet]:
+    files = {".gitattributes": _ATTRIBUTES, "kept.bin": _KEPT, "plain/sample.bin": "x\n"}
+    async with an_outlet(hub, tmp_path, files=files) as outlet:
+        yield outlet
+
+
+def test_a_pointer_is_known_by_its_exact_form() -> None:
+    assert parse_pointer(_POINTER) == (_OID, len(_CONTENT))
+    for other in (None, b"", _POINTER + b"x", b" " + _POINTER, _POINTER.replace(b"sha256", b"sha1"), _CONTENT):
+        assert parse_pointer(other) is None
+
+
+def _at(outlet: Outlet, branch: str, path: str) -> bytes:
+    return git(outlet.repo.path, "show", f"{branch}:{path}").encode()
+
+
+async def test_a_new_file_is_a_pointer_in_the_commit_and_an_object_in_lfs(outlet: Outlet) -> None:
+    for name in ("new.bin", "deep/again.bin", "plain/new.bin", "other.png"):
+        (outlet.tree.path / name).parent.mkdir(exist_ok=True)
+        (outlet.tree.path / name).write_bytes(_CONTENT)
+    (outlet.tree.path / "empty.bin").touch()
+    (outlet.tree.path / "link.bin").symlink_to("new.bin")
+    change = await outlet.tree.change()
+    contents = {file.path: file.content for file in change.files}
+    assert contents == {
+        "deep/again.bin": _POINTER,
+        "empty.bin": b"",
+        "link.bin": b"new.bin",
+        "new.bin": _POINTER,
+        "other.png": _CONTENT,
+        "plain/new.bin": _CONTENT,
+    }
+    assert [(each.path, each.oid, each.size) for each in change.large] == [
+        ("deep/again.bin", _OID, len(_CONTENT)),
+        ("new.bin", _OID, len(_CONTENT)),
+    ]
+    assert await outlet.tree.restore(change.patch.encode(errors="surrogateescape"), expect=change.tree_sha) == change
+    sent = await outlet.send(await outlet.publication(change=change))
+    assert sent.branch is not None
+    assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
+    assert _at(outlet, sent.branch, "new.bin").strip() == _POINTER.strip()
+    assert _at(outlet, sent.branch, "kept.bin").strip() == _KEPT.encode().strip()
+
+
+async def test_passing_trouble_is_waited_for(outlet: Outlet, tmp_path: Path) -> None:
+    (tmp_path / _OID).write_bytes(_CONTENT)
+    outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503")
+    outlet.hub.faults.add("PUT", "/-/lfs/*", "drop")
+    file = LargeFile(path="new.bin", oid=_OID, size=len(_CONTENT))
+    url, token = outlet.target.clone_url, await outlet.github.push_token("mona/calc")
+    for _ in range(2):  # the second time the server has it
+        await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
+        assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}
+    outlet.hub.faults.add("POST", "*/info/lfs/objects/batch", "503", times=2)
+    with pytest.raises(LargeFileError, match="the server answered 503"):
+        await upload([file], objects=tmp_path, url=url, token=token, branch="b", pauses=(0.0,))
+
+
+def test_an_object_is_sent_to_any_host_but_over_no_worse_connection() -> None:
+    ours = "https://github.example/o/r.git/info/lfs/objects/batch"
+    assert is_as_safe("https://storage.example/x", ours)
+    assert is_as_safe("http://127.0.0.1:1/x", "http://127.0.0.1:1/o/r.git")
+    for address in ("http://github.example/x", "file:///etc/passwd", "https:///x", ""):
+        assert not is_as_safe(address, ours)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "said"),
+    [
+        ("POST", "*/info/lfs/objects/batch", "the server answered 403"),
+        ("PUT", "/-/lfs/*", "the server answered 403"),
+        ("POST", "/-/lfs/*/verify", "the server answered 403"),
+    ],
+)
+async def test_where_lfs_does_not_take_it_nothing_is_sent(outlet: Outlet, method: str, path: str, said: str) -> None:
+    (outlet.tree.path / "new.bin").write_bytes(_CONTENT)
+    (outlet.tree.path / "a.txt").write_text("2\n")
+    outlet.hub.faults.add(method, path, "403")
+    before = outlet.hub.branches(outlet.repo)
+    sent = await outlet.send(await outlet.publication())
+    assert sent.commit_sha is None
+    assert "`new.bin`" in sent.withheld
+    assert said in sent.withheld
+    assert outlet.hub.branches(outlet.repo) == before
+    assert not outlet.pulls()
+
+
+async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None:
+    origin = Origin(tmp_path / "origin")
+    sha = origin.commit({".gitattributes": f"{'*a' * 13}*b filter=lfs\n"})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        attributes = Attributes(
+            git=Git(git_dir=tree.git_dir), folder=tmp_path / "attributes", bounds=Bounds(cpu_seconds=1)
+        )
+        with pytest.raises(ChangeError, match=r"patterns in `\.gitattributes`"):
+            await attributes.of(sha, [b"a" * 200 + b"c"], "filter")
+        assert await attributes.of(sha, [b"xb"], "filter") == {b"xb": "unspecified"}
+
+
+async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:
+    (outlet.tree.path / "made-up.bin").write_text(_KEPT)
+    sent = await outlet.send(await outlet.publication())
+    assert "neither the server nor this job has the object" in sent.withheld
+    assert sent.commit_sha is None
+
+
+async def test_a_secret_in_an_object_is_found(outlet: Outlet) -> None:
+    (outlet.tree.path / "new.bin").write_bytes(b"x" * (1024 * 1024 - 9) + SECRET.encode() + b"y" * 99)
+    sent = await outlet.send(await outlet.publication())
+    assert "A secret of the bot's stands in `new.bin`" in sent.withheld
+    assert not outlet.hub.large_files(outlet.repo)
