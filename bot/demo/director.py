@@ -72,7 +72,10 @@ async def direct(wishes: Wishes) -> JobState:
 
 async def _scenario(wishes: Wishes, directory: Path, screen: Screen) -> Scenario:
     if wishes.repo is not None:
-        return await local(wishes.repo, wishes.issue or "")
+        scenario, note = await local(wishes.repo, wishes.issue or "", directory)
+        if note:
+            screen.say(note, style="yellow")
+        return scenario
     screen.say("Fetching a small open-source project, boltons 26.2.0, and putting one of its old bugs back in.")
     return await boltons(directory)
 

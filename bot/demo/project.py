@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from bot.errors import BotError
+from bot.demo.own import DemoError, copied
 from bot.workspace.git import Git
 
 _SDIST = "boltons==26.2.0"
 _SHA256 = "d39cfd15c1a1c3bd4d705c82252fa9edb8e4f5e8cc039f8e39afac7b1b47e92c"
 _DATE = "2026-09-07T12:00:00Z"
-
-
-class DemoError(BotError):
-    """The demo cannot be set up; the text says what is missing and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,38 +64,33 @@ async def boltons(directory: Path) -> Scenario:
     )
 
 
-async def local(repository: Path, issue: str) -> Scenario:
-    """A git repository of the user's own, which is only read.
+async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario, str]:
+    """A copy of a git repository of the user's own.
 
     Args:
-        repository: its absolute path.
+        repository: an absolute path of a directory in it.
         issue: what is wrong; the first line is the title.
+        directory: where the copy is made; must exist.
+
+    Returns:
+        The scenario, and what of the repository is not in it, as a sentence; empty when nothing is missing.
 
     Raises:
-        DemoError: there is no git repository with a commit.
+        DemoError: there is no git repository with a commit that can be read.
     """
-    await asyncio.to_thread(_check_repository, repository)
     title, _, body = issue.strip().partition("\n")
     if not title:
         raise DemoError("--issue is empty; say what is wrong, e.g. --issue 'total() ignores the discount'")
-    return Scenario(
-        full_name=f"mona/{repository.name or 'project'}",
-        path=repository,
+    copy = await copied(repository, directory / "own.git")
+    scenario = Scenario(
+        full_name=f"mona/{copy.name}",
+        path=copy.path,
         title=title,
         body=body.strip(),
         request="/codepilot fix",
         test_command=None,
     )
-
-
-def _check_repository(path: Path) -> None:
-    from git import GitCommandError, InvalidGitRepositoryError, Repo  # noqa: PLC0415 - looks for git when imported
-
-    try:
-        with Repo(path) as repo:
-            repo.head.commit.tree  # noqa: B018 - reading it is the check
-    except (InvalidGitRepositoryError, GitCommandError, ValueError) as error:
-        raise DemoError(f"{path} is not a git repository with a commit in it; try: git init && git commit") from error
+    return scenario, copy.note
 
 
 async def _commit_everything(git: Git, message: str) -> None:

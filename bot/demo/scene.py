@@ -16,7 +16,8 @@ from pydantic import SecretStr
 from agent_runtime import Provider, SandboxSettings, pick_sandbox
 from bot.app_table import PERMISSIONS
 from bot.config import AgentSettings, Settings
-from bot.demo.project import DemoError, Scenario
+from bot.demo.own import DemoError
+from bot.demo.project import Scenario
 from bot.demo.screen import Screen
 from bot.jobs.job import TRANSITIONS, JobState
 from bot.jobs.queue import SqliteQueue

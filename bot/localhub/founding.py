@@ -111,7 +111,8 @@ def _branch_of(source: Path | None) -> str:
     if source is None:
         return INITIAL_BRANCH
     try:
-        return git.text(source, "symbolic-ref", "--short", "HEAD")
+        # Not `--short`: that says `heads/main` where a tag is called the same.
+        return git.text(source, "symbolic-ref", "HEAD").removeprefix("refs/heads/")
     except git.GitError:  # a detached HEAD names no branch
         return INITIAL_BRANCH
 
