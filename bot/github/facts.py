@@ -89,12 +89,14 @@ class Snapshot:
         default_head: the commit that the default branch stands at; None in an empty repository.
         thread: None when there is no such thread.
         pull: its two ends, when it is a pull request.
+        base_head: the commit that the pull request's base branch stands at; None when that branch is gone.
     """
 
     repo: RepoFacts
     default_head: str | None
     thread: ThreadFacts | None
     pull: PullFacts | None
+    base_head: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ query ($owner: String!, $name: String!, $number: Int!) {{
       ... on Issue {{ {_THREAD} issueState: state }}
       ... on PullRequest {{
         {_THREAD} pullState: state isDraft isCrossRepository headRefName headRefOid baseRefName baseRefOid
-        headRepository {{ databaseId nameWithOwner }}
+        headRepository {{ databaseId nameWithOwner }} baseRef {{ target {{ oid }} }}
       }}
     }}
   }}
@@ -58,10 +58,15 @@ def snapshot(data: Json, *, default_branch: str) -> Snapshot:
             html_url=url,
             node_id=str(data["id"]),
         ),
-        default_head=str(head["target"]["oid"]) if head else None,
+        default_head=_head(head),
         thread=None if found is None else _thread(found, is_pull=is_pull),
         pull=_pull(found) if found is not None and is_pull else None,
+        base_head=_head(found["baseRef"]) if found is not None and is_pull else None,
     )
+
+
+def _head(ref: Json | None) -> str | None:
+    return str(ref["target"]["oid"]) if ref else None
 
 
 def _thread(data: Json, *, is_pull: bool) -> ThreadFacts:

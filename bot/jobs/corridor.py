@@ -321,7 +321,11 @@ class Corridor:
         return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))
 
     async def _head_of(self, here: Here, branch: str) -> str:
-        sha = await self._case.github.branch_head(here.repo.full_name, branch)
+        seen = here.snapshot
+        if seen.pull is not None and seen.pull.base_ref == branch:
+            sha = seen.base_head
+        else:
+            sha = await self._case.github.branch_head(here.repo.full_name, branch)
         if sha is None:
             raise BranchGoneError(
                 f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again."

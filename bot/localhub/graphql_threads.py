@@ -62,6 +62,9 @@ def _pull(call: Call, repo: Repo, value: Issue, pull: Pull) -> Json:
         "headRefOid": pull.head_sha,
         "headRepository": None if head_repo is None else _named(head_repo),
         "isCrossRepository": pull.head_repo_id != repo.id,
+        "baseRef": None
+        if base is None
+        else {"name": pull.base_ref, "prefix": "refs/heads/", "target": {"oid": base.sha}},
         "baseRefName": pull.base_ref,
         "baseRefOid": pull.base_sha if base is None else base.sha,
     }

@@ -44,6 +44,18 @@ async def test_the_simplest_job_makes_at_most_fourteen_requests_of_which_six_wri
         assert not any(call.endswith("/access_tokens") for call in stage.calls), told
 
 
+async def test_work_on_a_pull_request_asks_for_its_reviews_and_checks_besides(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX], [FIX]) as stage:
+        pull = stage.pull()
+        await stage.ask(stage.issue().number, "/codepilot fix")
+        stage.calls.clear()
+        end = await stage.ask(pull.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        told = "\n".join(stage.calls)
+        assert len([call for call in stage.calls if "/access_tokens" not in call]) <= REQUESTS + 3, told
+        assert len(writes(stage.calls)) <= WRITES, told
+
+
 async def test_every_command_of_a_burst_has_its_sign_before_anything_is_done_about_the_others(
     hub: LocalHub, tmp_path: Path
 ) -> None:

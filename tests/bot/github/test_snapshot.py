@@ -21,6 +21,7 @@ async def test_a_snapshot_of_a_pull_request_says_what_rest_says(world: World) ->
     seen = await world.github.snapshot(world.name, number)
     assert seen.thread == await world.github.thread_facts(world.name, number)
     assert seen.pull == await world.github.pull_facts(world.name, number)
+    assert seen.base_head == await world.github.branch_head(world.name, "main")
 
 
 async def test_a_snapshot_of_a_fork_and_of_a_closed_archived_place_says_what_rest_says(world: World) -> None:
