@@ -22,7 +22,7 @@ from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
-from bot.jobs.look import Here, Visit, arrive, look
+from bot.jobs.look import Here, Visit, arrive, head_of, look
 from bot.jobs.queue import Signal
 from bot.jobs.red_run import unwanted
 from bot.jobs.setup import Asked
@@ -31,7 +31,7 @@ from bot.jobs.steering import steer
 from bot.jobs.undo import aimed, undo
 from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
-from bot.workspace import BranchGoneError, Source, WorkspaceError
+from bot.workspace import Source, WorkspaceError
 
 log = logging.getLogger(__name__)
 
@@ -311,23 +311,11 @@ class Corridor:
         if self._case.job.thread.kind == "issue":
             return source
         branch = here.thread.base_ref
-        return replace(source, ref=f"refs/heads/{branch}", sha=await self._head_of(here, branch))
+        return replace(source, ref=f"refs/heads/{branch}", sha=await head_of(self._case.github, here, branch))
 
     async def _at_base(self, here: Here, base: str | None) -> Here:
         """An issue's place, at the branch that the repository wants new pull requests to be for."""
         if base is None or self._case.job.thread.kind == "pull" or isinstance(self._case.job.command, Undo):
             return here
-        sha = await self._head_of(here, base)
+        sha = await head_of(self._case.github, here, base)
         return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))
-
-    async def _head_of(self, here: Here, branch: str) -> str:
-        seen = here.snapshot
-        if seen.pull is not None and seen.pull.base_ref == branch:
-            sha = seen.base_head
-        else:
-            sha = await self._case.github.branch_head(here.repo.full_name, branch)
-        if sha is None:
-            raise BranchGoneError(
-                f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again."
-            )
-        return sha

@@ -11,6 +11,7 @@ from bot.gate.standing import Role, may_command
 from bot.github import GitHub, RepoFacts, Snapshot
 from bot.github.errors import thread_is_gone
 from bot.jobs.job import Actor, Job
+from bot.workspace import BranchGoneError
 
 
 class ReplacedRepositoryError(BotError):
@@ -104,6 +105,23 @@ def look(job: Job, visit: Visit) -> Here:
             author_id=thread.author_id,
         ),
     )
+
+
+async def head_of(github: GitHub, here: Here, branch: str) -> str:
+    """The commit that a branch stands at.
+
+    Raises:
+        BranchGoneError: there is no such branch.
+        GitHubError: it could not be found out.
+    """
+    seen = here.snapshot
+    if seen.pull is not None and seen.pull.base_ref == branch:
+        sha = seen.base_head
+    else:
+        sha = await github.branch_head(here.repo.full_name, branch)
+    if sha is None:
+        raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
+    return sha
 
 
 async def _role(github: GitHub, repo: str, job: Job, who: Actor, trusted_bot_ids: Collection[int]) -> Role:
