@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar, cast, get_args
 
 from agent_runtime.aside import aside
-from agent_runtime.bounded_worker import MOST_PLAIN, MOST_STRUCTURED
+from agent_runtime.bounded_worker import MOST_PLAIN, MOST_STRUCTURED, is_worker
 from agent_runtime.errors import BoundExceededError, ToolError, ToolErrorKind
 
 T = TypeVar("T")
@@ -73,7 +73,9 @@ def call_bounded(
     memory: int = 256 * 1024**2,
     what: str = "",
 ) -> T:
-    """`run_bounded` for code that has a thread of its own and may block it."""
+    """`run_bounded` for code that has a thread of its own and may block it. In a worker it is an ordinary call."""
+    if is_worker():
+        return function(*args)
     return cast("T", _Call(function, args, seconds=seconds, memory=memory, what=what).run())
 
 

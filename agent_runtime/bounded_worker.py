@@ -32,6 +32,7 @@ _DATA, _RESIDENT = 5, 1  # fields of /proc/self/statm, proc(5)
 
 def main() -> None:
     """Answer requests from standard input until it ends, or none has come for a minute."""
+    sys.modules["agent_runtime.bounded_worker"] = sys.modules[__name__]  # started as a script: see `is_worker`
     requests, answers = _channels()
     _enclose()
     sys.path[:] = pickle.loads(_read(requests))  # noqa: S301 - from the process that started this one
@@ -43,6 +44,11 @@ def main() -> None:
         answers.flush()
         if _pages(_RESIDENT) > _RETIRE_BYTES:
             return
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker."""
+    return __name__ == "__main__"
 
 
 def _channels() -> tuple[BinaryIO, BinaryIO]:

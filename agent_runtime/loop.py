@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from agent_runtime import prompts
@@ -34,6 +35,7 @@ from agent_runtime.progress import Progress, Repeats
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.starting import in_thread
 from agent_runtime.step import Calls, observed
 from agent_runtime.tools.payloads import Payloads
 
@@ -130,7 +132,7 @@ class Loop:
             if (cut := self._cut_off()) is not None:
                 return cut
             self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
-            self._hear(step)
+            await self._hear(step)
             parser, stop = await self._ask(step, writers)
             try:
                 reply = parser.finish(stop)
@@ -175,9 +177,9 @@ class Loop:
         parser.feed(progress.reply)
         return parser.finish("stop")
 
-    def _hear(self, step: int) -> None:
+    async def _hear(self, step: int) -> None:
         """Take in what happened around the agent since its last step."""
-        if changes := self.files.changed_by_others():
+        if changes := await in_thread(self.files.changed_by_others):
             self.record(Observed(step=step, text=changes, ok=True))
         self.inject(step)
 
@@ -252,8 +254,9 @@ class Loop:
         try:
             shown, ok = await observed(block, calls=self.calls, payloads=payloads)
         except FormatError as error:  # nothing ran, but the contents came
-            raise FormatError(error.code, f"{error}\n{self.files.end_step(ok=False)}".rstrip()) from error
-        parts = [shown, self.files.end_step(ok=ok)]
+            told = await in_thread(partial(self.files.end_step, ok=False))
+            raise FormatError(error.code, f"{error}\n{told}".rstrip()) from error
+        parts = [shown, await in_thread(partial(self.files.end_step, ok=ok))]
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)

@@ -58,6 +58,15 @@ async def seen_through(start: Coroutine[Any, Any, T], *, end: Callable[[T], Awai
         raise
 
 
+async def in_thread(call: Callable[[], T]) -> T:
+    """`asyncio.to_thread` for what must not go on when nobody waits for it any more: cancelled, it is waited for."""
+    return await seen_through(asyncio.to_thread(call), end=_nothing)
+
+
+async def _nothing(_answer: object) -> None:
+    """What was done stays done."""
+
+
 async def _ended(process: asyncio.subprocess.Process) -> None:
     end(process)
     await process.wait()

@@ -14,6 +14,7 @@ from agent_runtime.gate import Gate
 from agent_runtime.interpreter import Suspend
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.policy import Allow, Ask, Deny, Policy
+from agent_runtime.starting import in_thread
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.registry import Registry
@@ -160,7 +161,7 @@ class Calls:
         """
         if self._policy.always_allows(tool.name):
             return None
-        inspection = tool.inspect(args)
+        inspection = await in_thread(partial(tool.inspect, args))
         match self._policy.decide(inspection.facts):
             case Allow():
                 return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent_runtime.errors import ToolError
+from agent_runtime.tools import parsing
 from agent_runtime.workspace import edits as engine
 from agent_runtime.workspace.changes import (
     LINE_MODES,
@@ -90,7 +91,7 @@ class Planner:
     """Works out writes; keeps nothing but what the parsers remember to be quick."""
 
     def __init__(self) -> None:
-        self._syntax = SyntaxMemory()
+        self._syntax = SyntaxMemory(parsing.parsed, parsing.fault_in)
 
     def plan(self, change: Change, files: Overlay, seen: Seen) -> list[FileWrite]:
         """Say what a call does, in the order in which it is to be done.
@@ -246,11 +247,11 @@ def _changed(change: Change, canonical: str, old: TextFile | None, seen: Seen) -
         return Changed(raw=change.contents[0])
     base = None
     if change.mode in LINE_MODES:
-        base = old.text.lines if version == now else seen.base(canonical, version)
+        base = old.text.lines if version == now else seen.base(canonical, version, (old.version, old.text))
     try:
         return make(change, old.text, base)
     except StaleError:
-        seen.read(canonical, old.version, old.text.lines)
+        seen.read(canonical, old.version, old.text.plain)
         raise
     except ToolError as error:
         raise ToolError(f"{change.path!r} not written: {error}", kind=error.kind) from error

@@ -9,17 +9,16 @@ from typing import Any, ClassVar, Literal
 
 from agent_runtime.errors import ToolError
 from agent_runtime.policy import CallFacts
+from agent_runtime.tools import reading
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.preview import of_call
 from agent_runtime.tools.protocol import Plain, ToolResult
 from agent_runtime.tools.writing import Arguments, Writer
 from agent_runtime.workspace import listing
-from agent_runtime.workspace.edits import is_whole
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.views import view
 from agent_runtime.workspace.watch import Watch
 
 _LISTED = 200
@@ -125,8 +124,8 @@ class FileTools:
             tracked: what `tracked` gave there.
         """
         restored = self._watch.restore(tracked)
-        for canonical, (version, lines) in restored.same.items():
-            self._seen.read(canonical, version, lines)
+        for canonical, (version, text) in restored.same.items():
+            self._seen.read(canonical, version, text)
         for canonical, told in restored.changed.items():
             self._seen.lose(canonical)
             self._away.append(told)
@@ -162,19 +161,10 @@ class FileTools:
             if error.kind == "FileNotFoundError":
                 self._watch.note(canonical)
             raise
-        lines = file.text.lines
-        last = _check_range(start_line, end_line, len(lines))
-        self._seen.read(canonical, file.version, lines)
-        self._watch.remember(canonical, file.version, lines)
-        shown = view(path, file.text, start_line, last if end_line is not None else None)
-        span = f"lines {start_line}–{shown.last} of {len(lines)}" if lines else "empty"  # noqa: RUF001 - the dash of a range
-        about = ", ".join(note for note in (span, f"version {file.version}", file.text.peculiarities) if note)
-        wanted = lines[start_line - 1 : last]
-        closed = last < len(lines) or file.text.ends_with_newline
-        return ToolResult(
-            value="\n".join(wanted) + ("\n" if wanted and closed else ""),
-            text=f"[read_file] {path!r} ({about})" + (f"\n{shown.body}" if shown.body else ""),
-        )
+        result = reading.shown(path, file, start_line, end_line)
+        self._seen.read(canonical, file.version, file.text.plain)
+        self._watch.remember(canonical, file.version, file.text.plain)
+        return result
 
     def write_file(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -229,14 +219,3 @@ def _given(arguments: dict[str, Any]) -> Arguments:
     """Arguments of a write with their defaults, those left out that are None."""
     written = {"path": "", "mode": "w", "force": False} | arguments
     return {name: value for name, value in written.items() if value is not None}
-
-
-def _check_range(start: object, end: object, count: int) -> int:
-    """The last line of what a read asks for; an end behind the last line means the last line."""
-    if not is_whole(start) or not (end is None or is_whole(end)):
-        raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
-    if not 1 <= start <= max(1, count):
-        raise ToolError(f"start_line={start}: must be 1 to {max(1, count)}, the file's last line", kind="ValueError")
-    if end is not None and end < start:
-        raise ToolError(f"end_line={end}: must be at least start_line={start}", kind="ValueError")
-    return count if end is None else min(end, count)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from agent_runtime.errors import BoundExceededError, Interrupt, SandboxError, ToolError
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.policy import CallFacts
+from agent_runtime.starting import in_thread
 from agent_runtime.tools import preview
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.protocol import Plain, ToolResult
@@ -43,13 +44,14 @@ class Tool:
 
     Attributes:
         name: how control code calls it.
-        func: sync, async, or a generator of either kind; gives a `ToolResult`, or plain data, which is then also the
-            text. What a generator yields is progress for people watching; its answer is what it returns, and for an
-            async one, which cannot return anything, what it yielded last.
+        func: sync (it runs in a thread, so that it holds up nobody), async, or a generator of either kind; gives a
+            `ToolResult`, or plain data, which is then also the text. What a generator yields is progress for people
+            watching; its answer is what it returns, and for an async one, which cannot return anything, what it yielded
+            last.
         value_type: what a call evaluates to, as the stub writes it.
         label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
         foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
-            sync it runs in a thread, so that it holds up nobody.
+            sync it is not waited for when the run is stopped.
         inspector: tells what a call would do; without one, only its name and arguments are known beforehand.
         forgoer: told of a call that is denied, where that changes what the next one finds.
     """
@@ -174,7 +176,10 @@ class Tool:
     async def _answer(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
         """See a call to its end, whichever kind of callable it is."""
         sync = not (inspect.iscoroutinefunction(self.func) or inspect.isasyncgenfunction(self.func))
-        answer = await asyncio.to_thread(call) if self.foreign and sync else call()
+        if sync and not self.foreign:  # it must not go on when nobody waits for it any more
+            answer = await in_thread(call)
+        else:
+            answer = await asyncio.to_thread(call) if sync else call()
         if inspect.isawaitable(answer):
             return await answer
         if inspect.isgenerator(answer):

@@ -11,13 +11,12 @@ from typing import Any
 from agent_runtime.errors import ToolError
 from agent_runtime.payload_plan import payloads_taken
 from agent_runtime.policy import CallFacts
-from agent_runtime.tools import preview
+from agent_runtime.tools import apart, preview
 from agent_runtime.tools.changes import FileWrite, Planner, StepLimits
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import KeptContents, Payloads
 from agent_runtime.tools.planned import PlannedWrite, planned_writes
 from agent_runtime.tools.protocol import Plain, ToolResult
-from agent_runtime.tools.write_preview import of_writes
 from agent_runtime.workspace.changes import Change, StaleError, check_mode, pairs
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
@@ -170,7 +169,7 @@ class Writer:
             paths = tuple(dict.fromkeys(each.canonical for each in writes)) or paths
             digest = _digest(writes)
             _check_held(held, digest)
-            shown = of_writes(writes, self._replaced(writes))
+            shown = apart.preview(writes, self._replaced(writes))
         except ToolError as error:
             digest, refusal = "", str(error)
             shown = preview.clipped(["This call cannot succeed:", *refusal.split("\n")])
@@ -204,7 +203,9 @@ class Writer:
 
     def _planned_by(self, change: Change, files: Overlay, seen: Seen, limits: StepLimits) -> list[FileWrite]:
         limits.check(change, files.resolve(change.path or "."))
-        return self._planner.plan(change, files, seen)
+        if apart.is_light(change, files):
+            return self._planner.plan(change, files, seen)
+        return apart.plan(change, files, seen)
 
     def _replaced(self, writes: Sequence[FileWrite]) -> dict[str, int]:
         """Sizes of the files that are there, but whose content was not looked at."""
@@ -222,7 +223,7 @@ class Writer:
             if each.change.data is None:
                 self._watch.note(each.canonical)
             else:
-                self._watch.remember(each.canonical, each.version, each.text.lines if each.text else None)
+                self._watch.remember(each.canonical, each.version, each.text.plain if each.text else None)
         versions = "\n".join(each.version for each in writes if each.version)
         return ToolResult(value=versions, text="\n".join(line for each in writes for line in each.told))
 
@@ -271,7 +272,7 @@ class Writer:
         except StaleError as error:
             if not files.is_pending(canonical):
                 now = files.text_file(canonical)  # the refusal shows it
-                shown.read(canonical, now.version, now.text.lines)
+                shown.read(canonical, now.version, now.text.plain)
                 raise
             raise ToolError(
                 f"{change.path!r}: it addresses lines that an earlier write of the block changes; make both one call",
@@ -306,7 +307,7 @@ def _learn(seen: Seen, write: FileWrite) -> None:
     if write.text is None:
         return
     know = seen.read if write.whole else seen.wrote
-    know(write.canonical, write.version, write.text.lines)
+    know(write.canonical, write.version, write.text.plain)
 
 
 def _named_call(arguments: Arguments) -> str:

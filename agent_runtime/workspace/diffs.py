@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -10,7 +12,8 @@ _RUN = 12  # lines of one addition or removal that are shown; the model wrote th
 _LINES = 40
 _WIDTH = 200
 _STRETCH = 256
-_COMPARED = 20_000  # lines on both sides together; beyond that a comparison takes seconds
+_COMPARED = 20_000  # lines on both sides together
+_EFFORT = 2_000_000  # comparisons; difflib's worst case grows with the cube
 
 _Opcode = tuple[str, int, int, int, int]
 
@@ -72,9 +75,75 @@ def _same(one: Sequence[str], other: Sequence[str]) -> int:
     return next((i for i in range(start, stop) if one[i] != other[i]), min(size, stop))
 
 
+def opcodes(old: Sequence[str], new: Sequence[str]) -> list[_Opcode]:
+    """The opcodes of difflib, in bounded time.
+
+    What difflib would take too long for is parted at lines that stand once on either side, and only the parts are
+    compared closely; one that has no such line and is still too long is taken to differ as a whole.
+    """
+    found: list[_Opcode] = []
+    a = c = 0
+    for at, to, size in [*_equal(old, new), (len(old), len(new), 0)]:
+        if a < at or c < to:
+            found.append(("replace" if a < at and c < to else "delete" if a < at else "insert", a, at, c, to))
+        if size:
+            # Two stretches that touch are one.
+            _, first, _, there, _ = found.pop() if found and found[-1][0] == "equal" else ("", at, at, to, to)
+            found.append(("equal", first, at + size, there, to + size))
+        a, c = at + size, to + size
+    return found
+
+
+def _equal(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Stretches that are equal: where they begin on either side, and how long they are."""
+    room = _EFFORT
+    anchors = _anchors(old, new) if _effort(len(old), len(new)) > room else []
+    a = c = 0
+    for at, to in [*anchors, (len(old), len(new))]:
+        effort = _effort(at - a, to - c)
+        if effort <= room:
+            room -= effort
+            for match in SequenceMatcher(None, old[a:at], new[c:to]).get_matching_blocks()[:-1]:
+                yield a + match.a, c + match.b, match.size
+        if at < len(old):
+            yield at, to, 1
+        a, c = at + 1, to + 1
+
+
+def _effort(old: int, new: int) -> int:
+    """How many comparisons difflib may need."""
+    return old * new * min(old, new)
+
+
+def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Lines that stand once on either side, as many as there are in the same order on both."""
+    once = _once(old)
+    there = _once(new)
+    pairs = [(at, there[line]) for line, at in once.items() if line in there]
+    # The longest increasing run of the second numbers: patience sorting, with a link from each to the one before it.
+    tops: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for number, (_, to) in enumerate(pairs):
+        pile = bisect_left(tops, to)
+        before.append(ends[pile - 1] if pile else -1)
+        tops[pile : pile + 1] = [to]
+        ends[pile : pile + 1] = [number]
+    chosen: list[tuple[int, int]] = []
+    number = ends[-1] if ends else -1
+    while number >= 0:
+        chosen.append(pairs[number])
+        number = before[number]
+    return chosen[::-1]
+
+
+def _once(lines: Sequence[str]) -> dict[str, int]:
+    counts = Counter(lines)
+    return {line: at for at, line in enumerate(lines) if counts[line] == 1}
+
+
 def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[_Opcode]:
-    opcodes = SequenceMatcher(None, old, new).get_opcodes()
-    return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes]
+    return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes(old, new)]
 
 
 def _tail(before: Sequence[str], after: Sequence[str], tail: int) -> _Opcode:

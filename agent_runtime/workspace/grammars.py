@@ -28,6 +28,11 @@ _GRAMMARS = {
 """The end of a file's name, and the module and function that give its grammar."""
 
 
+def has_grammar(path: str) -> bool:
+    """Whether a file's language may be checked."""
+    return PurePosixPath(path).suffix in _GRAMMARS
+
+
 def fault_in(path: str, source: str) -> str | None:
     """The first syntax error of a file, as one sentence; None when there is none, or no grammar for it is installed."""
     grammar = _GRAMMARS.get(PurePosixPath(path).suffix)

@@ -22,6 +22,7 @@ from agent_runtime.workspace.globs import Include
 _WIDTH = 240  # characters of a line that are shown
 _BEFORE = 80  # of them before the match, where the line is longer
 _LONGEST = 16_000_000  # bytes of a line
+_KEPT_BYTES = 10_000  # of a line that is kept as it is
 _NEWLINE = 10
 _MOST_DIRECTORIES = 8
 _LINE = re.compile(rb"(\d+)([:-])")
@@ -81,19 +82,25 @@ class Hits:
         self._columns = columns
         self._withholds = withholds or (lambda _name: False)
         self._counts: dict[str, int] = {}
-        self._files: dict[str, list[bytes]] = {}
+        self._files: dict[str, list[bytes | Hit]] = {}
         self._order: list[str] = []
         self._full = False
         self._rest = b""
         self._name: str | None = None
         self._counted = False
-        self._kept: list[bytes] | None = None
+        self._kept: list[bytes | Hit] | None = None
         self._placed: Hits | None = None
 
     @property
     def filters(self) -> bool:
         """Whether each file's name is matched against a glob."""
         return self._wanted is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much room the lines take that are kept."""
+        lines = (line for kept in self._files.values() for line in kept)
+        return sum(len(line.text if isinstance(line, Hit) else line) for line in lines)
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of output.
@@ -187,11 +194,13 @@ class Hits:
         """The kept lines of a file."""
         if self._placed is not None and name in self._placed._files:  # noqa: SLF001 - of the same class
             return self._placed._hits(name)  # noqa: SLF001 - the same
-        return [
-            self._hit(name, line[begin.end() :], int(begin[1]), matched=begin[2] == b":")
-            for line in self._files[name]
-            if (begin := _LINE.match(line)) is not None
-        ]
+        hits: list[Hit] = []
+        for line in self._files[name]:
+            if isinstance(line, Hit):
+                hits.append(line)
+            elif (begin := _LINE.match(line)) is not None:
+                hits.append(self._hit(name, line[begin.end() :], int(begin[1]), matched=begin[2] == b":"))
+        return hits
 
     def _hit(self, name: str, line: bytes, number: int, *, matched: bool) -> Hit:
         start = 0
@@ -224,7 +233,14 @@ class Hits:
         if count:
             self._counts[self._name] = self._counts.get(self._name, 0) + count
         if self._kept is not None and (room := self._most_lines - len(self._kept)) > 0:
-            self._kept += data[start:end].split(b"\n", room)[:room]
+            self._kept += [self._short(line) for line in data[start:end].split(b"\n", room)[:room]]
+
+    def _short(self, line: bytes) -> bytes | Hit:
+        """A line as it is kept: of a very long one only what will be shown."""
+        begin = _LINE.match(line) if len(line) > _KEPT_BYTES else None
+        if begin is None or self._name is None:
+            return line
+        return self._hit(self._name, line[begin.end() :], int(begin[1]), matched=begin[2] == b":")
 
     def _end(self) -> None:
         """The file under way is complete: forget the files that can no longer be among the first."""

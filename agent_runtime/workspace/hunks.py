@@ -12,6 +12,7 @@ from agent_runtime.workspace.patches import Hunk
 
 _CLOSING = (")", "]", "}", "else", "elif", "except", "finally", "case", "#", "//")
 _MOST_FAULTS = 5
+_MOST_HEADS = 50
 _WORD_GOES_ON = re.compile(r"\w\w")
 
 
@@ -47,7 +48,7 @@ def _place(what: str, lines: Sequence[str], hunk: Hunk) -> tuple[list[LineEdit],
     if not hunk.old:
         after = _insertion_point(what, lines, hunk, heads)
         return [LineEdit(start=after + 1, end=after, text="".join(f"{line}\n" for line in hunk.new))], ""
-    regions = [[_scope(lines, head) for head in heads], [range(head, len(lines)) for head in heads]] if heads else None
+    regions = [_scopes(lines, heads), [range(heads[0], len(lines))]] if heads else None
     match = find_block(lines, hunk.old, hunk.new, what=what, regions=regions, at_end=hunk.at_end)
     notes = [] if match.rung == "exact" else [f"not an exact match: {match.rung} differed."]
     if hunk.headers and not heads:
@@ -75,8 +76,15 @@ def _heads(lines: Sequence[str], headers: Sequence[str]) -> list[int]:
     heads: list[int] = []
     for header in headers:
         heads = _named(lines, header, regions)
-        regions = [_scope(lines, head) for head in heads]
+        regions = _scopes(lines, heads)
     return heads
+
+
+def _scopes(lines: Sequence[str], heads: Sequence[int]) -> list[range]:
+    """What belongs to each of the headers; of very many, all that follows the first."""
+    if len(heads) > _MOST_HEADS:
+        return [range(heads[0], len(lines))]
+    return [_scope(lines, head) for head in heads]
 
 
 def _named(lines: Sequence[str], header: str, regions: Sequence[range]) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent_runtime.workspace.diffs import outer_span
@@ -28,10 +29,32 @@ class _Parsed:
     starts: list[int]
 
 
+def parsed(source: str) -> list[int] | str:
+    """The lines, from 0, on which the top-level statements of a Python text begin, or its first error."""
+    tree = check(source)
+    return tree if isinstance(tree, str) else _starts(tree)
+
+
+def _starts(tree: ast.Module) -> list[int]:
+    first = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in tree.body]
+    return sorted({line - 1 for line in first})
+
+
 class SyntaxMemory:
     """Finds the syntax errors that changes introduce."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        parse: Callable[[str], list[int] | str | None] = parsed,
+        fault: Callable[[str, str], str | None] = fault_in,
+    ) -> None:
+        """Remember nothing yet.
+
+        Args:
+            parse: `parsed`, or the same for large texts, which gives None where it cannot tell.
+            fault: `fault_in`, or the same.
+        """
+        self._parse, self._fault = parse, fault
         self._known: OrderedDict[str, _Parsed] = OrderedDict()
 
     def introduced(self, path: str, old: Text | None, new: Text) -> str | None:
@@ -43,19 +66,38 @@ class SyntaxMemory:
             new: the file as it is to be.
         """
         if not is_python(path):
-            fault = fault_in(path, new.raw)
-            return fault if fault and (old is None or fault_in(path, old.raw) is None) else None
+            fault = self._fault(path, new.raw)
+            return fault if fault and (old is None or self._fault(path, old.raw) is None) else None
         if len(new.raw) > LONGEST:
             return None
         known = self._known.get(path)
-        if known and old and known.text.raw == old.raw and (starts := _starts_after(known, new)) is not None:
+        if known and old and known.text.raw == old.raw and (starts := self._starts_after(known, new)) is not None:
             self._keep(path, new, starts)
             return None
-        checked = check(new.raw)
+        checked = self._parse(new.raw)
         if isinstance(checked, str):
-            return checked if old is None or isinstance(check(old.raw), ast.Module) else None
-        self._keep(path, new, _starts(checked))
+            return checked if old is None or isinstance(self._parse(old.raw), list) else None
+        if checked is not None:
+            self._keep(path, new, checked)
         return None
+
+    def _starts_after(self, known: _Parsed, new: Text) -> list[int] | None:
+        """Where the statements of the new text begin, if it can be told that it parses."""
+        before, after = known.text.lines, new.lines
+        first, old_end, new_end = outer_span(before, after)
+        moved = new_end - old_end
+        starts = known.starts
+        low = max(0, bisect_right(starts, first - 1) - 1)
+        high = bisect_left(starts, old_end)
+        begin = starts[low] if low < len(starts) and starts[low] <= first else 0
+        stop = starts[high] + moved if high < len(starts) else len(after)
+        if not _counts_alike(new) or (begin and after[begin - 1].endswith("\\")):
+            return None
+        inner = self._parse("\n".join(after[begin:stop]) + "\n")
+        if not isinstance(inner, list):
+            return None
+        kept = [start for start in starts[: low + 1] if start < begin]
+        return [*kept, *(start + begin for start in inner), *(start + moved for start in starts[high:])]
 
     def _keep(self, path: str, text: Text, starts: list[int]) -> None:
         if not _counts_alike(text):
@@ -64,30 +106,6 @@ class SyntaxMemory:
         self._known.move_to_end(path)
         while len(self._known) > _KEPT:
             self._known.popitem(last=False)
-
-
-def _starts_after(known: _Parsed, new: Text) -> list[int] | None:
-    """Where the statements of the new text begin, if it can be told that it parses."""
-    before, after = known.text.lines, new.lines
-    first, old_end, new_end = outer_span(before, after)
-    moved = new_end - old_end
-    starts = known.starts
-    low = max(0, bisect_right(starts, first - 1) - 1)
-    high = bisect_left(starts, old_end)
-    begin = starts[low] if low < len(starts) and starts[low] <= first else 0
-    stop = starts[high] + moved if high < len(starts) else len(after)
-    if not _counts_alike(new) or (begin and after[begin - 1].endswith("\\")):
-        return None
-    tree = check("\n".join(after[begin:stop]) + "\n")
-    if isinstance(tree, str):
-        return None
-    kept = [start for start in starts[: low + 1] if start < begin]
-    return [*kept, *(start + begin for start in _starts(tree)), *(start + moved for start in starts[high:])]
-
-
-def _starts(tree: ast.Module) -> list[int]:
-    first = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in tree.body]
-    return sorted({line - 1 for line in first})
 
 
 def _counts_alike(text: Text) -> bool:

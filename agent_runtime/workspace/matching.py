@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from agent_runtime.errors import ToolError
-from agent_runtime.workspace.diffs import changed_spans
+from agent_runtime.workspace.diffs import changed_spans, opcodes
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.views import listed
 
@@ -31,6 +31,9 @@ _TWINS = str.maketrans(
 _SHOWN = 12
 _AROUND = 2
 _LIKE = 0.6
+_LIKE_CHARS = 100  # of a line; difflib's worst case grows with the cube
+_LIKE_LINES = 5_000
+_LIKE_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +148,7 @@ def _reindented(there: Sequence[str], old: Sequence[str], new: Sequence[str], ru
     if indent is None:
         return None
     fresh: list[str] = []
-    for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for tag, a, b, c, d in opcodes(old, new):
         if tag == "equal":
             fresh += there[a:b]
             continue
@@ -209,11 +212,20 @@ def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:
     votes = Counter(i - offset for i, line in enumerate(lines) for offset in where.get(line.strip(), ())[:_SHOWN])
     if votes:
         return max(0, votes.most_common(1)[0][0])
-    offset, longest = max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1]))
-    matcher = SequenceMatcher(b=longest, autojunk=False)
-    best, place = _LIKE, None
-    for i, line in enumerate(lines):
-        matcher.set_seq1(line.strip()[:1000])
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and (ratio := matcher.ratio()) > best:
+    return _like(lines, *max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1])))
+
+
+def _like(lines: Sequence[str], offset: int, longest: str) -> int | None:
+    """Where the old text would begin if its longest line were the one that is most like it; looks at a bounded part."""
+    matcher = SequenceMatcher(b=longest[:_LIKE_CHARS], autojunk=False)
+    best, place, tries = _LIKE, None, 0
+    for i, line in enumerate(lines[:_LIKE_LINES]):
+        matcher.set_seq1(line.strip()[:_LIKE_CHARS])
+        if matcher.real_quick_ratio() <= best or matcher.quick_ratio() <= best:
+            continue
+        tries += 1
+        if (ratio := matcher.ratio()) > best:
             best, place = ratio, max(0, i - offset)
+        if tries == _LIKE_TRIES:
+            break
     return place

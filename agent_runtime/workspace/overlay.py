@@ -35,6 +35,16 @@ class Overlay:
         self._workspace = workspace
         self._pending: dict[str, bytes | None] = {}
 
+    def close(self) -> None:
+        """Close the workspace, in a worker process that has opened it for this."""
+        self._workspace.close()
+
+    def is_readable(self, path: str) -> bool:
+        """Whether a regular file that is not too large stands at this path."""
+        if self.is_pending(self.resolve(path)):
+            return self.exists(path)
+        return self._workspace.is_file(path) and self._workspace.size(path) <= MAX_BYTES
+
     def put(self, canonical: str, data: bytes | None) -> None:
         """Let a file have this content from now on, or be gone."""
         self._pending[canonical] = data

@@ -17,6 +17,7 @@ _WHICH = r"(?:the\s+|all\s+|your\s+)*(?:rest|remainder|remaining|existing|previo
 _STAYS = (
     r"(?:unchanged|unmodified|(?:stays?|remains?|is|are)?\s*the\s+same|as\s+(?:before|is)|goes\s+here|omitted|here)"
 )
+_LONGEST = 500  # characters; such a comment is short
 _LEFT_OUT = re.compile(
     rf"^{_DOTS}\s*\(?{_WHICH}\b.*$"
     rf"|^\(?{_WHICH}\b[^.]*\b{_WHAT}\b[^.]*\b{_STAYS}\)?\s*{_DOTS}?\.?$"
@@ -33,8 +34,12 @@ def placeholder_in(lines: Iterable[str], known: Sequence[str]) -> tuple[int, str
         lines: what is to be written.
         known: lines of the file as it is: a comment that stood there already is no placeholder of this edit.
     """
+    there: set[str] | None = None
     for number, line in enumerate(lines, 1):
-        comment = _COMMENT.match(line)
-        if comment and _LEFT_OUT.match(comment["text"]) and not any(line.strip() == each.strip() for each in known):
-            return number, line.strip()
+        # Without runs of spaces, over which the expressions would backtrack.
+        comment = _COMMENT.match(" ".join(line[:_LONGEST].split()))
+        if comment and _LEFT_OUT.match(comment["text"]):
+            there = {each.strip() for each in known} if there is None else there
+            if line.strip() not in there:
+                return number, line.strip()
     return None

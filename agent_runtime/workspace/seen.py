@@ -1,4 +1,4 @@
-"""Which versions of which files the agent knows, so that its line numbers can be brought up to date. Pure."""
+"""What an agent knows of the lines of files, so that edits by its line numbers can be brought up to date. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.rebase import rebase
+from agent_runtime.workspace.text import Text, split
 
 _KEPT = 8  # versions of one file
+_KEPT_BYTES = 32_000_000  # of all versions of all files
 
 Lines = tuple[str, ...]
 
@@ -19,36 +21,57 @@ class Seen:
 
     A reply's line numbers come from what its author had read, so writes of the same step do not move the base until
     the step is over; a read does at once, because code may compute line numbers from its value.
+
+    Versions are kept as texts, not as lines, which would take up to thirty times the room; of very many large files the
+    ones that were used last.
     """
 
     def __init__(self) -> None:
-        self._versions: dict[str, OrderedDict[str, Lines]] = {}
+        self._versions: dict[str, OrderedDict[str, str | None]] = {}
+        self._sizes: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._base: dict[str, str] = {}
         self._written: dict[str, str] = {}
         self._lost: set[str] = set()
 
-    def copy(self) -> Seen:
-        """The same knowledge, to try something out on."""
+    def copy(self, only: str | None = None) -> Seen:
+        """The same knowledge, to try something out on.
+
+        Args:
+            only: the one file of which it is wanted; None for all.
+        """
         twin = Seen()
-        twin._versions = {path: versions.copy() for path, versions in self._versions.items()}
+        chosen = {path: versions for path, versions in self._versions.items() if only in {None, path}}
+        twin._versions = {path: versions.copy() for path, versions in chosen.items()}
+        twin._sizes = self._sizes.copy()
         twin._base, twin._written, twin._lost = self._base.copy(), self._written.copy(), self._lost.copy()
         return twin
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much room the texts take."""
+        return sum(self._sizes.values())
 
     def begin_step(self) -> None:
         """From here on, line numbers refer to the files as the last step left them."""
         self._base |= self._written
         self._written.clear()
 
-    def read(self, path: str, version: str, lines: Lines) -> None:
-        """The agent was shown this version."""
+    def read(self, path: str, version: str, text: str) -> None:
+        """The agent was shown this version.
+
+        Args:
+            path: the file.
+            version: its tag.
+            text: `Text.plain`.
+        """
         self._base[path] = version
         self._written.pop(path, None)
         self._lost.discard(path)
-        self._keep(path, version, lines)
+        self._keep(path, version, text)
 
-    def wrote(self, path: str, version: str, lines: Lines) -> None:
+    def wrote(self, path: str, version: str, text: str) -> None:
         """The agent made this version out of one that it knew in part."""
-        self._keep(path, version, lines)
+        self._keep(path, version, text)
         self._written[path] = version
 
     def lose(self, path: str) -> None:
@@ -58,7 +81,8 @@ class Seen:
     def bases(self) -> dict[str, tuple[str, Lines]]:
         """Of the files written in this step: the version that line numbers refer to until it is over, and its lines."""
         known = {path: self._base[path] for path in self._written if path in self._base}
-        return {path: (version, self._versions[path][version]) for path, version in known.items()}
+        texts = {path: (version, self._versions[path][version]) for path, version in known.items()}
+        return {path: (version, tuple(split(text))) for path, (version, text) in texts.items() if text is not None}
 
     def put_back(self, path: str, version: str, lines: Lines) -> None:
         """A file that stands as it was read just now was written in this step; line numbers refer to this version."""
@@ -67,10 +91,15 @@ class Seen:
             return
         self._written[path] = now
         self._base[path] = version
-        self._keep(path, version, lines)
+        self._keep(path, version, "".join(f"{line}\n" for line in lines))
 
-    def base(self, path: str, version: str | None) -> Lines | None:
+    def base(self, path: str, version: str | None, now: tuple[str, Text] | None = None) -> Lines | None:
         """The lines that line numbers refer to: of `version` if given, else of what was last known; None if nothing.
+
+        Args:
+            path: the file.
+            version: the version that the call names, if it does.
+            now: the version and the text of the file as it is.
 
         Raises:
             ToolError: `version` was never shown, or the file changed while a run was paused.
@@ -88,15 +117,32 @@ class Seen:
                 kind="ValueError",
             )
         base = version or self._base.get(path) or self._written.get(path)
-        return known[base] if base else None
+        if base is None:
+            return None
+        if now is not None and base == now[0]:
+            return now[1].lines
+        text = known[base]
+        if text is None:
+            raise ToolError(
+                f"{path!r} has changed, and how it was at version {base} is forgotten: much was read since. Read the "
+                "file again",
+                kind="ValueError",
+            )
+        return tuple(split(text))
 
-    def _keep(self, path: str, version: str, lines: Lines) -> None:
+    def _keep(self, path: str, version: str, text: str) -> None:
         known = self._versions.setdefault(path, OrderedDict())
-        known[version] = lines
+        known[version] = text
         known.move_to_end(version)
+        self._sizes[path, version] = text.__sizeof__()
+        self._sizes.move_to_end((path, version))
         old = [tag for tag in known if tag not in {version, self._base.get(path)}]
         for tag in old[: max(0, len(known) - _KEPT)]:
             del known[tag]
+            self._sizes.pop((path, tag), None)
+        while self.kept_bytes > _KEPT_BYTES and len(self._sizes) > 1:
+            (path, version), _ = self._sizes.popitem(last=False)
+            self._versions[path][version] = None
 
 
 def rebased(edits: Sequence[LineEdit], base: Lines, now: Lines) -> list[LineEdit] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agent_runtime.workspace.syntax import outline
@@ -27,20 +27,22 @@ class View:
     body: str
 
 
-def view(path: str, text: Text, start: int, end: int | None) -> View:
+def view(
+    path: str, text: Text, start: int, end: int | None, outlined: Callable[[str, str, int], list[str]] = outline
+) -> View:
     """Show the lines `start` to `end`; without an end about `DEFAULT_LINES`, with an outline of what follows.
 
-    The caller has checked that `1 <= start`, and that `start` and `end` are lines of the file.
+    The caller has checked that `1 <= start`, and that `start` and `end` are lines of the file; `outlined` is
+    `outline`, or the same for large files.
     """
-    lines = text.lines
-    wanted = end if end is not None else _default_end(start, len(lines))
-    listing, last = listed(lines, start, wanted)
+    wanted = end if end is not None else _default_end(start, text.count)
+    listing, last = listed(text.first(wanted), start, wanted)
     notes: list[str] = []
     if last < wanted:
         notes.append(f"[cut after {_MOST_CHARS:,} characters: read_file({path!r}, start_line={last + 1}) goes on]")
-    elif end is None and last < len(lines):
-        notes.append(f"[{len(lines) - last} more lines: read_file({path!r}, start_line={last + 1}) goes on]")
-        rest = outline(path, text.raw, last)
+    elif end is None and last < text.count:
+        notes.append(f"[{text.count - last} more lines: read_file({path!r}, start_line={last + 1}) goes on]")
+        rest = outlined(path, text.raw, last)
         notes += ["Outline of the rest:", *rest] if rest else []
     return View(last=last, body="\n".join([*listing, *notes]))
 

@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace.diffs import changed_spans
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.text import decode, version_of
+from agent_runtime.workspace.text import decode, split, version_of
 
 _GRAIN = 20_000_000  # nanoseconds; file times advance with the kernel's tick, 10 ms at most
 _MOST_RANGES = 30
 _MOST_RANGES_IN_ALL = 100
 _MOST_FILES = 50
 _MAX_BYTES = 10_000_000
+_MOST_COMPARED = 1_000_000  # characters of a file of which the changed lines are told
+_KEPT_CHARS = 16_000_000  # of all files
 
 _Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A file as it was looked at: nothing when it was not there, no lines when it is no text."""
+    """A file as it was looked at: nothing when it was not there, no number of lines when it is no text.
+
+    Attributes:
+        text: what to compare a later version with; None when there is no text, or it is too large to be kept.
+    """
 
     stamp: _Stamp | None
     looked: int
     version: str
-    lines: tuple[str, ...] | None
+    count: int | None
+    text: str | None
 
     def may_have_changed(self, stamp: _Stamp | None) -> bool:
         return stamp != self.stamp or (stamp is not None and max(stamp[:2]) + _GRAIN > self.looked)
@@ -42,11 +49,11 @@ class Restored:
     """What became of the files that another process knew.
 
     Attributes:
-        same: text files that are as they were: version and lines.
+        same: text files that are as they were: version and `Text.plain`.
         changed: the others, each with a line that tells it.
     """
 
-    same: dict[str, tuple[str, tuple[str, ...]]]
+    same: dict[str, tuple[str, str]]
     changed: dict[str, str]
 
 
@@ -56,6 +63,12 @@ class Watch:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._known: dict[str, _Known] = {}
+        self._chars = 0
+
+    @property
+    def kept_chars(self) -> int:
+        """How much room the texts take."""
+        return self._chars
 
     def note(self, canonical: str) -> None:
         """Remember a file as it is now, or that it is not there.
@@ -64,12 +77,18 @@ class Watch:
             canonical: a path that `Workspace.resolve` gave.
         """
         looked = time.time_ns()
-        self._known[canonical] = self._look(canonical, self._workspace.stamp(canonical), looked)
+        self._keep(canonical, self._look(canonical, self._workspace.stamp(canonical), looked)[0])
 
-    def remember(self, canonical: str, version: str, lines: tuple[str, ...] | None) -> None:
-        """Remember a file that was just read or written, without reading it again."""
+    def remember(self, canonical: str, version: str, text: str | None) -> None:
+        """Remember a file that was just read or written, without reading it again.
+
+        Args:
+            canonical: a path that `Workspace.resolve` gave.
+            version: its tag.
+            text: `Text.plain`; None when it is no text.
+        """
         looked = time.time_ns()
-        self._known[canonical] = _Known(self._workspace.stamp(canonical), looked, version, lines)
+        self._keep(canonical, _known(self._workspace.stamp(canonical), looked, version, text))
 
     def changes(self) -> list[str]:
         """What changed since each file was last looked at, as lines to be read; from then on that is what is known."""
@@ -97,16 +116,17 @@ class Watch:
         Args:
             tracked: what `tracked` gave there.
         """
-        same: dict[str, tuple[str, tuple[str, ...]]] = {}
+        same: dict[str, tuple[str, str]] = {}
         changed: dict[str, str] = {}
         for canonical, version in tracked.items():
-            self.note(canonical)
-            now = self._known[canonical]
+            looked = time.time_ns()
+            now, text = self._look(canonical, self._workspace.stamp(canonical), looked)
+            self._keep(canonical, now)
             if (now.version if now.stamp is not None else None) != version:
                 verb = "Deleted" if now.stamp is None else "Created" if version is None else "Modified"
                 changed[canonical] = f"{verb}: {canonical} (changed while the run was paused; read it again)"
-            elif now.lines is not None:
-                same[canonical] = now.version, now.lines
+            elif text is not None:
+                same[canonical] = now.version, text
         return Restored(same=same, changed=changed)
 
     def _changed(self) -> Iterator[tuple[str, _Known, _Known]]:
@@ -116,39 +136,55 @@ class Watch:
             stamp = stamp_of(canonical)
             if not old.may_have_changed(stamp):
                 continue
-            new = self._look(canonical, stamp, looked, old)
-            self._known[canonical] = new
+            new, _ = self._look(canonical, stamp, looked)
+            self._keep(canonical, new)
             if (new.stamp is None) != (old.stamp is None) or new.version != old.version:
                 yield canonical, old, new
 
-    def _look(self, canonical: str, stamp: _Stamp | None, looked: int, old: _Known | None = None) -> _Known:
+    def _look(self, canonical: str, stamp: _Stamp | None, looked: int) -> tuple[_Known, str | None]:
+        """A file as it is, and its text."""
         if stamp is None:
-            return _Known(None, looked, "", None)
+            return _known(None, looked, "", None), None
         try:
             data = self._workspace.read_bytes(canonical, _MAX_BYTES)
         except ToolError:  # grown too large, made unreadable or a link: changed, and nothing can be said of its lines
-            return _Known(stamp, looked, f"unread {stamp}", None)
-        version = version_of(data)
-        if old and old.version == version:
-            return _Known(stamp, looked, version, old.lines)
+            return _known(stamp, looked, f"unread {stamp}", None), None
         text = decode(data)
-        return _Known(stamp, looked, version, text.lines if text else None)
+        plain = text.plain if text else None
+        return _known(stamp, looked, version_of(data), plain), plain
+
+    def _keep(self, canonical: str, known: _Known) -> None:
+        """Remember a file; of very many, the texts of those that were looked at last."""
+        old = self._known.get(canonical)
+        self._chars += len(known.text or "") - len((old.text if old else None) or "")
+        self._known[canonical] = known
+        if self._chars <= _KEPT_CHARS:
+            return
+        for path, each in sorted(self._known.items(), key=lambda item: item[1].looked):
+            if self._chars > _KEPT_CHARS and each.text is not None:
+                self._chars -= len(each.text)
+                self._known[path] = replace(each, text=None)
+
+
+def _known(stamp: _Stamp | None, looked: int, version: str, text: str | None) -> _Known:
+    count = None if text is None else text.count("\n") + (not text.endswith("\n") and bool(text))
+    return _Known(stamp, looked, version, count, text if text is not None and len(text) <= _MOST_COMPARED else None)
 
 
 def _told(canonical: str, old: _Known, new: _Known, ranges: list[str], more: int) -> list[str]:
     if new.stamp is None:
         return [f"Deleted: {canonical}"]
     if old.stamp is None:
-        return [f"Created: {canonical} ({'binary' if new.lines is None else f'{len(new.lines)} lines'})"]
+        return [f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})"]
     rest = [f"{more} more"] if more else []
     return [f"Modified: {canonical}", *([f"Changed lines: {', '.join([*ranges, *rest])}"] if ranges or rest else [])]
 
 
 def _ranges(old: _Known, new: _Known) -> list[str]:
     """The changed lines by their new numbers; where lines only went, the line that they stood behind."""
-    if old.stamp is None or old.lines is None or new.lines is None:
+    if old.stamp is None or old.text is None or new.text is None:
         return []
     return [
         (f"{c + 1}-{d}" if d > c + 1 else str(d)) if d > c else f"after {c} ({b - a} removed)"
-        for a, b, c, d in changed_spans(old.lines, new.lines)
+        for a, b, c, d in changed_spans(split(old.text), split(new.text))
     ]

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime import BoundExceededError, run_bounded
+from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
+from agent_runtime.reply import Payload
 from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.tool import Tool
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.hits import Hits
+from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.state import Manifest
+from agent_runtime.workspace.watch import Watch
 from tests.agent_runtime import bounded_work as work
 
 
@@ -54,3 +60,75 @@ async def test_a_worker_is_killed_when_its_time_is_over() -> None:
 async def test_a_worker_gets_no_more_memory_than_it_may_have() -> None:
     with pytest.raises(BoundExceededError, match="memory"):
         await run_bounded(work.hoard, 100 * 1024**2, memory=50 * 1024**2)
+
+
+def file_tools(root: Path, content: str) -> FileTools:
+    (root / "big").write_text(content)
+    return FileTools(Workspace(root))
+
+
+async def called(tools: FileTools, *payloads: str, **arguments: object) -> ToolResult:
+    """A call of `write_file`, as control code makes it."""
+    tools.begin_step(Payloads([Payload(text=text, filename=None) for text in payloads]))
+    return await Tool("write_file", tools.write_file, "str").call(dict(arguments))  # type: ignore[arg-type]
+
+
+async def test_the_loop_turns_while_old_text_is_looked_for(tmp_path: Path) -> None:
+    tools = file_tools(tmp_path, "".join(f"{number % 1000},abcdefgh\n" for number in range(100_000)))
+    call = called(tools, "nowhere,abcdefgh\n", "x\n", path="big", mode="replace")
+    task = asyncio.create_task(call)
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    with pytest.raises(ToolError, match="the nearest lines are"):
+        await task
+    assert turns > 5
+
+
+async def test_a_write_of_a_large_file_does_what_it_does_to_a_small_one(tmp_path: Path) -> None:
+    tools = file_tools(tmp_path, "".join(f"line {number}\r\n" for number in range(50_000)))
+    read = await Tool("read_file", tools.read_file, "str").call({"path": "big", "start_line": 49_999})
+    assert read.text.startswith("[read_file] 'big' (lines 49999\u201350000 of 50000, version ")
+    assert read.value == "line 49998\nline 49999\n"
+    wrote = await called(tools, "one\ntwo\n", path="big", mode="edit", start_line=2, end_line=3)
+    assert "2 + one" in wrote.text
+    data = (tmp_path / "big").read_bytes()
+    assert data.startswith(b"line 0\r\none\r\ntwo\r\nline 3\r\n")
+    (tmp_path / "big").write_bytes(b"new\r\n" + data)
+    moved = await called(tools, "three\n", path="big", mode="edit", start_line=3, end_line=3)
+    assert "your line 3 now is line 4" in moved.text
+    (tmp_path / "big").write_bytes(data.replace(b"line 7\r\n", b"seven\r\n"))
+    with pytest.raises(ToolError, match="changed since you read it"):
+        await called(tools, "x\n", path="big", mode="edit", start_line=9, end_line=9)
+
+
+async def test_of_what_was_read_a_bounded_number_of_bytes_is_kept(tmp_path: Path) -> None:
+    """Lists of two-letter lines take thirty times the room of the text."""
+    seen = Seen()
+    for number in range(100):
+        seen.read(f"f{number}", "v1", f"{number}\n" * 500_000)
+    assert seen.kept_bytes < 40_000_000
+    assert seen.base("f99", "v1")
+    with pytest.raises(ToolError, match="forgotten: much was read since"):
+        seen.base("f0", "v1")
+    watch = Watch(Workspace(tmp_path))
+    for number in range(100):
+        watch.remember(f"f{number}", "v1", "ab\n" * 300_000)
+    assert watch.kept_chars < 20_000_000
+
+
+async def test_a_file_of_very_many_lines_is_read_within_the_bound_of_memory(tmp_path: Path) -> None:
+    tools = file_tools(tmp_path, "ab\n" * 3_300_000)
+    read = await Tool("read_file", tools.read_file, "str").call({"path": "big", "start_line": 1, "end_line": 1})
+    assert read.value == "ab\n"
+    with pytest.raises(ToolError, match="bytes of memory"):
+        await called(tools, "x\n", path="big", mode="edit", start_line=2, end_line=2)
+
+
+def test_of_a_long_line_that_matches_only_what_is_shown_is_kept() -> None:
+    hits = Hits(most=1000)
+    for number in range(20):
+        hits.feed(b"f%d\x001:" % number + b"x" * 1_000_000 + b"\n\n")
+    assert sum(len(line.text) for line in hits.shown()) < 20_000
+    assert hits.kept_bytes < 20_000

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import random
 import re
+from difflib import SequenceMatcher
+from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.workspace.diffs import diff
+from agent_runtime.workspace.diffs import diff, opcodes
 
 TEN = [f"line {i}" for i in range(1, 11)]
 LINES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=10)
@@ -70,3 +74,26 @@ def test_what_is_shown_is_true_of_the_texts(before: list[str], after: list[str])
             if found[2] == "+":
                 added.remove(found[3])
     assert sorted(removed) == sorted(added)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_opcodes_make_one_text_of_the_other_whatever_their_length(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - lines to compare
+    old = [f"line {chance.randrange(2000)}" for _ in range(chance.choice([0, 5, 80, 600]))]
+    new = [line for line in old if chance.random() > 0.1]
+    for _ in range(chance.randrange(60)):
+        new.insert(chance.randint(0, len(new)), f"line {chance.randrange(2000)}")
+    codes = opcodes(old, new)
+    assert [line for tag, a, b, c, d in codes for line in (old[a:b] if tag == "equal" else new[c:d])] == new
+    assert all(old[a:b] == new[c:d] for tag, a, b, c, d in codes if tag == "equal")
+    assert [(b, d) for _, _, b, _, d in codes[:-1]] == [(a, c) for _, a, _, c, _ in codes[1:]]
+    assert all(one[0] != other[0] for one, other in pairwise(codes))
+    if len(old) <= 100:
+        assert codes == SequenceMatcher(None, old, new).get_opcodes()
+
+
+def test_what_difflib_would_compare_for_minutes_is_taken_to_differ() -> None:
+    """No line stands once, and each match is a line or two long."""
+    chance = random.Random(1)  # noqa: S311 - lines to compare
+    old, new = ([str(chance.randrange(150)) for _ in range(9000)] for _ in range(2))
+    assert len(opcodes(old, new)) == 1
