@@ -43,6 +43,11 @@ from agent_runtime.tools.payloads import Payloads
 class Files(Protocol):
     """What the tools that keep track of files are told of a step, and what they tell of it."""
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is a file that the agent knows."""
+        ...
+
     def changed_by_others(self) -> str:
         """What someone else did to files that the agent knows since its last step; empty for nothing."""
         ...
@@ -179,9 +184,13 @@ class Loop:
 
     async def _hear(self, step: int) -> None:
         """Take in what happened around the agent since its last step."""
-        if changes := await in_thread(self.files.changed_by_others):
+        if changes := await self._told(self.files.changed_by_others):
             self.record(Observed(step=step, text=changes, ok=True))
         self.inject(step)
+
+    async def _told(self, look: Callable[[], str]) -> str:
+        """What there is to tell of files; they are looked at in a thread."""
+        return await in_thread(look) if self.files.knows_any else look()
 
     async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
         """Send the conversation and take in the reply; one that the model finds too long is sent shortened."""
@@ -254,9 +263,9 @@ class Loop:
         try:
             shown, ok = await observed(block, calls=self.calls, payloads=payloads)
         except FormatError as error:  # nothing ran, but the contents came
-            told = await in_thread(partial(self.files.end_step, ok=False))
+            told = await self._told(partial(self.files.end_step, ok=False))
             raise FormatError(error.code, f"{error}\n{told}".rstrip()) from error
-        parts = [shown, await in_thread(partial(self.files.end_step, ok=ok))]
+        parts = [shown, await self._told(partial(self.files.end_step, ok=ok))]
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)

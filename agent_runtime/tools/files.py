@@ -60,6 +60,11 @@ class FileTools:
         self._writer = Writer(self._workspace, self._seen, self._watch, partial(self._withholds, "write_file"))
         self._away: list[str] = []
 
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is a file that the agent knows."""
+        return bool(self._watch.tracked())
+
     def changed_by_others(self) -> str:
         """What changed in the files that the agent knows since its last step; empty for nothing. Call before a step."""
         told, self._away = [*self._away, *self._watch.changes()], []

@@ -52,6 +52,7 @@ class Diary:
     value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "None", "execute": "int"}
     labels: ClassVar[dict[str, str]] = {"execute": "Running `{command}`"}
     stub_types: ClassVar[str] = ""
+    knows_any = True
 
     def __init__(self) -> None:
         self.entries: list[str] = []
