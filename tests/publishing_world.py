@@ -74,7 +74,9 @@ class Outlet:
         request = PullRequest(base="main", title=commit.title, body=body, draft=False)
         return Publication(commit=commit, pull_request=None if branch else request)
 
-    async def send(self, publication: Publication, *, replay: bool = False, dry_run: bool = False) -> Delivered:
+    async def send(
+        self, publication: Publication, *, replay: bool = False, dry_run: bool = False, redactor: Redactor = REDACTOR
+    ) -> Delivered:
         return await publish(
             self.github,
             self.memory,
@@ -82,7 +84,7 @@ class Outlet:
             job=self.job("issue" if publication.pull_request else "pull"),
             target=self.target,
             pusher=self.tree,
-            redactor=REDACTOR,
+            redactor=redactor,
             replay=replay,
             dry_run=dry_run,
         )

@@ -151,7 +151,9 @@ class Delivery:
         decision = await decide(case, here, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
             return Publication(commit=None, pull_request=None, withheld=decision.reason)
-        publication = plan(
+        # The words are read by GitHub's parser several times.
+        publication = await asyncio.to_thread(
+            plan,
             case.job,
             begun.grant,
             outcome,

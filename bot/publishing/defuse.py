@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from bot.publishing.active import ACTIVE, Allowed
-from bot.publishing.gfm import Node, parse
+from bot.publishing.gfm import LINED, Node, parse
 from bot.publishing.live import harmless, known_language
 from bot.publishing.text import MOST_TICKS, clean, clip, code, fenced
 
@@ -26,7 +26,6 @@ _TICKS = re.compile("`+")
 _STRAY_TICK = re.compile(r"(?P<before>(?<!\\)(?:\\\\)*+)\\?(?P<ticks>`+)")
 _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _CELL = re.compile(r"(?<!\\)\|")
-_PARTS = frozenset({"code_block", "paragraph", "heading", "table"})
 
 
 def defuse(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) -> str:
@@ -65,7 +64,7 @@ def _parts(text: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
     """First line, the line after the last, and kind of each part that holds words; no code span leaves one."""
     for node in parse(text):
         # The parser counts no lines of a paragraph that it found to stand before a table.
-        if node.kind in _PARTS and not node.leaving and node.lines[0]:
+        if node.kind in LINED and not node.leaving and node.lines[0]:
             first = node.lines[0] - 1
             yield first, _end_of_code(node, lines) if node.kind == "code_block" else node.lines[1], node.kind
 
@@ -173,6 +172,8 @@ def _escaped(text: str) -> str:
 
 def _balanced(text: str) -> str:
     """Close a code fence that the text leaves open; one inside a list or a quote ends with it by itself."""
+    if not _FENCE.search(text):
+        return text
     lines = text.split("\n")
     last = next((node for node in reversed(parse(text)) if node.depth == 1 and not node.leaving), None)
     if last is None or last.kind != "code_block" or not last.fenced or last.lines[1] < len(lines):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cmarkgfm import _cmark
 
@@ -18,11 +18,13 @@ _EXTENSIONS = (b"autolink", b"table", b"strikethrough", b"tagfilter", b"tasklist
 # https://github.com/github/cmark-gfm/blob/master/src/cmark-gfm.h
 _FOOTNOTES = 1 << 13
 _VALIDATE_UTF8 = 1 << 9
-_DONE, _ENTER, _EXIT = 1, 2, 3
+_DONE, _EXIT = 1, 3
+
+LINED = frozenset({"code_block", "paragraph", "heading", "table"})
+"""The blocks of which the lines are told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(NamedTuple):
     """A part of a text, as the parser met it.
 
     Attributes:
@@ -33,7 +35,7 @@ class Node:
         target: where a link or an image leads.
         info: what stands behind the opening of a code fence.
         fenced: of a code block, whether it stands between fences.
-        lines: the first and the last line, counted from 1; of blocks only.
+        lines: the first and the last line, counted from 1; of the blocks in `LINED` only.
     """
 
     kind: str
@@ -69,10 +71,10 @@ def _walked(library: ctypes.CDLL, root: int) -> Iterator[Node]:
     try:
         while (event := library.cmark_iter_next(iterator)) != _DONE:
             node = library.cmark_iter_get_node(iterator)
-            kind = library.cmark_node_get_type_string(node).decode()
+            kind = _string(library.cmark_node_get_type_string(node))
             if event == _EXIT:
                 depth -= 1
-                yield Node(kind=kind, depth=depth, leaving=True)
+                yield Node(kind, depth, leaving=True)
                 continue
             yield _read(library, node, kind, depth)
             depth += kind not in _LEAVES
@@ -87,16 +89,18 @@ _LEAVES = frozenset(
 
 
 def _read(library: ctypes.CDLL, node: int, kind: str, depth: int) -> Node:
-    held = kind in {"link", "image"}
-    block = kind == "code_block"
+    if kind == "text":
+        return Node(kind, depth, text=_string(library.cmark_node_get_literal(node)))
+    held, block = kind in {"link", "image"}, kind == "code_block"
+    lined = kind in LINED
     return Node(
-        kind=kind,
-        depth=depth,
-        text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES or kind == "footnote_reference" else "",
+        kind,
+        depth,
+        text=_string(library.cmark_node_get_literal(node)) if kind in _LEAVES else "",
         target=_string(library.cmark_node_get_url(node)) if held else "",
         info=_string(library.cmark_node_get_fence_info(node)) if block else "",
         fenced=block and _is_fenced(library, node),
-        lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node)),
+        lines=(library.cmark_node_get_start_line(node), library.cmark_node_get_end_line(node)) if lined else (0, 0),
     )
 
 

@@ -41,8 +41,8 @@ async def test_a_change_of_the_submodule_list_needs_a_person(tmp_path: Path) -> 
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"a": "1\n"}))
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         (tree.path / ".gitmodules").write_text('[submodule "x"]\n\tpath = x\n\turl = ext::sh -c id\n')
-        (objection,) = objections(await tree.change())
-        assert (objection.cause, objection.words) == ("submodule", "It changes submodules: `.gitmodules`.")
+        words = {each.cause: each.words for each in objections(await tree.change())}
+        assert words["submodule"] == "It changes submodules: `.gitmodules`."
 
 
 async def test_large_file_pointers_stay_pointers(tmp_path: Path) -> None:

@@ -14,9 +14,15 @@ from bot.localhub import LocalHub
 from bot.publishing.redact import Redactor
 from tests.changes import a_change, a_file
 from tests.origin import git
+from tests.publishing_world import an_outlet
 from tests.stage import WEBHOOK_SECRET, acting, staged
 
 SECRET = "s3cret/of+the=bot&its own"
+# https://www.jwt.io/
+SAMPLE_JWT = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ."
+    "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"
+)
 FORMS = [
     SECRET,
     base64.b64encode(f"x-access-token:{SECRET}".encode()).decode(),
@@ -101,3 +107,20 @@ async def test_no_secret_of_the_bots_is_kept_in_a_session_or_shown_to_the_model(
         kept = [path.read_bytes() for path in (stage.data / "sessions").rglob("*") if path.is_file()]
         assert any(b"redacted" in each for each in kept)
         assert not any(WEBHOOK_SECRET.encode() in each for each in kept)
+
+
+async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub: LocalHub, tmp_path: Path) -> None:
+    async with an_outlet(hub, tmp_path) as outlet:
+        token = next(
+            each
+            for each in [await outlet.github.clone_token("mona/calc"), await outlet.github.push_token("mona/calc")]
+            if "." in each
+        )
+        redactor = Redactor([token])
+        (outlet.tree.path / "test_jwt.py").write_text(f'TOKEN = "{SAMPLE_JWT}"\n')
+        assert redactor.redact_known(SAMPLE_JWT) == SAMPLE_JWT  # what the model reads
+        assert (await outlet.send(await outlet.publication(), redactor=redactor)).commit_sha is not None
+        (outlet.tree.path / "leak.py").write_text(f'TOKEN = "{token[-40:]}"\n')
+        outlet.memory.values.clear()
+        sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
+        assert "A secret of the bot's stands in `leak.py`" in sent.withheld
