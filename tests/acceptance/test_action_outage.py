@@ -17,8 +17,10 @@ from bot.jobs.queue import SqliteQueue
 from bot.localhub import LocalHub
 from bot.localhub.model import Repo
 from bot.wiring import act
+from tests.agent_runtime.providers.conversations import KEY
 from tests.builders import a_job
-from tests.stage import FIX, build
+from tests.model_server import Fails, ModelServer
+from tests.stage import FIX, MENDED, acting, build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,22 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
     hub.faults.add("POST", "*/graphql", "503", times=times)
     assert await act(run.settings, lease_seconds=0.5) is ends
     assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
+
+
+async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kept(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    busy = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
+    async with ModelServer([acting('write_file("calc.py")', MENDED), busy]) as server:
+        asked = {"CODEPILOT_PROVIDER": "anthropic", "CODEPILOT_MODEL": "claude-sonnet-5-5", "ANTHROPIC_API_KEY": KEY}
+        run = a_runner(hub, tmp_path, **asked, CODEPILOT_BASE_URL=server.url_anthropic, CODEPILOT_LEVEL="auto")
+        assert await act(run.settings) is JobState.FAILED
+        assert len(server.requests) == 2
+    [_, status] = hub.comments(run.repo, run.number)
+    assert "Slow down" in status.body
+    assert "When the model service is back, ask again with the same command." in status.body
+    [branch] = set(hub.branches(run.repo)) - {"main"}
+    assert branch.endswith("-wip")
 
 
 async def test_a_run_that_needs_an_approval_ends_with_the_command_a_remedy_and_the_patch(

@@ -52,7 +52,7 @@ async def test_leaving_early_stops_the_program_and_the_next_one_starts_anew(tmp_
     async with aclosing(resident.run(["sh", "-c", "yes | head -c 100000; sleep 80801"])) as chunks:
         async for _ in chunks:
             break
-    await eventually(lambda: not processes_with("80801"), within=1)
+    await eventually(lambda: not processes_with("80801"))
     assert await output(resident, "echo", "again") == b"again\n"
     resident.close()
 
@@ -70,4 +70,4 @@ async def test_it_goes_with_its_object(tmp_path: Path) -> None:
     await eventually(lambda: processes_with("80802"))
     del resident
     gc.collect()
-    await eventually(lambda: not processes_with("80802"), within=1)
+    await eventually(lambda: not processes_with("80802"))

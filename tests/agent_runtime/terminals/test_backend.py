@@ -54,7 +54,10 @@ async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report: 
 async def test_a_server_in_one_terminal_is_reached_from_another(main: Terminal, server: Terminal) -> None:
     await run(main, "echo hello > index.html")
     serving = await run(server, "/usr/bin/python3 -u -m http.server --bind 127.0.0.1 8000", timeout=1)
-    assert "Serving HTTP" in serving.output
+    said = serving.output
+    while "Serving HTTP" not in said:  # a busy machine takes longer to start it; pytest's own limit ends this
+        later = await server.read(timeout=1)
+        said += later.output if later else ""
     fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/index.html').read())"
     assert (await run(main, f'/usr/bin/python3 -c "{fetch}"')).output == "b'hello\\n'\n"
     ended = await server.send("\x03", timeout=5)
@@ -116,7 +119,7 @@ async def test_a_daemon_that_hides_from_its_terminal_ends_with_the_place(
     await server.close()
     assert processes_with("70701")
     await place.close()
-    await eventually(lambda: not processes_with("70701"), within=1)
+    await eventually(lambda: not processes_with("70701"))
 
 
 async def test_a_shell_that_exits_is_noticed_while_a_job_holds_its_terminal_open(main: Terminal) -> None:
@@ -146,7 +149,7 @@ async def test_a_process_that_runs_away_by_forking_ends_with_its_terminal(main: 
     await run(main, "true")
     await run(other, "sleep 70703 & f() { (exec -a 70704 sleep 0.005); f & }; f", timeout=0.3)
     await other.close()
-    await eventually(lambda: not processes_with("70703") + processes_with("70704"), within=1)
+    await eventually(lambda: not processes_with("70703") + processes_with("70704"))
     assert (await run(main, "ls -d /proc/[0-9]* | wc -l")).output.strip() in {"5", "6", "7"}
 
 
@@ -229,7 +232,7 @@ async def test_without_a_sandbox_a_terminal_ends_with_what_it_started(tmp_path: 
     assert not processes_with("70706")
     assert processes_with("70705")
     await place.close()
-    await eventually(lambda: not processes_with("70705"), within=1)
+    await eventually(lambda: not processes_with("70705"))
     await terminal.close()
     await other.close()
 

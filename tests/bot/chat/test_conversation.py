@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import io
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typing_extensions import override
 
 from agent_runtime import (
     Agent,
     AsyncRuntime,
+    Chunk,
     Event,
     FileSession,
+    ModelOutageError,
     Policy,
+    Provider,
+    Request,
     Rule,
+    RunLimits,
     SandboxSettings,
     ScriptedProvider,
     Status,
@@ -70,13 +76,16 @@ class Table:
         person: Person | None = None,
         permissions: Permissions = "auto",
         asks: str = "execute",
+        provider: Provider | None = None,
     ) -> Conversation:
         screen = Screen(Console(file=self.shown, color_system=None))
         agent = Agent(
-            provider=ScriptedProvider(replies),
+            provider=provider or ScriptedProvider(replies),
             work_dir=self.work_dir,
             sandbox=pick_sandbox("auto", SandboxSettings()),
-            policy=Policy(rules=(Rule(decision="ask", tool=asks, reason="you asked"),)),
+            policy=Policy(
+                rules=(Rule(decision="ask", tool=asks, reason="you asked"),), limits=RunLimits(outage_seconds=0.0)
+            ),
         )
         runtime = AsyncRuntime(
             agent,
@@ -95,6 +104,28 @@ class Table:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     return Table(tmp_path)
+
+
+class Down(ScriptedProvider):
+    """A model whose service is down."""
+
+    @override
+    async def reply(self, request: Request) -> AsyncGenerator[Chunk]:
+        if self.remaining:
+            raise ModelOutageError("The service is down.")
+        async for chunk in super().reply(request):
+            yield chunk
+
+
+def test_a_run_whose_model_is_down_is_said_to_wait_and_goes_on_next_time(table: Table) -> None:
+    with table.conversation(provider=Down(["never"])) as talk:
+        assert talk.turn("Make it.").status is Status.MODEL_UNAVAILABLE
+    assert "The service is down." in table.shown.getvalue()
+    with table.conversation(_DONE) as talk:
+        outcome = talk.go_on()
+        assert outcome is not None
+        assert outcome.summary == "Done."
+        assert talk.go_on() is None
 
 
 def test_what_is_approved_happens_once(table: Table) -> None:

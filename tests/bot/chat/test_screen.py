@@ -11,6 +11,7 @@ from agent_runtime import (
     CompletionWithdrawn,
     Event,
     Faulted,
+    ModelAwaited,
     Outcome,
     PendingCall,
     Refused,
@@ -93,6 +94,7 @@ def test_long_lines_are_left_in_one_piece() -> None:
     ("event", "told"),
     [
         (StreamReset(attempt=2), "(the reply broke off; asking again)\n"),
+        (ModelAwaited(reason="HTTP 529", seconds=12.4), "(no reply: HTTP 529; asking again in 12 s)\n"),
         (CompletionWithdrawn(step=1), ""),
         (Streamed(text="Done.", completion=True), ""),
         (Refused(error="execute is denied"), "✗ not allowed: execute is denied\n"),
