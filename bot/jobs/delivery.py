@@ -22,11 +22,13 @@ from bot.jobs.deciding import decide
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, arrive, look
 from bot.jobs.material import pull_diff
+from bot.jobs.parts import show_parts
 from bot.jobs.waiting import Verdict, Waiting
 from bot.publishing.plan import Publication, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.review import parse_review, prose_of
 from bot.publishing.reviewing import ReviewPlace, publish_review
+from bot.publishing.showing import Shown, fits, show_files
 from bot.publishing.view import PendingView
 from bot.publishing.wording import REMEDIES
 from bot.workspace import Tree, WorkflowsForbiddenError
@@ -68,7 +70,10 @@ class Delivery:
         finished = outcome.status is Status.FINISHED
         may_wait = case.house.sessions is not None and not begun.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
-            return await self._hold(outcome, publication, change)
+            shown = await self._readable(publication, change)
+            if not shown.hindrance:
+                return await self._hold(outcome, publication, change, shown)
+            publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
         delivered = await publish(
             case.github,
             case.memory,
@@ -88,9 +93,13 @@ class Delivery:
             )
         return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes))
 
-    def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
-        """The ending of a leg after which a person has to answer."""
-        view = self._account.now(state="waiting", pending=self._pending(asked), **changes)
+    async def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+        """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
+        pending = self._pending(asked)
+        view = self._account.now(state="waiting", pending=pending, **changes)
+        if asked.kind == "publication" and not fits(asked.preview):
+            parts = await show_parts(self._case, view)
+            view = replace(view, pending=replace(pending, parts=parts))
         return Ending(
             state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until, request_id=asked.request_id
         )
@@ -111,7 +120,7 @@ class Delivery:
         case = self._case
         verdict = await self.verdict(asked, stopped)
         if verdict is None:
-            return self.waits(asked, completion=outcome.summary)
+            return await self.waits(asked, completion=outcome.summary)
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
             await case.queue.enqueue(carried_out(case.job, self._assignment.command, outcome.summary or ""))
@@ -131,7 +140,7 @@ class Delivery:
             until=time.time() + case.house.bounds.approval_seconds,
         )
         await waiting.ask(case.memory, asked)
-        return self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+        return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
 
     async def _review(self, outcome: Outcome) -> ReviewDraft:
         case, begun = self._case, self._assignment
@@ -169,23 +178,33 @@ class Delivery:
             return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
         return publication
 
-    async def _hold(self, outcome: Outcome, publication: Publication, change: Change) -> Ending:
+    async def _readable(self, publication: Publication, change: Change) -> Shown:
+        """What a person would have to read before they approve a change."""
+        paths = [path for each in publication.blocked for path in each.files]
+        return await asyncio.to_thread(show_files, change, paths, self._case.github.redacted)
+
+    async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: Shown) -> Ending:
         """Wait for a person to approve what may not be published without one."""
         case = self._case
         why = [each.words for each in publication.blocked]
+        if shown.spells:
+            why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
+        if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
+            why.append(f"Besides these it changes {others} more, which need no approval of their own.")
         if change.writes_workflows and await case.github.may_write_workflows() is False:
             why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
         asked = Waiting(
             kind="publication",
             request_id=secrets.token_hex(4),
             reason=" ".join(why),
-            preview=change.patch,
+            preview=shown.diff,
             bound_to=change.base_sha,
             until=time.time() + case.house.bounds.approval_seconds,
             tree_sha=change.tree_sha,
         )
         await waiting.ask(case.memory, asked)
-        return self.waits(asked, completion=outcome.summary, files=change.files)
+        ending = await self.waits(asked, completion=outcome.summary, files=change.files)
+        return replace(ending, patch=change.patch)
 
     def _pending(self, asked: Waiting) -> PendingView:
         until = datetime.fromtimestamp(asked.until, UTC)
@@ -193,7 +212,8 @@ class Delivery:
             kind=asked.kind,
             request_id=asked.request_id,
             trigger=self._case.job.trigger,
-            reason=asked.reason,
+            # On its own: what looks like the beginning of a secret must not take what follows with it.
+            reason=self._case.github.redacted(asked.reason),
             preview=asked.preview,
             language=_language(asked),
             expires=f"{until.day} {until:%B %Y, %H:%M} UTC",

@@ -35,6 +35,7 @@ from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
+from bot.publishing.showing import call_hindrance
 from bot.workspace import Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Errand:
         if asked.until <= time.time():
             return await self._stop_waiting(waiting.unanswered(asked))
         # Its worker died before it could tell that it waits.
-        return self._delivery.waits(asked)
+        return await self._delivery.waits(asked)
 
     async def give_up(self, status: Status) -> Ending:
         """End a job that was begun, as the assignment says why, and keep what it did.
@@ -213,6 +214,7 @@ class Errand:
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
             self._messages.go_to(runtime)
+            runtime.hooks.register("permission_request", self._unshowable)
             self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
@@ -237,7 +239,7 @@ class Errand:
             await self._account.keep()
             await waiting.ask(case.memory, asked)
             self._parked = True
-            return self._delivery.waits(asked)
+            return await self._delivery.waits(asked)
         change = await tree.change()
         done = Done(
             outcome=outcome, progress=self._account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha
@@ -257,7 +259,8 @@ class Errand:
         if asked is not None and asked.kind == "publication":
             verdict = await self._delivery.verdict(asked, self._stopped)
             if verdict is None:
-                return self._delivery.waits(asked)
+                ending = await self._delivery.waits(asked)
+                return replace(ending, patch=patch.decode("utf-8", "surrogateescape"))
         begun = self._assignment
         async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
@@ -291,6 +294,10 @@ class Errand:
             bound_to=self._assignment.grant.bound_to_sha,
             until=time.time() + self._case.house.bounds.approval_seconds,
         )
+
+    def _unshowable(self, description: str, **_: object) -> str | None:
+        """Why a call is denied that nobody can be shown whole; None leaves it to a person."""
+        return call_hindrance(description, self._case.github.redacted) or None
 
     def _listen(self, event: Event) -> None:
         self._account.listen(event)

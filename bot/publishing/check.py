@@ -19,7 +19,7 @@ from bot.github.drafts import (
 )
 from bot.jobs.job import Job
 from bot.publishing.live import sealed
-from bot.publishing.pieces import duration
+from bot.publishing.pieces import duration, may_be_approved
 from bot.publishing.render import StatusView, framing, render_status
 from bot.publishing.text import clean, clip, fenced, one_line
 
@@ -119,10 +119,11 @@ def _answers(view: StatusView) -> tuple[Button, ...]:
     if view.pending is None or view.pending.kind == "question":  # which takes words
         return (_STOP,)
     request = view.pending.request_id[:_ID_LIMIT]
+    offered = (_APPROVE, _DENY) if may_be_approved(view.pending) else (_DENY,)
     return (
         *(
             Button(label=label, description=description, identifier=f"{label.lower()} {request}")
-            for label, description in (_APPROVE, _DENY)
+            for label, description in offered
         ),
         _STOP,
     )

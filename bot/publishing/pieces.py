@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from agent_runtime import Usage
-from bot.publishing.text import clean, clip, code, fenced, one_line
+from bot.publishing.showing import fits
+from bot.publishing.text import clip, code, fenced, one_line
+from bot.publishing.unseen import spelled_out
 from bot.publishing.view import Activity, Check, PendingView, StatusView
 from bot.workspace.change import FileChange
 
-_PREVIEW_CHARS = 6_000
-_CUT_PREVIEW = "… cut here: the whole is in the run's log"
+_CUT_CHARS = 6_000
+_CUT_PREVIEW = "… cut here: it is too long to be shown, and so to be approved"
 
 PENDING_HEADS = {
     "permission": "Waiting for a yes or no.",
@@ -33,7 +35,7 @@ def file_line(file: FileChange) -> str:
         notes.append("made executable")
     if file.new_mode == "120000":
         notes.append("symbolic link")
-    return f"{code(file.path)} {', '.join(notes)}"
+    return f"{code(spelled_out(file.path))} {', '.join(notes)}"
 
 
 def check_line(check: Check) -> str:
@@ -45,16 +47,27 @@ def check_line(check: Check) -> str:
 
 
 def preview(pending: PendingView) -> str:
-    """What would happen, in a block that nothing in it can end; empty when there is nothing to show."""
-    text = clip(clean(pending.preview).strip("\n"), _PREVIEW_CHARS, _CUT_PREVIEW)
+    """What would happen, whole, in a block that nothing in it can end, or where it is; empty where that is nothing."""
+    if pending.parts:
+        links = " · ".join(f"[part {number}]({url})" for number, url in enumerate(pending.parts, 1))
+        return f"**Read all {len(pending.parts)} parts before you answer.** {links}"
+    text = pending.preview.strip("\n").encode("utf-8", "replace").decode()
+    if not fits(text):
+        text = clip(text, _CUT_CHARS, _CUT_PREVIEW)
     return fenced(text, pending.language) if text else ""
+
+
+def may_be_approved(pending: PendingView) -> bool:
+    """Whether everything that an approval would be for can be read."""
+    return pending.kind != "question" and (bool(pending.parts) or fits(pending.preview))
 
 
 def answers(pending: PendingView) -> list[str]:
     """The commands that answer, each in a block of its own, which GitHub gives a button to copy."""
     if pending.kind == "question":
         return [fenced(f"{pending.trigger} continue <your answer>")]
-    return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in ("approve", "deny")]
+    verbs = ("approve", "deny") if may_be_approved(pending) else ("deny",)
+    return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in verbs]
 
 
 def links(view: StatusView) -> str:

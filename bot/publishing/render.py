@@ -19,7 +19,7 @@ from bot.publishing.pieces import (
     links,
     preview,
 )
-from bot.publishing.text import COMMENT_LIMIT, clip, code
+from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced
 from bot.publishing.view import Activity, Check, PendingView, State, StatusView
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "StatusView",
     "duration",
     "framing",
+    "render_part",
     "render_reply",
     "render_status",
 ]
@@ -115,7 +116,8 @@ def render_status(view: StatusView) -> str:
 
 def framing(view: StatusView) -> Own:
     """What the comment has around foreign words."""
-    places = (view.run_url, view.pull_url, view.review_url, view.commit_url, view.wip_url)
+    parts = view.pending.parts if view.pending else ()
+    places = (view.run_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
     return Own(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
@@ -132,6 +134,22 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
     said = defuse(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
     body = "\n\n".join(filter(None, [said, f"<sub>for @{allowed.login} · job {code(job_id)}</sub>", marker]))
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
+
+
+def render_part(view: StatusView, number: int, text: str) -> str:
+    """A comment that shows one part of what waits, of those that `view.pending.parts` has places for.
+
+    Args:
+        view: the status comment's, with the part's own marker.
+        number: which part, from 1.
+        text: the part.
+    """
+    pending = view.pending
+    if pending is None:
+        raise ValueError("nothing waits")  # a bug of ours
+    head = f"### ✋ Part {number} of {len(pending.parts)} of what waits for an answer to {code(pending.request_id)}"
+    body = "\n\n".join([head, fenced(text, pending.language), f"<sub>job {code(view.job_id)}</sub>", view.marker])
+    return sealed(body, view.allowed, framing(view), limit=COMMENT_LIMIT)
 
 
 def _shown(view: StatusView, *, bare: bool = False) -> _Shown:

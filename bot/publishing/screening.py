@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from bot.gate.protected import is_protected
+from bot.publishing.sections import sections
 from bot.publishing.text import code
+from bot.publishing.unseen import adds_unseen, is_deceptive, spelled_out
 from bot.workspace.change import Change, FileChange
 
 MAX_FILES = 100
@@ -23,16 +25,19 @@ EXECUTABLE = "100755"
 _SHOWN = 10
 
 
+Cause = Literal["protected", "submodule", "escapes", "unseen"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
     """Why a change may not be published unless a person approves it.
 
     Attributes:
-        cause: `protected` files, a `submodule`, or a symbolic link that `escapes` the repository.
+        cause: `protected` files, a `submodule`, a symbolic link that `escapes` the repository, or `unseen` characters.
         files: the paths that it is about.
     """
 
-    cause: Literal["protected", "submodule", "escapes"]
+    cause: Cause
     files: tuple[str, ...]
 
     @property
@@ -45,6 +50,7 @@ _CAUSES = {
     "protected": "It changes files that only a person may change",
     "submodule": "It changes submodules",
     "escapes": "It adds symbolic links that lead out of the repository",
+    "unseen": "It adds characters that nobody sees, or that turn the order in which others are shown",
 }
 
 
@@ -55,10 +61,12 @@ def objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Objecti
         change: all of it.
         protected: globs of files beside the built-in ones; see `is_protected`.
     """
-    found: tuple[tuple[Literal["protected", "submodule", "escapes"], list[str]], ...] = (
-        ("protected", [f.path for f in change.files if is_protected(f.path, protected)]),
+    unseen = {path for path, section in sections(change.patch) if adds_unseen(section)}
+    found: tuple[tuple[Cause, list[str]], ...] = (
+        ("protected", [f.path for f in change.files if is_protected(f.path, protected) and not _is_submodule(f)]),
         ("submodule", [f.path for f in change.files if _is_submodule(f)]),
         ("escapes", [f.path for f in change.files if _escapes(f)]),
+        ("unseen", [f.path for f in change.files if _is_unseen(f, unseen)]),
     )
     return tuple(Objection(cause=cause, files=tuple(files)) for cause, files in found if files)
 
@@ -97,6 +105,10 @@ def _escapes(file: FileChange) -> bool:
     return target.startswith("/") or place == ".." or place.startswith("../") or inside_git
 
 
+def _is_unseen(file: FileChange, added: Collection[str]) -> bool:
+    return bool(file.new_mode) and (is_deceptive(file.path) or (file.path in added and not file.binary))
+
+
 def _names(paths: Sequence[str]) -> str:
-    names = ", ".join(map(code, paths[:_SHOWN]))
+    names = ", ".join(code(spelled_out(path)) for path in paths[:_SHOWN])
     return names if len(paths) <= _SHOWN else f"{names} and {len(paths) - _SHOWN} more"

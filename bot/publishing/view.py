@@ -43,7 +43,8 @@ class PendingView:
         request_id: names it.
         trigger: the word that answers begin with.
         reason: why it waits; for a question, the question.
-        preview: what would happen: a diff or a command; may be empty.
+        preview: what would happen, whole: a diff or a command; may be empty.
+        parts: the pages of the comments that show it, where it does not fit into the job's own.
         language: of the preview, e.g. `diff` or `bash`.
         expires: until when it can be answered, e.g. `25 November 2026, 05:00 UTC`.
     """
@@ -53,6 +54,7 @@ class PendingView:
     trigger: str
     reason: str = ""
     preview: str = ""
+    parts: tuple[str, ...] = ()
     language: Literal["diff", "bash", ""] = ""
     expires: str = ""
 
