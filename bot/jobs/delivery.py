@@ -93,7 +93,7 @@ class Delivery:
             )
         return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes))
 
-    async def waits(self, asked: Waiting, **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+    async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
         pending = self._pending(asked)
         view = self._account.now(state="waiting", pending=pending, **changes)
@@ -101,7 +101,12 @@ class Delivery:
             parts = await show_parts(self._case, view)
             view = replace(view, pending=replace(pending, parts=parts))
         return Ending(
-            state=JobState.WAITING, reason=asked.reason, view=view, until=asked.until, request_id=asked.request_id
+            state=JobState.WAITING,
+            reason=asked.reason,
+            view=view,
+            until=asked.until,
+            request_id=asked.request_id,
+            patch=patch,
         )
 
     async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
@@ -203,8 +208,7 @@ class Delivery:
             tree_sha=change.tree_sha,
         )
         await waiting.ask(case.memory, asked)
-        ending = await self.waits(asked, completion=outcome.summary, files=change.files)
-        return replace(ending, patch=change.patch)
+        return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
 
     def _pending(self, asked: Waiting) -> PendingView:
         until = datetime.fromtimestamp(asked.until, UTC)

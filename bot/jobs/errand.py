@@ -35,7 +35,7 @@ from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
-from bot.publishing.showing import call_hindrance
+from bot.publishing.showing import denies_unshowable
 from bot.workspace import Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Errand:
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
             self._messages.go_to(runtime)
-            runtime.hooks.register("permission_request", self._unshowable)
+            runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
             self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
@@ -257,10 +257,8 @@ class Errand:
             return await self._delivery.planned(done.outcome, asked, self._stopped)
         verdict = None
         if asked is not None and asked.kind == "publication":
-            verdict = await self._delivery.verdict(asked, self._stopped)
-            if verdict is None:
-                ending = await self._delivery.waits(asked)
-                return replace(ending, patch=patch.decode("utf-8", "surrogateescape"))
+            if (verdict := await self._delivery.verdict(asked, self._stopped)) is None:
+                return await self._delivery.waits(asked, patch=patch.decode("utf-8", "surrogateescape"))
         begun = self._assignment
         async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
@@ -294,10 +292,6 @@ class Errand:
             bound_to=self._assignment.grant.bound_to_sha,
             until=time.time() + self._case.house.bounds.approval_seconds,
         )
-
-    def _unshowable(self, description: str, **_: object) -> str | None:
-        """Why a call is denied that nobody can be shown whole; None leaves it to a person."""
-        return call_hindrance(description, self._case.github.redacted) or None
 
     def _listen(self, event: Event) -> None:
         self._account.listen(event)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -52,7 +51,8 @@ def _path(names: str) -> str | None:
 
 def _unquoted(name: str) -> str:
     # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    return os.fsdecode(_ESCAPE.sub(_unescaped, os.fsencode(name)))
+    raw = _ESCAPE.sub(_unescaped, name.encode("utf-8", "surrogateescape"))
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _unescaped(escape: re.Match[bytes]) -> bytes:

@@ -109,6 +109,15 @@ def call_hindrance(preview: str, redacted: Callable[[str], str]) -> str:
     return ""
 
 
+def denies_unshowable(redacted: Callable[[str], str]) -> Callable[..., str | None]:
+    """A handler of requests for permission that denies, in words, what nobody can be shown whole."""
+
+    def deny(description: str, **_: object) -> str | None:
+        return call_hindrance(description, redacted) or None
+
+    return deny
+
+
 def _too_long(size: int) -> str:
     return (
         f"It cannot be approved here: the difference in these files has {size:,} characters, and at most "
