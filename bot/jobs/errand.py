@@ -256,9 +256,9 @@ class Errand:
         if asked is not None and asked.kind == "plan":
             return await self._delivery.planned(done.outcome, asked, self._stopped)
         verdict = None
-        if asked is not None and asked.kind == "publication":
-            if (verdict := await self._delivery.verdict(asked, self._stopped)) is None:
-                return await self._delivery.waits(asked, patch=patch.decode("utf-8", "surrogateescape"))
+        held = asked if asked is not None and asked.kind == "publication" else None
+        if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
+            return await self._delivery.waits(held, patch=patch.decode("utf-8", "surrogateescape"))
         begun = self._assignment
         async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
