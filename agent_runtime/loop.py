@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from agent_runtime import prompts
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.errors import ContextOverflowError, FormatError, ModelUnreachableError
+from agent_runtime.errors import ContextOverflowError, FormatCode, FormatError, ModelUnreachableError
 from agent_runtime.events import (
     CompletionWithdrawn,
     Event,
@@ -287,7 +287,7 @@ class Loop:
         text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
         self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
         self.record(Observed(step=step, text=text, ok=False))
-        return self._outcome(Status.FORMAT_ERRORS, reason=str(error)) if count >= limit else None
+        return self._outcome(Status.FORMAT_ERRORS, reason=_unreadable(error.code, count)) if count >= limit else None
 
     def _cut_off(self) -> Outcome | None:
         """How the run ends because no further reply may be asked for; None when one may."""
@@ -309,3 +309,22 @@ class Loop:
 
 
 _WARNED_OF_REPEATS = 3
+
+_BROKEN: dict[FormatCode, str] = {
+    "truncated": "was cut off",
+    "payload_count": "held more or fewer payloads than its calls need",
+    "multiple_control": "held several control blocks",
+    "completion_first": "ended the task before it acted",
+    "control_syntax": "held a control block that is no Python of ours",
+    "ambiguous": "could be read in two ways",
+    "filename_mismatch": "named other files than its calls",
+    "empty": "neither acted nor ended the task",
+}
+
+
+def _unreadable(code: FormatCode, count: int) -> str:
+    """What a person is told; the model was told how to write it instead."""
+    return (
+        f"{count} replies of the model in a row did not have the form that is read here; the last one {_BROKEN[code]}. "
+        "Ask again, or choose another model."
+    )

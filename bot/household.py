@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 
 from pydantic import SecretStr
@@ -55,13 +57,11 @@ def house(
         comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
 
     Raises:
-        ConfigError: the sandbox cannot keep to the network.
+        ConfigError: the sandbox cannot keep to the network, or there is no git.
         SandboxError: no sandbox works here.
     """
+    sandbox = _sandbox(agent)
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
-    if problem := unkept(sandbox.level, networks(agent)):
-        raise ConfigError((problem,))
     key = _key(secret, "paused runs")
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces"),
@@ -84,7 +84,18 @@ def house(
         ci_note="" if comes_back else _NO_CI,
         run_url=run_url,
         listeners=tuple(listeners),
+        places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )
+
+
+def _sandbox(agent: AgentSettings) -> Sandbox:
+    """The sandbox of agents, on a machine that has all else that a job needs."""
+    if shutil.which("git") is None:
+        raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
+    if problem := unkept(sandbox.level, networks(agent)):
+        raise ConfigError((problem,))
+    return sandbox
 
 
 def _setup(agent: AgentSettings, sandbox: Sandbox) -> Setup:

@@ -48,7 +48,11 @@ def branch_refusal(job: Job, facts: ThreadFacts, *, pushes: bool) -> Refusal | N
         pushes: whether the work is to end in a commit on the branch that is there.
     """
     if not facts.head_sha:
-        return Refusal(cause="no-commit", reason="This repository has no commit yet. Push a first one and ask again.")
+        reason = (
+            f"There is no branch `{facts.base_ref}`, at which the work would begin: it was deleted or renamed, or the "
+            "repository has no commit yet. Push it, or choose another default branch, and ask again."
+        )
+        return Refusal(cause="no-commit", reason=reason)
     if pushes and facts.head_repo_id is None:
         return Refusal(cause="branch-gone", reason="The branch of this pull request is gone. Restore it and ask again.")
     if pushes and facts.head_repo_id == job.repo.id and facts.head_ref == facts.default_branch:

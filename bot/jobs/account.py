@@ -93,4 +93,7 @@ class Account:
             "run_url": self.run_url,
             "sandbox": f"{house.sandbox}, {reached}{lost}",
         }
-        return StatusView(**{**told, **changes})
+        texts: dict[str, Any] = {**told, **changes}
+        for name in texts.keys() & {"reason", "remedy", "warning"}:
+            texts[name] = house.without_places(texts[name])
+        return StatusView(**texts)

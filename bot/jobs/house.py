@@ -74,6 +74,7 @@ class House:
         ci_note: what the comment says of a push that starts no workflow; empty where pushes do.
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
+        places: directories of this machine, and what comments call them.
         labels: what repositories call their labels, as far as somebody has looked lately.
     """
 
@@ -98,10 +99,17 @@ class House:
     run_url: str = ""
     listeners: tuple[Listener, ...] = ()
     labels: KnownLabels = field(default_factory=KnownLabels)
+    places: Mapping[str, str] = field(default_factory=dict)
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""
         return marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
+
+    def without_places(self, text: str) -> str:
+        """The text without the paths of this machine, which are nobody's business in a thread."""
+        for path, name in self.places.items():
+            text = text.replace(path, name)
+        return text
 
     def allowed(self, job: Job) -> Allowed:
         """Who and what may be named in a job's comment without being hidden."""

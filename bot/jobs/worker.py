@@ -223,11 +223,11 @@ class Worker:
             raise
         except (BotError, AgentError) as error:
             return await corridor.failed(str(error))
-        except Exception:  # the last line: a fault of ours must still reach the person who waits, and the log
-            log.exception("job %s: a fault of the bot's own", claimed.job.id)
-            return await corridor.failed(
-                "The bot has a fault of its own.", f"The operator finds it in the log under job `{claimed.job.id}`."
-            )
+        except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
+            log.exception("job %s: a fault of the bot's own, or of its machine", claimed.job.id)
+            said = error.strerror if isinstance(error, OSError) else ""
+            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has a fault of its own."
+            return await corridor.failed(reason, f"The operator finds it in the log under job `{claimed.job.id}`.")
 
     async def _given_up(self, corridor: Corridor, case: Case, claimed: Claimed, *, told: bool) -> Ending:
         """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""

@@ -76,6 +76,16 @@ class LargeFileError(WorkspaceError):
         )
 
 
+class GitMissingError(WorkspaceError):
+    """There is no git on this machine, or it cannot be started."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "`git` cannot be started on the machine that the bot runs on.",
+            "The operator installs it (`codepilot doctor` says how); then give the command again.",
+        )
+
+
 class ConflictError(WorkspaceError):
     """A change does not fit onto another commit.
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bot.workspace.errors import GitError
+from bot.workspace.errors import GitError, GitMissingError
 from bot.workspace.process import Bounds, run
 
 NOWHERE = "/dev/null"
@@ -36,6 +36,8 @@ _HARMLESS = (
     "zeroPaddedDate",
     "zeroPaddedFilemode",
 )
+
+_NOT_STARTED = (126, 127)  # how a shell says so
 
 _SETTINGS: tuple[tuple[str, str], ...] = (
     ("core.hooksPath", NOWHERE),
@@ -161,6 +163,8 @@ class Git:
             raise GitError(os.fsdecode(args[0]), None, f"it wrote more than {self.bounds.output_bytes:,} bytes")
         if ended.code == -signal.SIGXCPU:
             raise GitError(os.fsdecode(args[0]), None, f"it took more than {self.bounds.limits()[0]} s of a processor")
+        if ended.code in _NOT_STARTED:
+            raise GitMissingError
         if ended.code not in expect:
             raise GitError(os.fsdecode(args[0]), ended.code, said)
         return ended.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import aiohttp
@@ -367,3 +368,30 @@ async def test_a_delivery_that_nobody_can_act_for_stops_no_other_job(hub: LocalH
             assert stored is not None
             assert stored.state is JobState.FAILED
             assert "installation" in stored.reason
+
+
+async def test_no_text_for_the_model_and_no_path_of_the_server_is_told(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, ["Hm.", "Hm.", "Hm."]) as stage:
+        issue = stage.issue()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.FAILED, end
+        assert "Your reply" not in end.status
+        assert "neither acted nor ended the task" in end.status
+        # What cannot be a mirror is told with git's own words, which hold its path.
+        mirrors = stage.data / "workspaces" / "mirrors"
+        shutil.rmtree(mirrors)
+        mirrors.write_text("")
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.FAILED, end
+        assert str(stage.data) not in end.status
+        assert "The machine that the bot runs on failed" in end.status
+
+
+async def test_a_default_branch_that_is_gone_is_told_as_that(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        issue = stage.issue()
+        stage.git("update-ref", "-d", "refs/heads/main")
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert end.state is JobState.REFUSED, end
+        assert "There is no branch `main`" in end.status
+        assert "deleted or renamed" in end.status

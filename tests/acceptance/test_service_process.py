@@ -311,6 +311,17 @@ async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Pat
         assert "Traceback" not in said.decode()
 
 
+async def test_a_missing_git_is_told_at_the_start(hub: LocalHub, tmp_path: Path) -> None:
+    async with site(hub, tmp_path) as here:
+        process = await asyncio.create_subprocess_exec(
+            CODEPILOT, "serve", env={**here.variables, "PATH": "/nowhere"}, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await process.communicate()
+        assert process.returncode == 2
+        assert "`git` is not on the PATH; install it" in said.decode()
+        assert "Traceback" not in said.decode()
+
+
 _STUCK = """
 import asyncio, re
 from bot import config, server

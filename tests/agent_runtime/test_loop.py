@@ -177,7 +177,11 @@ async def test_words_alone_are_an_answer_in_chat(bench: Bench) -> None:
 async def test_words_alone_get_corrective_turns_in_a_job_and_then_end_it(bench: Bench) -> None:
     outcome = await bench.run("Let me think.", "I am thinking.", "Still.")
     assert outcome.status is Status.FORMAT_ERRORS
-    assert "```codepilot" in (outcome.reason or "")
+    # The model is told what to write instead; whoever reads the outcome is told what happened.
+    assert all("```codepilot" in each for each in bench.observed())
+    assert "Your reply" not in str(outcome)
+    assert "3 replies of the model in a row did not have the form" in str(outcome)
+    assert "neither acted nor ended the task" in str(outcome)
     assert len(bench.observed()) == 3
 
 
