@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def contract_files() -> Path | str:
     """The folder with GitHub's official descriptions; or, where they cannot be had, the reason."""
-    return _fetched("api.json", "webhooks.json")
+    return _fetched("api.json", "webhooks.json", "schema.graphql")
 
 
 @pytest.fixture(scope="session")

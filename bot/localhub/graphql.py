@@ -7,12 +7,25 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from graphql import GraphQLError, GraphQLSchema, build_schema, graphql_sync
+from graphql import (
+    ExecutionResult,
+    GraphQLError,
+    GraphQLSchema,
+    GraphQLSyntaxError,
+    OverlappingFieldsCanBeMergedRule,
+    build_schema,
+    execute_sync,
+    parse,
+    specified_rules,
+    validate,
+)
 
 from bot.localhub import graphql_resolvers
 from bot.localhub.errors import HubError
 from bot.localhub.routing import Answer, Call
 
+# GitHub lets a query ask for the state of what may be an issue or a pull request, which are two types.
+_RULES = [rule for rule in specified_rules if rule is not OverlappingFieldsCanBeMergedRule]
 _TYPES = {404: "NOT_FOUND", 422: "UNPROCESSABLE"}
 
 
@@ -29,17 +42,28 @@ def answer(call: Call) -> Answer:
     query, variables = call.body.get("query"), call.body.get("variables") or {}
     if not isinstance(query, str):
         raise HubError(400, "A query attribute must be specified and must be a string.")
-    result = graphql_sync(
-        schema(),
-        query,
-        root_value=graphql_resolvers.Root(call),
-        variable_values=variables,
-        operation_name=call.body.get("operationName"),
-    )
+    result = _result(call, query, variables)
     body: dict[str, Any] = {"data": result.data}
     if result.errors:
         body["errors"] = [_error(error) for error in result.errors]
     return Answer(body=body)
+
+
+def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:
+    try:
+        document = parse(query)
+    except GraphQLSyntaxError as error:
+        return ExecutionResult(data=None, errors=[error])
+    faults = validate(schema(), document, _RULES)
+    if faults:
+        return ExecutionResult(data=None, errors=faults)
+    return execute_sync(
+        schema(),
+        document,
+        root_value=graphql_resolvers.Root(call),
+        variable_values=dict(variables),
+        operation_name=call.body.get("operationName"),
+    )
 
 
 def _error(error: GraphQLError) -> Mapping[str, Any]:

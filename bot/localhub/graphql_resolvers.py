@@ -6,15 +6,26 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from graphql import GraphQLResolveInfo
 
-from bot.localhub import actions, branches, git, graphql_threads, refs, views_git, workflow_guard
-from bot.localhub.auth import demand
+from bot.localhub import (
+    actions,
+    branches,
+    git,
+    graphql_checks,
+    graphql_mutations,
+    graphql_threads,
+    refs,
+    searching,
+    workflow_guard,
+)
+from bot.localhub.auth import demand, role_of
 from bot.localhub.errors import not_found
-from bot.localhub.model import Repo, Role, User
-from bot.localhub.rate import LIMIT
+from bot.localhub.graphql_basics import connection, user
+from bot.localhub.model import Repo, Role
 from bot.localhub.routing import Call
 from bot.localhub.site import Json, iso, node_id
 
@@ -35,11 +46,25 @@ class Root:
 
     def viewer(self, _info: GraphQLResolveInfo[Any]) -> Json:
         """Whose token it is."""
-        return _user(self.call, self.call.user)
+        return user(self.call, self.call.user)
+
+    def node(self, _info: GraphQLResolveInfo[Any], *, id: str) -> Json:  # noqa: A002 - GraphQL's name
+        """The issue or pull request with this global id."""
+        repo, found = graphql_mutations.thread_of(self.call, id, level="read")
+        return graphql_threads.thread(self.call, repo, found)
+
+    def search(self, info: GraphQLResolveInfo[Any], *, query: str, type: str, **page: Any) -> Json:  # noqa: A002, ANN401 - GraphQL's names
+        """Issues and pull requests; the hub searches for nothing else."""
+        call, repos = self.call, self.call.site.store.repos
+        found = searching.search(call.site, call.viewer, query) if type.startswith("ISSUE") else []
+        shown: Json = connection(
+            lambda: found, lambda issue: graphql_threads.thread(call, repos[issue.repo_id], issue)
+        )(info, **page)
+        return shown | {"issueCount": len(found)}
 
     def rateLimit(self, _info: GraphQLResolveInfo[Any]) -> Json:  # noqa: N802 - GraphQL's name
-        """The fixed allowance."""
-        return {"limit": LIMIT, "remaining": LIMIT}
+        """What is left in this hour."""
+        return self.call.site.rates.left(self.call.viewer.key, self.call.site.now(), "graphql")
 
     def repository(self, _info: GraphQLResolveInfo[Any], *, owner: str, name: str) -> Json:
         """One repository."""
@@ -57,35 +82,58 @@ class Root:
 
     def createPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
         """Open a pull request."""
-        return graphql_threads.open_pull(self.call, _by_id(self.call, input["repositoryId"], "pull_requests"), input)
+        return graphql_mutations.open_pull(self.call, _by_id(self.call, input["repositoryId"], "pull_requests"), input)
+
+    def createIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Open an issue."""
+        repo = _by_id(self.call, input["repositoryId"], "issues", role="read")
+        return graphql_mutations.open_issue(self.call, repo, input)
+
+    def addComment(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Comment in a thread."""
+        return graphql_mutations.add_comment(self.call, input)
+
+    def addPullRequestReview(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Review a pull request."""
+        return graphql_mutations.add_review(self.call, input)
+
+    def closeIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Close an issue."""
+        return graphql_mutations.set_state(self.call, input, "issue", "closed")
+
+    def reopenIssue(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Open an issue again."""
+        return graphql_mutations.set_state(self.call, input, "issue", "open")
+
+    def closePullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Close a pull request."""
+        return graphql_mutations.set_state(self.call, input, "pullRequest", "closed")
+
+    def reopenPullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Open a pull request again."""
+        return graphql_mutations.set_state(self.call, input, "pullRequest", "open")
+
+    def mergePullRequest(self, _info: GraphQLResolveInfo[Any], *, input: Mapping[str, Any]) -> Json:  # noqa: A002, N802 - GraphQL's names
+        """Merge a pull request."""
+        return graphql_mutations.merge(self.call, input)
 
 
-def _repo(call: Call, full_name: str, permission: str, level: str) -> Repo:
+def _repo(call: Call, full_name: str, permission: str, level: str, *, role: Role | None = None) -> Repo:
     repo = call.site.store.repo(full_name) or call.site.store.moved_repo(full_name)
     if repo is None:
         raise RefusedError("NOT_FOUND", f"Could not resolve to a Repository with the name '{full_name}'.")
-    role: Role = "write" if level == "write" else "read"
-    demand(call.site, call.viewer, repo, permission=permission, level=level, role=role)
+    needed: Role = role or ("write" if level == "write" else "read")
+    demand(call.site, call.viewer, repo, permission=permission, level=level, role=needed)
     if repo.archived and level == "write":
         raise RefusedError("FORBIDDEN", "Repository was archived so is read-only.")
     return repo
 
 
-def _by_id(call: Call, repository_id: str, permission: str) -> Repo:
+def _by_id(call: Call, repository_id: str, permission: str, *, role: Role = "write") -> Repo:
     for repo in call.site.store.repos:
         if node_id("Repository", repo.id) == repository_id:
-            return _repo(call, repo.full_name, permission, "write")
+            return _repo(call, repo.full_name, permission, "write", role=role)
     raise RefusedError("NOT_FOUND", f"Could not resolve to a node with the global id of '{repository_id}'.")
-
-
-def _user(call: Call, user: User) -> Json:
-    return {
-        "id": node_id(user.type, user.id),
-        "databaseId": user.id,
-        "login": user.login,
-        "name": user.name,
-        "url": call.site.html(user.login),
-    }
 
 
 def _repository(call: Call, repo: Repo) -> Json:
@@ -96,27 +144,87 @@ def _repository(call: Call, repo: Repo) -> Json:
                 return _ref(call, repo, found)
         return None
 
-    def thread(_info: GraphQLResolveInfo[Any], *, number: int) -> Json:
-        found = call.site.store.issue(repo, number)
-        if found is None:
-            said = f"Could not resolve to an issue or pull request with the number of {number}."
-            raise RefusedError("NOT_FOUND", said)
-        demand(call.site, call.viewer, repo, permission="issues|pull_requests", level="read", role="read")
-        return graphql_threads.thread(call, repo, found)
-
+    site, parent = call.site, call.site.store.repos.get(repo.fork_of) if repo.fork_of else None
     default = git.ref(repo.path, f"refs/heads/{repo.default_branch}")
-    return {
-        "id": node_id("Repository", repo.id),
-        "databaseId": repo.id,
-        "name": repo.name,
-        "nameWithOwner": repo.full_name,
-        "isArchived": repo.archived,
-        "isPrivate": repo.private,
-        "issueOrPullRequest": thread,
-        "url": call.site.html(repo.owner, repo.name),
+    role = role_of(site, repo, call.viewer.user)
+    return graphql_threads.repository(call, repo) | {
+        "description": repo.description or None,
+        "createdAt": iso(repo.created_at),
+        "pushedAt": iso(repo.pushed_at),
+        **dict.fromkeys(("hasIssuesEnabled", "mergeCommitAllowed", "rebaseMergeAllowed", "squashMergeAllowed"), True),
+        **dict.fromkeys(("hasProjectsEnabled", "hasWikiEnabled", "deleteBranchOnMerge"), False),
+        "isEmpty": default is None,
+        "isFork": repo.fork_of is not None,
+        "parent": None if parent is None else lambda _info: _repository(call, parent),
+        "visibility": "PRIVATE" if repo.private else "PUBLIC",
+        "viewerPermission": None if role == "none" else role.upper(),
+        "issueOrPullRequest": partial(_thread, call, repo, kinds=("issue", "pull request")),
+        "issue": partial(_thread, call, repo, kinds=("issue",)),
+        "pullRequest": partial(_thread, call, repo, kinds=("pull request",)),
+        "issues": partial(_threads, call, repo, pulls=False),
+        "pullRequests": partial(_threads, call, repo, pulls=True),
+        "labels": partial(_labels, call, repo),
         "defaultBranchRef": None if default is None else _ref(call, repo, default),
         "ref": ref,
     }
+
+
+def _thread(call: Call, repo: Repo, _info: GraphQLResolveInfo[Any], *, number: int, kinds: tuple[str, ...]) -> Json:
+    """The issue or pull request of a number.
+
+    Raises:
+        RefusedError: there is none of these kinds.
+    """
+    found = call.site.store.issue(repo, number)
+    if found is None or ("issue" if found.pull is None else "pull request") not in kinds:
+        said = f"Could not resolve to an {' or '.join(kinds)} with the number of {number}."
+        raise RefusedError("NOT_FOUND", said)
+    demand(call.site, call.viewer, repo, permission="issues|pull_requests", level="read", role="read")
+    return graphql_threads.thread(call, repo, found)
+
+
+def _threads(
+    call: Call,
+    repo: Repo,
+    info: GraphQLResolveInfo[Any],
+    *,
+    pulls: bool,
+    states: list[str] | None = None,
+    labels: list[str] | None = None,
+    filterBy: Mapping[str, Any] | None = None,  # noqa: N803 - GraphQL's name
+    orderBy: Mapping[str, str] | None = None,  # noqa: N803 - GraphQL's name
+    **page: Any,  # noqa: ANN401 - what `connection` takes
+) -> Json:
+    """A repository's issues or pull requests, oldest first unless asked otherwise."""
+    demand(call.site, call.viewer, repo, permission="issues|pull_requests", level="read", role="read")
+    wanted = {"states": states, "labels": labels, **(filterBy or {})}
+    branches_wanted = {name: page.pop(name, None) for name in ("headRefName", "baseRefName")}
+    found = [
+        issue
+        for issue in call.site.store.issues_of(repo)
+        if (issue.pull is not None) == pulls
+        and graphql_threads.fits(call, issue, wanted)
+        and (issue.pull is None or branches_wanted["headRefName"] in {None, issue.pull.head_ref})
+        and (issue.pull is None or branches_wanted["baseRefName"] in {None, issue.pull.base_ref})
+    ]
+    order = orderBy or {"field": "CREATED_AT", "direction": "ASC"}
+    by_update = order["field"] == "UPDATED_AT"
+    found.sort(key=lambda issue: (issue.updated_at if by_update else issue.created_at, issue.number))
+    if order["direction"] == "DESC":
+        found.reverse()
+    answer: Json = connection(lambda: found, partial(graphql_threads.thread, call, repo))(info, **page)
+    return answer
+
+
+def _labels(call: Call, repo: Repo, info: GraphQLResolveInfo[Any], *, query: str = "", **page: Any) -> Json:  # noqa: ANN401 - what `connection` takes
+    """A repository's labels by name, those with `query` in it."""
+    labels = call.site.store.labels
+    found = sorted(
+        (label for (number, name), label in labels.items() if number == repo.id and (query or "").lower() in name),
+        key=lambda label: label.name.lower(),
+    )
+    answer: Json = connection(lambda: found, graphql_threads.label)(info, **page)
+    return answer
 
 
 def ref_id(repo: Repo, name: str) -> str:
@@ -130,34 +238,8 @@ def _ref(call: Call, repo: Repo, value: git.Ref) -> Json:
         "id": ref_id(repo, value.name),
         "name": name,
         "prefix": f"refs/{prefix}/",
-        "target": _commit(call, repo, git.commit(repo.path, value.sha)),
+        "target": graphql_checks.commit(call, repo, git.commit(repo.path, value.sha)),
     }
-
-
-def _commit(call: Call, repo: Repo, value: git.Commit) -> Json:
-    signature = {"isValid": True, "state": "VALID", "wasSignedByGitHub": True}
-    return {
-        "id": node_id("Commit", f"{repo.id}:{value.sha}"),
-        "oid": value.sha,
-        "url": views_git.commit_page(call.site, repo, value.sha),
-        "message": value.message,
-        "messageHeadline": value.message.partition("\n")[0],
-        "author": _actor(call, value.author),
-        "committer": _actor(call, value.committer),
-        "parents": lambda _info, first=None: {
-            "nodes": [_commit(call, repo, git.commit(repo.path, sha)) for sha in value.parents[:first]],
-            "totalCount": len(value.parents),
-        },
-        "tree": {"id": node_id("Tree", f"{repo.id}:{value.tree}"), "oid": value.tree},
-        "committedDate": iso(value.committer.date),
-        "signature": signature if value.sha in call.site.store.signed else None,
-    }
-
-
-def _actor(call: Call, person: git.Person) -> Json:
-    user = views_git.account_of(call.site, person)
-    shown = None if user is None else _user(call, user)
-    return {"name": person.name, "email": person.email, "date": iso(person.date), "user": shown}
 
 
 def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
@@ -196,7 +278,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     made = git.Ref(name=name, sha=sha, type="commit")
     return {
         "clientMutationId": wanted.get("clientMutationId"),
-        "commit": _commit(call, repo, git.commit(repo.path, sha)),
+        "commit": graphql_checks.commit(call, repo, git.commit(repo.path, sha)),
         "ref": _ref(call, repo, made),
     }
 

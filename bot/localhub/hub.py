@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,7 @@ class LocalHub(Threads):
         port: int = 0,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Prepare a hub.
 
@@ -53,10 +55,12 @@ class LocalHub(Threads):
             host: the address to listen at.
             port: the port, 0 for any that is free.
             now: the clock, in UTC.
+            tls: a certificate for `host` and its key; clients such as `gh` speak nothing but HTTPS.
         """
         self.faults = Faults()
         self._host = host
         self._port = port
+        self._tls = tls
         self._site = Site(directory=directory, now=now, send=webhooks.unsent)
         self._server = Server(site=self._site, faults=self.faults)
         self._sender: Sender | None = None
@@ -73,9 +77,9 @@ class LocalHub(Threads):
         Pages(self._site, self._server.threads).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls).start()
         port = self._runner.addresses[0][1]
-        self._site.url = f"http://{self._host}:{port}"
+        self._site.url = f"{'https' if self._tls else 'http'}://{self._host}:{port}"
         self._sender = Sender(self._site)
         self._site.send = self._sender.send
 

@@ -50,7 +50,15 @@ class Logs:
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for place, job in enumerate(jobs):
-                archive.writestr(f"{place}_{_ODD.sub('', job.name)}.txt", job.log)
+                name = _ODD.sub("", job.name)
+                archive.writestr(f"{place}_{name}.txt", job.log)
+                # What was written is known of the whole job only; the step that failed, or the last one, has it.
+                failed = next(
+                    (n for n, step in enumerate(job.steps, 1) if step.conclusion == "failure"), len(job.steps)
+                )
+                for number, step in enumerate(job.steps, 1):
+                    content = job.log if number == failed else ""
+                    archive.writestr(f"{name}/{number}_{_ODD.sub('', step.name)}.txt", content)
         packed.seek(0)
         return web.Response(body=packed, content_type="application/zip")
 

@@ -86,7 +86,7 @@ async def _listed(who: Client, path: str) -> list[dict[str, object]]:
 
 
 async def _accounts(user: Client, itself: Client, bot: Client, installation: int, repo_id: int) -> None:
-    for path in ("/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
+    for path in ("/", "/user", "/users/mona", "/users/codepilot%5Bbot%5D", "/user/repos", "/rate_limit", "/meta", R):
         await _ok(user, "GET", path)
     await _ok(bot, "GET", f"/user/{user.hub.add_user('mona').id}")
     for path in ("", "/branches", "/branches/main", "/collaborators", "/collaborators/mona/permission", "/readme"):
@@ -291,6 +291,9 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml/runs?branch=codepilot/fix&status=failure&event=push")
     await _ok(bot, "GET", f"{R}/actions/runs?head_sha={sha}&actor=mona")
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}")
+    await _ok(bot, "GET", f"{R}/actions/workflows")
+    await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml")
+    await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/artifacts")
     jobs = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs")
     assert isinstance(jobs, dict)
     one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"

@@ -42,6 +42,19 @@ def runs(call: Call) -> Answer:
     return _listed(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
 
 
+@routes.on("GET", BASE + "/workflows", allow=READ)
+def list_workflows(call: Call) -> Answer:
+    """The repository's workflows."""
+    found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
+    return wrapped(call, "workflows", found, lambda each: views_actions.workflow(call.site, call.repo, each))
+
+
+@routes.on("GET", BASE + "/workflows/{workflow_id}", allow=READ)
+def one_workflow(call: Call) -> Answer:
+    """One workflow."""
+    return Answer(body=views_actions.workflow(call.site, call.repo, _workflow_of(call)))
+
+
 @routes.on("GET", BASE + "/workflows/{workflow_id}/runs", allow=READ)
 def runs_of_workflow(call: Call) -> Answer:
     """A workflow's runs."""
@@ -75,6 +88,13 @@ def jobs_of_run(call: Call) -> Answer:
     run = _run_of(call)
     found = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
     return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
+
+
+@routes.on("GET", BASE + "/runs/{run_id}/artifacts", allow=READ)
+def artifacts_of_run(call: Call) -> Answer:
+    """What a run kept; nothing runs here, so nothing."""
+    _run_of(call)
+    return Answer(body={"total_count": 0, "artifacts": []})
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}", allow=READ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from bot.localhub import actions, views, views_threads
@@ -10,15 +9,13 @@ from bot.localhub.auth import demand_author_or_writer, demand_unlocked, may, rol
 from bot.localhub.errors import HubError, invalid, not_accessible, not_found
 from bot.localhub.model import Comment, Issue, User
 from bot.localhub.routing import Answer, Call, Routes, check_length, listed, moment_of
+from bot.localhub.searching import mentioned
 
 routes = Routes()
 READ = "issues|pull_requests:read"
 WRITE = "issues|pull_requests:write"
 BASE = "/repos/{owner}/{repo}/issues"
 ONE = BASE + "/{issue_number}"
-
-
-_MENTION = re.compile(r"(?<![\w`/])@([A-Za-z0-9](?:[A-Za-z0-9-]{0,38}))")
 
 
 def show(call: Call, issue: Issue) -> dict[str, Any]:
@@ -43,7 +40,7 @@ def list_issues(call: Call) -> Answer:
     if "assignee" in query:
         found = [issue for issue in found if _is_assigned(call, issue, query["assignee"])]
     if "mentioned" in query:
-        found = [issue for issue in found if query["mentioned"].lower() in _mentioned(call, issue)]
+        found = [issue for issue in found if query["mentioned"].lower() in mentioned(call.site, issue)]
     if "since" in query:
         found = [issue for issue in found if issue.updated_at >= moment_of(query["since"], "since")]
     newest_first = query.get("direction", "desc") == "desc"
@@ -59,12 +56,6 @@ def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
     if wanted in {"none", "*"}:
         return bool(issue.assignees) == (wanted == "*")
     return wanted.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
-
-
-def _mentioned(call: Call, issue: Issue) -> set[str]:
-    """The logins that a thread's words mention, in lower case."""
-    said = [issue.body or "", *(comment.body for comment in call.site.store.comments_of(issue))]
-    return {login.lower() for text in said for login in _MENTION.findall(text)}
 
 
 @routes.on("POST", BASE, allow="issues:write", role="read")

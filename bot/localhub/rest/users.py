@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bot.localhub import views
 from bot.localhub.auth import can_read
 from bot.localhub.errors import not_found
@@ -56,6 +58,48 @@ def rate_limit(call: Call) -> Answer:
         name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
     }
     return Answer(body={"resources": left, "rate": left["core"]})
+
+
+# What GitHub names at its root; the hub answers some of these.
+_ROOT: Mapping[str, str] = {
+    "current_user_url": "user",
+    "current_user_authorizations_html_url": "settings/connections/applications{/client_id}",
+    "authorizations_url": "authorizations",
+    "code_search_url": "search/code?q={query}{&page,per_page,sort,order}",
+    "commit_search_url": "search/commits?q={query}{&page,per_page,sort,order}",
+    "emails_url": "user/emails",
+    "emojis_url": "emojis",
+    "events_url": "events",
+    "feeds_url": "feeds",
+    "followers_url": "user/followers",
+    "following_url": "user/following{/target}",
+    "gists_url": "gists{/gist_id}",
+    "issue_search_url": "search/issues?q={query}{&page,per_page,sort,order}",
+    "issues_url": "issues",
+    "keys_url": "user/keys",
+    "label_search_url": "search/labels?q={query}&repository_id={repository_id}{&page,per_page}",
+    "notifications_url": "notifications",
+    "organization_url": "orgs/{org}",
+    "organization_repositories_url": "orgs/{org}/repos{?type,page,per_page,sort}",
+    "organization_teams_url": "orgs/{org}/teams",
+    "public_gists_url": "gists/public",
+    "rate_limit_url": "rate_limit",
+    "repository_url": "repos/{owner}/{repo}",
+    "repository_search_url": "search/repositories?q={query}{&page,per_page,sort,order}",
+    "current_user_repositories_url": "user/repos{?type,page,per_page,sort}",
+    "starred_url": "user/starred{/owner}{/repo}",
+    "starred_gists_url": "gists/starred",
+    "user_url": "users/{user}",
+    "user_organizations_url": "user/orgs",
+    "user_repositories_url": "users/{user}/repos{?type,page,per_page,sort}",
+    "user_search_url": "search/users?q={query}{&page,per_page,sort,order}",
+}
+
+
+@routes.on("GET", "/")
+def root(call: Call) -> Answer:
+    """Where things are; clients ask it to see whether their token is good."""
+    return Answer(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
 
 
 @routes.on("GET", "/meta")
