@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 from agent_runtime import prompts
@@ -17,7 +18,7 @@ from agent_runtime.context.results import Results
 from agent_runtime.context.summary import boundary, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
 from agent_runtime.errors import ModelError, ModelUnreachableError
-from agent_runtime.events import Recorded, Summarised
+from agent_runtime.events import Recorded, ReplyBroken, Summarised
 from agent_runtime.outcome import Usage
 from agent_runtime.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
@@ -136,9 +137,7 @@ class Conversation:
 
     def spent(self, model: str, text: str) -> Usage:
         """What the last request has probably cost, when its reply broke off after `text`."""
-        sent = self._meter.expect(self._sent + self._status)
-        received = self._meter.expect(estimate(text)) if text else 0
-        return load_prices().priced(model, Usage(input_tokens=sent, output_tokens=received))
+        return self._cost(model, self._sent + self._status, text)
 
     async def shorten(self) -> bool:
         """Summarise now, whatever the estimate: for a provider that says that the request was too long.
@@ -197,12 +196,25 @@ class Conversation:
         history = self._fitting(window - estimate(ask))
         if history:
             try:
-                text, usage = await answer(self._provider, Request(system=self.system, messages=history, status=ask))
+                request = Request(system=self.system, messages=history, status=ask)
+                text, usage = await answer(self._provider, request, charge=partial(self._charge, request))
             except ModelError as error:
                 failure = str(error)
         summary = usable(text, max_tokens=most) or mechanical(events, upto, max_tokens=most, failure=failure)
         self._record(Summarised(upto=upto, text=summary, usage=usage))
         return True
+
+    def _charge(self, request: Request, fault: ReplyFault, text: str) -> None:
+        """Record what a summary that broke off has probably cost."""
+        told = (request.system, request.status)
+        sent = sum(map(estimate, told)) + sum(map(estimate_message, request.messages))
+        usage = self._cost(fault.model or self._provider.model, sent, text)
+        self._record(ReplyBroken(reason=fault.reason, usage=usage))
+
+    def _cost(self, model: str, sent: int, text: str) -> Usage:
+        received = estimate(text) if text else 0
+        expected = Usage(input_tokens=self._meter.expect(sent), output_tokens=self._meter.expect(received))
+        return load_prices().priced(model, expected)
 
     def _fitting(self, window: int) -> tuple[Message, ...]:
         """The conversation, so that it can be read from the cache, or as much of its beginning as fits."""
@@ -215,8 +227,15 @@ class Conversation:
         return history[:fits]
 
 
-async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
+async def answer(
+    provider: Provider, request: Request, *, charge: Callable[[ReplyFault, str], None]
+) -> tuple[str, Usage]:
     """One reply as a whole.
+
+    Args:
+        provider: the model.
+        request: what it is asked.
+        charge: told of each attempt that broke off and was probably charged for, with the text that came.
 
     Raises:
         ModelError: the service failed for good, or ended its reply without saying so.
@@ -229,6 +248,8 @@ async def answer(provider: Provider, request: Request) -> tuple[str, Usage]:
                     text = []
                 case TextChunk(text=more):
                     text.append(more)
+                case ReplyFault(billed=True):
+                    charge(chunk, "".join(text))
                 case ReplyFault():
                     pass
                 case ReplyEnd(usage=usage):

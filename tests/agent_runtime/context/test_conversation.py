@@ -12,10 +12,10 @@ from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.transcript import messages
 from agent_runtime.errors import ContextOverflowError, ModelError, ModelUnreachableError
-from agent_runtime.events import Archived, Recorded, Shrunk, Summarised
+from agent_runtime.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
 from agent_runtime.images import IMAGE_TOKENS
 from agent_runtime.outcome import Usage
-from agent_runtime.providers.protocol import Chunk, Message, ReplyStart, Request, TextChunk
+from agent_runtime.providers.protocol import Chunk, Message, ReplyFault, ReplyStart, Request, TextChunk
 from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
 from tests.agent_runtime.image_files import picture
 
@@ -228,6 +228,7 @@ class Twice(Model):
     async def reply(self, request: Request) -> AsyncGenerator[Chunk, None]:
         yield ReplyStart(attempt=1)
         yield TextChunk(text="half of")
+        yield ReplyFault(reason="it broke", billed=True, wait=1.0)
         async for chunk in super().reply(request):
             yield chunk
 
@@ -244,13 +245,23 @@ ASKED = Request(system="s", messages=(Message(role="user", text="u"),))
 
 
 async def test_what_a_broken_attempt_said_is_void() -> None:
-    text, usage = await answer(Twice(["all of it"]), ASKED)
-    assert (text, usage.requests) == ("all of it", 1)
+    charged: list[str] = []
+    text, usage = await answer(Twice(["all of it"]), ASKED, charge=lambda _, text: charged.append(text))
+    assert (text, usage.requests, charged) == ("all of it", 1, ["half of"])
+
+
+async def test_a_summary_that_broke_off_is_charged_by_an_estimate() -> None:
+    talk = Talk(log=[*OLD], memory=SMALL, model=Twice([SUMMARY]))
+    talk.add(*task_of("more", 6, chars=3_000), *NOW)
+    await talk.conversation.request("now")
+    [broken] = talk.recorded(ReplyBroken)
+    assert isinstance(broken, ReplyBroken)
+    assert broken.usage.input_tokens > SMALL.max_context_tokens / 2
 
 
 async def test_a_reply_without_an_end_is_the_services_failure() -> None:
     with pytest.raises(ModelUnreachableError, match="test-model: the provider ended a reply without a ReplyEnd"):
-        await answer(Mute(), ASKED)
+        await answer(Mute(), ASKED, charge=lambda *_: None)
 
 
 @pytest.mark.parametrize(("model", "prices"), [("claude-sonnet-5-5", (0.05, 1.25)), ("nobody-knows", (0.1, 1.25))])
