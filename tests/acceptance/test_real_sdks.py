@@ -58,7 +58,13 @@ async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a
     async with ModelServer([acting('write_file("calc.py")', MENDED), *down]) as server:
         options = ModelOptions(retry=Naps().retry())
         at_once = RunLimits(outage_seconds=0)
-        async with staged(hub, tmp_path, provider=lambda: provider_on(server, wire, options), limits=at_once) as stage:
+        async with staged(
+            hub,
+            tmp_path,
+            provider=lambda: provider_on(server, wire, options),
+            limits=at_once,
+            operator={"model_patience": 0},
+        ) as stage:
             issue = stage.issue()
             end = await stage.ask(issue.number, "/codepilot fix")
             assert end.state is JobState.FAILED
