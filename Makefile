@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check fmt lock bench soak defences clean
+.PHONY: help demo test check fmt lock bench soak chaos defences clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -31,6 +31,9 @@ bench: .venv/.ready-dev ## Measure every speed claim
 
 soak: .venv/.ready-dev ## Give hostile repositories to every verb of a real service, and watch it (a quarter of an hour)
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+chaos: .venv/.ready-dev ## Kill a real service at random moments while it works on many jobs (half an hour; ARGS="--kills 10 --jobs 30")
+	@$(BIN)/python -m bench.chaos $(ARGS)
 
 defences: .venv/.ready-dev ## Take out every defence, one by one, and see its tests fail (a quarter of an hour)
 	@scripts/take-out-defences $(ARGS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs import greeter, waiting
+from bot.jobs import greeter, telling, waiting
 from bot.jobs.case import Case, Ending
 from bot.jobs.corridor import Corridor
 from bot.jobs.delivery import Delivery
@@ -35,15 +35,15 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    show = Corridor.show_check
+    facts_of = telling.facts_of
 
-    async def hang(corridor: Corridor, ending: Ending) -> None:
+    async def hang(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:
         if ending.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        await show(corridor, ending)
+        return await facts_of(case, ending, checked=checked)
 
-    monkeypatch.setattr(Corridor, "show_check", hang)
+    monkeypatch.setattr(telling, "facts_of", hang)
     return asked
 
 
@@ -77,7 +77,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Corridor, "show_check", hang)
+            patched.setattr(Corridor, "checked", hang)
             command = first.say(pull.number, "/codepilot undo")
             await asyncio.wait_for(sent.wait(), 30)
             job_id = await first.job_of(command)

@@ -13,6 +13,7 @@ from bot.github.limits import Limits
 from bot.jobs.checks import CheckRun
 from bot.jobs.job import Job
 from bot.localhub import LocalHub
+from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import Check, StatusView
 from tests.builders import a_job
@@ -104,3 +105,19 @@ async def test_a_commit_that_is_gone_stops_nothing(world: World) -> None:
     check = CheckRun(world.github, Remembered(), job, head_sha="f" * 40)
     await check.show(a_view(job))
     assert not check.missing
+
+
+async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(world: World) -> None:
+    job, memory = a_job_here(world), Remembered()
+    check = CheckRun(world.github, memory, job, head_sha=world.sha)
+    world.hub.faults.add("POST", "*/check-runs", "drop")
+    await check.show(a_view(job))
+    # The first request was not lost after all.
+    working = render_check(a_view(job), job=job, head_sha=world.sha)
+    await world.github.create_check(world.name, working)
+    ended = render_check(replace(a_view(job), state="failed"), job=job, head_sha=world.sha)
+    await check.put(ended)
+    assert await check.fold_late(ended)
+    runs = world.hub.check_runs(world.repo)
+    assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
+    assert "made this check run late" in (runs[1].summary or "")

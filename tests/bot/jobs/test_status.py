@@ -135,3 +135,32 @@ async def test_while_others_have_something_to_write_a_run_that_goes_on_says_noth
         await eventually(lambda: pace.waiting == 1)
         assert asked == 1
     assert pace.waiting == 0
+
+
+async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(world: World) -> None:
+    memory, job = Remembered(), a_job_here(world, world.issue.number)
+    status = StatusComment(world.github, memory, job, marker=MARK)
+    world.hub.faults.add("POST", "*/comments", "drop")
+    await status.put(f"working {MARK}")
+    # The first request was not lost after all.
+    await world.github.create_comment(world.name, world.thread, f"queued {MARK}")
+    await status.put(f"done {MARK}")
+    assert await status.fold_late()
+    answer, late = said(world, job.thread.number)
+    assert answer == f"done {MARK}"
+    assert "made this comment late" in late
+    assert MARK not in late
+
+
+async def test_a_comment_that_was_asked_for_once_is_not_looked_for_again(world: World) -> None:
+    status = StatusComment(world.github, Remembered(), a_job_here(world, world.issue.number), marker=MARK)
+    await status.put(f"done {MARK}")
+    assert not await status.fold_late()
+
+
+async def test_a_comment_that_is_said_to_be_gone_but_is_there_is_not_made_anew(world: World) -> None:
+    status = StatusComment(world.github, Remembered(), a_job_here(world, world.issue.number), marker=MARK)
+    await status.put(f"working {MARK}")
+    world.hub.faults.add("PATCH", "*/issues/comments/*", "404")
+    await status.put(f"done {MARK}")
+    assert said(world, world.issue.number) == [f"done {MARK}"]
