@@ -14,6 +14,7 @@ from bench import (
     bench_crowd,
     bench_delivery,
     bench_edits,
+    bench_host,
     bench_import,
     bench_job_setup,
     bench_limits,
@@ -44,6 +45,7 @@ if __name__ == "__main__":
             bench_terminals,
             bench_sandbox,
             bench_limits,
+            bench_host,
         )
         for figure in part.measure()
     ]

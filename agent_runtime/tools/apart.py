@@ -25,7 +25,7 @@ from agent_runtime.workspace.text import Text
 _LIGHT_BYTES = 256_000
 _LIGHT_WORK = 100_000  # lines, times hunks
 _SECONDS = 10.0
-_MEMORY = 240 * 1024**2
+_MEMORY = 200 * 1024**2
 
 
 def is_light(change: Change, files: Overlay) -> bool:

@@ -15,7 +15,7 @@ from agent_runtime.workspace.views import view
 
 _NEAR = 256_000  # characters; what is longer is cut into lines in a worker process
 _SECONDS = 10.0
-_MEMORY = 240 * 1024**2
+_MEMORY = 200 * 1024**2
 
 
 def shown(path: str, file: TextFile, start: int, end: int | None) -> ToolResult:

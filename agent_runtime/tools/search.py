@@ -172,7 +172,7 @@ class SearchTools:
         try:
             async with aclosing(program.run([*self._command, *arguments])) as chunks:
                 async for chunk in chunks:
-                    if hits.filters:  # RE2 takes its time over some globs, and lets others run meanwhile
+                    if hits.takes_time:  # RE2 lets others run meanwhile
                         await asyncio.to_thread(hits.feed, chunk)
                     else:
                         hits.feed(chunk)

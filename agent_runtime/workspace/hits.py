@@ -22,6 +22,7 @@ from agent_runtime.workspace.globs import Include
 _WIDTH = 240  # characters of a line that are shown
 _BEFORE = 80  # of them before the match, where the line is longer
 _LONGEST = 16_000_000  # bytes of a line
+_MUCH = 500_000  # bytes of a line that is not complete
 _KEPT_BYTES = 10_000  # of a line that is kept as it is
 _NEWLINE = 10
 _MOST_DIRECTORIES = 8
@@ -85,16 +86,16 @@ class Hits:
         self._files: dict[str, list[bytes | Hit]] = {}
         self._order: list[str] = []
         self._full = False
-        self._rest = b""
+        self._rest = bytearray()
         self._name: str | None = None
         self._counted = False
         self._kept: list[bytes | Hit] | None = None
         self._placed: Hits | None = None
 
     @property
-    def filters(self) -> bool:
-        """Whether each file's name is matched against a glob."""
-        return self._wanted is not None
+    def takes_time(self) -> bool:
+        """Whether the next piece may take a while: each name is matched against a glob, or a line is very long."""
+        return self._wanted is not None or len(self._rest) > _MUCH
 
     @property
     def kept_bytes(self) -> int:
@@ -108,7 +109,10 @@ class Hits:
         Raises:
             ToolError: a line is too long to be looked at.
         """
-        data = self._rest + data
+        if self._rest and b"\n" not in data and b"\0" not in data:
+            self._rest += data  # a very long line, which is not copied and looked through again with each piece
+            return self._check_rest()
+        data = bytes(self._rest + data)
         at = nul = 0
         while (nul := data.find(b"\0", nul)) >= 0:
             end = data.rfind(b"\n", at, nul)
@@ -122,7 +126,10 @@ class Hits:
         if end > at and data[end - 1] != _NEWLINE:
             self._take(data, at, end)
             at = end  # the newline stays: another one behind it would end the file
-        self._rest = data[at:]
+        self._rest = bytearray(data[at:])
+        return self._check_rest()
+
+    def _check_rest(self) -> None:
         if len(self._rest) > _LONGEST:
             raise ToolError(
                 f"find: {self._name!r} has a line of more than {_LONGEST:,} bytes that matches; leave that file out "

@@ -1,0 +1,136 @@
+"""What each tool costs the host at worst: memory, and how long the event loop is silent. Each case is a process.
+
+usage of one: python -m bench.bench_host NUMBER
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from agent_runtime import Agent, SandboxSettings, ScriptedProvider, Task, ToolError, pick_sandbox
+from agent_runtime.bounded import call_bounded
+from agent_runtime.errors import BoundExceededError
+from agent_runtime.events import Observed, Recorded, Replied, Started
+from agent_runtime.hands import Hands
+from agent_runtime.outcome import Usage
+from agent_runtime.reply import Payload
+from agent_runtime.starting import in_thread
+from agent_runtime.tools.payloads import Payloads
+from bench.host_cases import CASES, Call, Case
+from bench.measure import Figure
+
+MEMORY = 256
+"""Megabytes: the host's process, and each of its workers."""
+SILENCE = 100
+"""Milliseconds."""
+_RUNS = 2
+"""The least counts: other work on the machine only adds."""
+
+
+def measure() -> list[Figure]:
+    """Three figures a case."""
+    figures: list[Figure] = []
+    for number, case in enumerate(CASES):
+        runs = [_run(number) for _ in range(_RUNS)]
+        host, worker, silence, seconds = (min(run[each] for run in runs) for each in range(4))
+        what = f"{case.tool}: {case.what}" if case.tool else case.what
+        beside = f"{seconds:.2g} s in all"
+        figures += [
+            Figure(what=f"{what}: memory of the host", value=host, unit="MB", bound=MEMORY, beside=beside),
+            Figure(what=f"{what}: memory of a worker", value=worker, unit="MB", bound=MEMORY + 20),
+            Figure(what=f"{what}: silence of the loop", value=silence, unit="ms", bound=SILENCE),
+        ]
+    return figures
+
+
+def _run(number: int) -> list[float]:
+    done = subprocess.run([sys.executable, "-m", "bench.bench_host", str(number)], stdout=subprocess.PIPE, check=True)
+    return [float(each) for each in json.loads(done.stdout)]
+
+
+async def _measured(case: Case) -> list[float]:
+    """Peak memory of this process and of its largest worker, the longest silence, and how long it took."""
+    events = [event for number in range(case.tasks) for event in _task(number)]
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        case.prepare(folder)
+        agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
+        hands = Hands(agent, ask=_asked, events=lambda: events, record=events.append, say=lambda _event: None)
+        await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
+        begun, silences = time.perf_counter(), list[float]()
+        ticking = asyncio.create_task(_tick(silences))
+        await _work(case, hands, folder)
+        seconds = time.perf_counter() - begun
+        ticking.cancel()
+        figures = [_peak("self"), max(map(_peak, _workers()), default=0.0), max(silences, default=0.0) * 1000, seconds]
+        await hands.close()
+    return figures
+
+
+async def _work(case: Case, hands: Hands, folder: Path) -> None:
+    for call in case.calls:
+        await _call(case.tool or "read_file", call, hands) if call.arguments or case.tool else None
+    if not case.tool and "pause" in case.what:
+        await hands.manifest()
+    elif not case.tool:
+        for path in list(folder.iterdir()):  # noqa: ASYNC240 - nothing is measured yet
+            await asyncio.to_thread(path.write_text, path.read_text() + "x\n")
+        await in_thread(hands.files.changed_by_others)
+
+
+async def _call(tool: str, call: Call, hands: Hands) -> None:
+    name = "execute" if "command" in call.arguments else tool
+    found = hands.registry.get(name)
+    hands.files.begin_step(Payloads([Payload(text=text, filename=None) for text in call.payloads]))
+    try:
+        await in_thread(partial(found.inspect, call.arguments))
+        await found.call(call.arguments)
+    except (ToolError, BoundExceededError) as error:
+        print(f"{name}: {str(error)[:200]}", file=sys.stderr)
+
+
+async def _tick(silences: list[float]) -> None:
+    last = time.perf_counter()
+    while True:
+        await asyncio.sleep(0.001)
+        now = time.perf_counter()
+        silences.append(now - last)
+        last = now
+
+
+async def _asked(question: str) -> str:
+    return question
+
+
+def _task(number: int) -> list[Recorded]:
+    text = f"Task {number}. " + "It is about something. " * 100
+    return [
+        Started(task=Task(goal=text), opening=text, run_id=str(number), facts=()),
+        Replied(step=1, text=text, usage=Usage()),
+        Observed(step=1, text=text, ok=True),
+    ]
+
+
+def _workers() -> list[str]:
+    children = Path("/proc/self/task").glob("*/children")
+    found = [pid for each in children for pid in each.read_text().split()]
+    return [pid for pid in found if b"bounded_worker" in Path("/proc", pid, "cmdline").read_bytes()]
+
+
+def _peak(process: str) -> float:
+    """The most memory that a process had at once, in megabytes."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc", process, "status").read_text())
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_measured(CASES[int(sys.argv[1])]))))
