@@ -41,13 +41,19 @@ def measure() -> list[Figure]:
     figures: list[Figure] = []
     for number, case in enumerate(CASES):
         runs = [_run(number) for _ in range(_RUNS)]
-        host, worker, silence, seconds = (min(run[each] for run in runs) for each in range(4))
+        host, worker, silence, own, seconds = (min(run[each] for run in runs) for each in range(5))
         what = f"{case.tool}: {case.what}" if case.tool else case.what
         beside = f"{seconds:.2g} s in all"
         figures += [
             Figure(what=f"{what}: memory of the host", value=host, unit="MB", bound=MEMORY, beside=beside),
             Figure(what=f"{what}: memory of a worker", value=worker, unit="MB", bound=MEMORY + 20),
-            Figure(what=f"{what}: silence of the loop", value=silence, unit="ms", bound=SILENCE),
+            Figure(
+                what=f"{what}: silence of the loop",
+                value=silence,
+                unit="ms",
+                bound=SILENCE,
+                beside=f"{own:.2g} ms of processor time at most between two turns",
+            ),
         ]
     return figures
 
@@ -66,12 +72,13 @@ async def _measured(case: Case) -> list[float]:
         agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
         hands = Hands(agent, ask=_asked, events=lambda: events, record=events.append, say=lambda _event: None)
         await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
-        begun, silences = time.perf_counter(), list[float]()
+        begun, silences = time.perf_counter(), [(0.0, 0.0)]
         ticking = asyncio.create_task(_tick(silences))
         await _work(case, hands, folder)
         seconds = time.perf_counter() - begun
         ticking.cancel()
-        figures = [_peak("self"), max(map(_peak, _workers()), default=0.0), max(silences, default=0.0) * 1000, seconds]
+        wall, own = (max(each) * 1000 for each in zip(*silences, strict=True))
+        figures = [_peak("self"), max(map(_peak, _workers()), default=0.0), wall, own, seconds]
         await hands.close()
     return figures
 
@@ -98,12 +105,13 @@ async def _call(tool: str, call: Call, hands: Hands) -> None:
         print(f"{name}: {str(error)[:200]}", file=sys.stderr)
 
 
-async def _tick(silences: list[float]) -> None:
-    last = time.perf_counter()
+async def _tick(silences: list[tuple[float, float]]) -> None:
+    """Note how long each turn of the loop takes, and what processor time this process uses in it."""
+    last = time.perf_counter(), time.process_time()
     while True:
         await asyncio.sleep(0.001)
-        now = time.perf_counter()
-        silences.append(now - last)
+        now = time.perf_counter(), time.process_time()
+        silences.append((now[0] - last[0], now[1] - last[1]))
         last = now
 
 
