@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
@@ -163,7 +164,7 @@ class Corridor:
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
         done = await self._case.house.work.find(self._case.job.id, self._case.memory)
-        patch = done[1].decode("utf-8", "surrogateescape") if done else ""
+        patch = await asyncio.to_thread(self._case.house.work.patch, self._case.job.id) if done else ""
         kept = self._case.kept if patch else ""
         view = self._account.now(state="failed", reason=reason, remedy=remedy, kept=kept)
         return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_runtime import (
@@ -248,7 +249,7 @@ class Errand:
         await asyncio.to_thread(case.house.forget_session, case.job)
         return await self._delivery.deliver(tree, outcome, change)
 
-    async def _publish_again(self, done: Done, patch: bytes, asked: Waiting | None) -> Ending:
+    async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
         case = self._case
         log.info("job %s: its work is done already; publishing it", case.job.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from bot.workspace.change import Change
 
 WORK = "work"
 """The fact that keeps what a finished run came to."""
+_SHOWN_BYTES = 4 * 1024 * 1024
 _DAY_SECONDS = 24 * 3600.0
 
 
@@ -53,24 +55,27 @@ class WorkStore:
 
     async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
-        await asyncio.to_thread(self._write, job_id, change.patch)
+        await asyncio.to_thread(self._write, job_id, change)
         await memory.remember(WORK, spelled(_WORK, work))
 
-    async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, bytes] | None:
-        """The work of an earlier attempt and its patch, or None where they are not to be had here."""
+    async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, Path] | None:
+        """The work of an earlier attempt and the file with its patch, or None where they are not to be had here."""
         fact = await memory.recall(WORK)
         path = self._path(job_id)
         if fact is None or not path.is_file():
             return None
         try:
-            return read(_WORK, fact), await asyncio.to_thread(path.read_bytes)
+            return read(_WORK, fact), path
         except ValidationError:
             return None
 
     def patch(self, job_id: str) -> str:
-        """The patch that is kept, or an empty text."""
+        """The beginning of the patch that is kept, more than any page shows; or an empty text."""
         path = self._path(job_id)
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return file.read(_SHOWN_BYTES).decode("utf-8", "replace")
 
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
@@ -86,11 +91,15 @@ class WorkStore:
             path.unlink(missing_ok=True)
         return len(old)
 
-    def _write(self, job_id: str, patch: str) -> None:
+    def _write(self, job_id: str, change: Change) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / f"{job_id}.partial"
         with partial.open("wb") as file:
-            file.write(patch.encode("utf-8", "surrogateescape"))
+            if change.patch_file is None:
+                file.write(change.patch.encode("utf-8", "surrogateescape"))
+            else:
+                with change.patch_file.open("rb") as whole:
+                    shutil.copyfileobj(whole, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path(job_id))

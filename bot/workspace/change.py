@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 
@@ -54,9 +55,11 @@ class Change:
         base_sha: the commit that was checked out.
         tree_sha: the git tree of the result.
         files: changed files, by path; empty when nothing changed.
-        patch: the whole difference as `git diff` writes it, with binary parts.
+        patch: the difference as `git diff` writes it, without the contents of binary files.
         notes: what a reviewer should know of how it was found, sentences of Markdown.
         large: the files among them that stand in the commit as pointers to Git LFS.
+        patch_file: the same with binary parts, from which the change can be made again; there until the workspace is
+            closed or changes are asked for once more.
     """
 
     base_sha: str
@@ -65,6 +68,7 @@ class Change:
     patch: str
     notes: tuple[str, ...] = ()
     large: tuple[LargeFile, ...] = ()
+    patch_file: Path | None = None
 
     @property
     def writes_workflows(self) -> bool:

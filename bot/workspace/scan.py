@@ -12,9 +12,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from bot.workspace.listing import is_too_deep
 
+_PIECE = 1024 * 1024
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 # Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
@@ -97,6 +99,25 @@ def read_file(root: int, path: bytes, mode: str, *, limit: int) -> bytes | None:
         raise
 
 
+def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int) -> int | None:
+    """Write what git would store for `path` to a file, as `read_file` reads it; how many bytes it were.
+
+    None when it changed its kind meanwhile. More than `limit` bytes are cut at some place beyond it.
+    """
+    parent, _, name = path.rpartition(b"/")
+    try:
+        with _opened(root, parent) as folder:
+            if mode == "120000":
+                return target.write(os.fsencode(os.readlink(name, dir_fd=folder)))
+            return _copied(_open(name, _OPEN_FILE, folder), target, limit)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if _is_link(error):
+            return None
+        raise
+
+
 def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, Entry]]:
     """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
     pending = [b""]
@@ -125,6 +146,19 @@ def _content(descriptor: int, limit: int) -> bytes | None:
             return None
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(limit + 1)
+    finally:
+        os.close(descriptor)
+
+
+def _copied(descriptor: int, target: BinaryIO, limit: int) -> int | None:
+    """As `_content`, into a file."""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        size = 0
+        while size <= limit and (piece := os.read(descriptor, _PIECE)):
+            size += target.write(piece)
+        return size
     finally:
         os.close(descriptor)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.workspace.attributes import Attributes
-from bot.workspace.change import Change, FileChange, LargeFile
-from bot.workspace.changed import GITLINK, Baseline, Ignores, differences
-from bot.workspace.difference import RawChange, parse_numstat, parse_raw
+from bot.workspace.change import Change, LargeFile
+from bot.workspace.changed import Ignores, differences
+from bot.workspace.describing import described
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
@@ -20,22 +20,14 @@ from bot.workspace.lfs import any_chunk, pointers, put_aside
 from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
-from bot.workspace.removal import remove_tree
 from bot.workspace.replay import conflict, merged
-from bot.workspace.scan import Entry, read_file
+from bot.workspace.staging import check_sizes, fresh, index_records, stage, store
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
 
-MAX_FILE_BYTES = 100 * 1024 * 1024
-"""GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
-MAX_CHANGE_BYTES = 512 * 1024 * 1024
-MAX_CHANGED_FILES = 10_000
-
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
-_NO_BLOB = "0" * 40
-_IGNORE_IT = "Add what was built or downloaded to `.gitignore`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,24 +84,24 @@ class Tree:
         async with self._one_at_a_time:
             staging, shadow = self._trusted / "staging", self._trusted / "shadow"
             for folder in (staging, shadow):
-                await asyncio.to_thread(_fresh, folder)
+                await asyncio.to_thread(fresh, folder)
             git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
             found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
-            _check_size(found.present)
-            staged, vanished = await asyncio.to_thread(_stage, self.path, found.present, staging)
+            check_sizes(found.present)
+            staged, vanished = await asyncio.to_thread(stage, self.path, found.present, staging)
             await self._put_aside(staging, staged)
-            blobs = await _store(git, staging, staged)
+            blobs = await store(git, staging, staged)
             await git.run("read-tree", self.base_sha)
-            records = _index_records(blobs, (*found.gone, *vanished), self._given.baseline)
+            records = index_records(blobs, (*found.gone, *vanished), self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
             return replace(await self._describe(self.base_sha, tree), notes=found.notes)
 
-    async def restore(self, patch: bytes, *, expect: str) -> Change:
+    async def restore(self, patch: Path, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.
 
         Args:
-            patch: the patch, against `base_sha`.
+            patch: the file with the patch, against `base_sha`.
             expect: the tree that must come of it.
 
         Raises:
@@ -118,8 +110,7 @@ class Tree:
         async with self._one_at_a_time:
             git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
             await git.run("read-tree", self.base_sha)
-            if patch:
-                await git.run("apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+            await git.run("apply", "--allow-empty", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
             tree = (await git.run("write-tree")).decode().strip()
             if tree != expect:
                 raise ChangeError("The patch that was kept of this job's work is damaged.", "Give the command again.")
@@ -252,7 +243,7 @@ class Tree:
 
     async def _put_aside(self, staging: Path, staged: list[tuple[bytes, str]]) -> None:
         """Put pointers in the place of what belongs in Git LFS."""
-        await asyncio.to_thread(_fresh, self._objects)
+        await asyncio.to_thread(fresh, self._objects)
         if any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes):
             large = await self._in_lfs(self.base_sha, [path for path, _ in staged])
             await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
@@ -262,104 +253,7 @@ class Tree:
         return {path for path, value in found.items() if value == "lfs"}
 
     async def _describe(self, base: str, tree: str) -> Change:
-        command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
-        raw = parse_raw(await self._git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
-        counts = parse_numstat(await self._git.run(*command, "-z", "--numstat", base, tree))
-        patch = await self._git.run(*command, "--patch", "--binary", "--full-index", base, tree)
-        contents = await self._contents([c.blob for c in raw if c.blob != _NO_BLOB and c.new_mode != GITLINK])
-        files = tuple(_file_change(each, counts, contents) for each in raw)
-        found = pointers(files)
+        change = await described(self._git, self._trusted, base, tree)
+        found = pointers(change.files)
         in_lfs = await self._in_lfs(base, [os.fsencode(each.path) for each in found])
-        return Change(
-            base_sha=base,
-            tree_sha=tree,
-            files=files,
-            patch=patch.decode("utf-8", errors="surrogateescape"),
-            large=tuple(each for each in found if os.fsencode(each.path) in in_lfs),
-        )
-
-    async def _contents(self, blobs: list[str]) -> dict[str, bytes]:
-        if not blobs:
-            return {}
-        answer = await self._git.run("cat-file", "--batch", stdin="\n".join(blobs).encode() + b"\n")
-        contents: dict[str, bytes] = {}
-        position = 0
-        for blob in blobs:
-            end = answer.index(b"\n", position)
-            size = int(answer[position:end].split(b" ")[2])
-            contents[blob] = answer[end + 1 : end + 1 + size]
-            position = end + size + 2
-        return contents
-
-
-def _file_change(raw: RawChange, counts: dict[bytes, tuple[int, int] | None], contents: dict[str, bytes]) -> FileChange:
-    lines = counts.get(raw.path, (0, 0))
-    added, removed = lines or (0, 0)
-    return FileChange(
-        path=os.fsdecode(raw.path),
-        status=raw.status,
-        old_mode=raw.old_mode,
-        new_mode=raw.new_mode,
-        added=added,
-        removed=removed,
-        binary=lines is None,
-        content=contents.get(raw.blob),
-    )
-
-
-def _fresh(folder: Path) -> None:
-    remove_tree(folder)
-    folder.mkdir(mode=0o700)
-
-
-def _check_size(present: dict[bytes, Entry]) -> None:
-    if len(present) > MAX_CHANGED_FILES:
-        raise ChangeError(
-            f"The agent left {len(present)} changed files; at most {MAX_CHANGED_FILES} are taken.", _IGNORE_IT
-        )
-    sizes = {path: entry.stamp[1] for path, entry in present.items()}
-    largest = max(sizes, key=sizes.__getitem__, default=None)
-    if largest is not None and sizes[largest] > MAX_FILE_BYTES:
-        raise _too_large(largest)
-    if sum(sizes.values()) > MAX_CHANGE_BYTES:
-        raise ChangeError(f"The changed files are larger than {MAX_CHANGE_BYTES // 1024**2} MiB together.", _IGNORE_IT)
-
-
-def _too_large(path: bytes) -> ChangeError:
-    return ChangeError(f"`{os.fsdecode(path)}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
-
-
-def _stage(root: Path, present: dict[bytes, Entry], staging: Path) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
-    """Copy each file to a numbered one; give back path and mode in that order, and the paths that vanished."""
-    staged: list[tuple[bytes, str]] = []
-    vanished: list[bytes] = []
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for path, entry in sorted(present.items()):
-            content = read_file(descriptor, path, entry.mode, limit=MAX_FILE_BYTES)
-            if content is None:
-                vanished.append(path)
-                continue
-            if len(content) > MAX_FILE_BYTES:
-                raise _too_large(path)
-            (staging / str(len(staged))).write_bytes(content)
-            staged.append((path, entry.mode))
-    finally:
-        os.close(descriptor)
-    return staged, tuple(vanished)
-
-
-async def _store(git: Git, staging: Path, staged: list[tuple[bytes, str]]) -> list[tuple[bytes, str, str]]:
-    """Write the copies as blobs; give back path, mode and blob id."""
-    if not staged:
-        return []
-    names = "".join(f"{staging}/{number}\n" for number in range(len(staged)))
-    answer = await git.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode())
-    return [(path, mode, blob) for (path, mode), blob in zip(staged, answer.decode().split(), strict=True)]
-
-
-def _index_records(blobs: Iterable[tuple[bytes, str, str]], gone: Iterable[bytes], baseline: Baseline) -> bytes:
-    # Removals first: a file may stand where a directory stood, and the other way round.
-    removed = [b"0 " + _NO_BLOB.encode() + b"\t" + path for path in gone if path in baseline.modes]
-    added = [f"{mode} {blob}\t".encode() + path for path, mode, blob in blobs]
-    return b"".join(record + b"\0" for record in [*removed, *added])
+        return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))

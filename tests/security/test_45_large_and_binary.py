@@ -14,7 +14,7 @@ from bot.publishing.defuse import Allowed
 from bot.publishing.plan import plan
 from bot.publishing.render import StatusView, render_status
 from bot.workspace import ChangeError
-from bot.workspace.tree import MAX_FILE_BYTES
+from bot.workspace.staging import MAX_FILE_BYTES
 from tests.publishing_world import Outlet, an_outlet
 
 

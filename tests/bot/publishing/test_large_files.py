@@ -63,7 +63,8 @@ async def test_a_new_file_is_a_pointer_in_the_commit_and_an_object_in_lfs(outlet
         ("deep/again.bin", _OID, len(_CONTENT)),
         ("new.bin", _OID, len(_CONTENT)),
     ]
-    assert await outlet.tree.restore(change.patch.encode(errors="surrogateescape"), expect=change.tree_sha) == change
+    assert change.patch_file is not None
+    assert await outlet.tree.restore(change.patch_file, expect=change.tree_sha) == change
     sent = await outlet.send(await outlet.publication(change=change))
     assert sent.branch is not None
     assert outlet.hub.large_files(outlet.repo) == {_OID: _CONTENT}

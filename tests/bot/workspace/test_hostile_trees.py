@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from bot.workspace import Source, WorkspaceError, Workspaces
+from bot.workspace import ChangeError, Source, WorkspaceError, Workspaces
 from bot.workspace.changed import Baseline, Ignores, differences
 from bot.workspace.git import Git
 from tests.hostile_trees import nest
@@ -52,6 +54,45 @@ async def test_directories_that_are_too_deep_are_left_out_and_said_to_be(origin:
         assert [file.path for file in change.files] == ["deep/b"]
         [said] = change.notes
         assert "nested more than 100 deep" in said
+
+
+async def test_little_of_a_large_change_is_held_in_memory(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"a": "1"})
+    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
+        large = os.urandom(16 << 20)
+        (tree.path / "large.bin").write_bytes(large)
+        tracemalloc.start()
+        change = await tree.change()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert change.files[0].content == large
+        assert change.patch_file is not None
+        assert change.patch_file.stat().st_size > len(large)
+        assert len(change.patch) < 1_000
+        assert peak < 2 * len(large)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({f"{n}.bin": 20 << 20 for n in range(4)}, "larger than 64 MiB together"),
+        ({f"{n}.bin": 90 << 20 for n in range(6)}, "larger than 512 MiB together"),
+    ],
+)
+async def test_a_change_that_is_too_large_is_refused_unread(
+    files: dict[str, int], said: str, origin: Origin, tmp_path: Path
+) -> None:
+    sha = origin.commit({"a": "1"})
+    async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, sha)) as tree:
+        for name, size in files.items():
+            with (tree.path / name).open("wb") as file:
+                file.truncate(size)
+        tracemalloc.start()
+        with pytest.raises(ChangeError, match=said):
+            await tree.change()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 16 << 20
 
 
 async def test_a_commit_that_is_too_deep_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:

@@ -57,14 +57,12 @@ async def test_every_kind_of_change_is_seen(tree: Tree) -> None:
     assert contents["drop.txt"] is None
 
 
-async def test_the_patch_gives_the_same_tree_when_applied(tree: Tree, origin: Origin, tmp_path: Path) -> None:
+async def test_the_patch_gives_the_same_tree_when_applied(tree: Tree, origin: Origin) -> None:
     (tree.path / "edit.txt").write_bytes(b"one\r\n\xff\n")
     (tree.path / "new.bin").write_bytes(bytes(range(256)) * 4)
     (tree.path / "dir/file").unlink()
     change = await tree.change()
-    patch = tmp_path / "change.patch"
-    patch.write_bytes(change.patch.encode("utf-8", errors="surrogateescape"))
-    origin.git("apply", "--index", str(patch))
+    origin.git("apply", "--index", str(change.patch_file))
     assert origin.git("write-tree") == change.tree_sha
 
 
