@@ -259,7 +259,7 @@ class Errand:
         verdict = None
         held = asked if asked is not None and asked.kind == "publication" else None
         if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
-            return await self._delivery.waits(held, patch=patch.decode("utf-8", "surrogateescape"))
+            return await self._delivery.waits(held, patch=case.house.work.patch(case.job.id))
         begun = self._assignment
         async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)

@@ -55,11 +55,10 @@ class Change:
         base_sha: the commit that was checked out.
         tree_sha: the git tree of the result.
         files: changed files, by path; empty when nothing changed.
-        patch: the difference as `git diff` writes it, without the contents of binary files.
+        patch: the whole difference as `git diff` writes it, with binary parts.
         notes: what a reviewer should know of how it was found, sentences of Markdown.
         large: the files among them that stand in the commit as pointers to Git LFS.
-        patch_file: the same with binary parts, from which the change can be made again; there until the workspace is
-            closed or changes are asked for once more.
+        patch_file: the file with it, there until the workspace is closed or changes are asked for once more.
     """
 
     base_sha: str

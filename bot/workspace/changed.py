@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bot.workspace.embedded import lies_in, repositories_in
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.listing import DEEPEST, is_too_deep, parents
@@ -20,6 +21,11 @@ _MAX_RULES_BYTES = 1024 * 1024
 _IGNORE_SECONDS = 10
 _NOT_IGNORED = (
     "The patterns in `.gitignore` take too long to match, so files that they ignore may be part of this change."
+)
+_MOST_NAMED, _MOST_SHOWN = 10, 200
+_EMBEDDED = (
+    "Git would take these directories for repositories, and run what their configuration names for whoever uses git "
+    "there. Nothing in them is part of this change:"
 )
 _TOO_DEEP = f"Files in new directories that are nested more than {DEEPEST} deep are no part of this change."
 
@@ -141,10 +147,25 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
             asked = await asyncio.to_thread(found.look, level, ignores)
             level = found.settle(await ignores.ignored(asked))
         gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
-        notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "")
-        return Differences(present=found.present, gone=tuple(gone), notes=tuple(filter(None, notes)))
+        present, embedded = _without_repositories(found.present, baseline.modes.keys() - set(gone))
+        notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
+        return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
     finally:
         os.close(descriptor)
+
+
+def _without_repositories(present: dict[bytes, Entry], tracked: set[bytes]) -> tuple[dict[bytes, Entry], str]:
+    """Leave out what is new or changed in directories that git takes for repositories; and say so."""
+    folders = repositories_in(present.keys() | tracked)
+    kept = {path: entry for path, entry in present.items() if not lies_in(path, folders)}
+    left_out = sorted({path for path in folders if any(lies_in(each, {path}) for each in present)})
+    names = ", ".join(map(_shown, left_out[:_MOST_NAMED]))
+    return kept, f"{_EMBEDDED} {names}." if left_out else ""
+
+
+def _shown(path: bytes) -> str:
+    text = path.decode(errors="replace")[:_MOST_SHOWN]
+    return f"`{''.join(each if each.isprintable() and each != '`' else '?' for each in text)}`"
 
 
 class _Walk:

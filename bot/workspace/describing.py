@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,8 @@ from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.staging import MAX_COMMIT_BYTES, NO_BLOB
 
-MAX_DIFF_BYTES = 32 * 1024 * 1024
-"""Of a change's lines, which people are to read and the bot holds in memory."""
+MAX_DIFF_BYTES = 48 * 1024 * 1024
+"""Of a change as a patch, which people are to read and the bot holds in memory."""
 
 
 async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
@@ -34,25 +35,25 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
     command = ("diff-tree", "-r", "--no-renames", "--no-ext-diff", "--no-textconv")
     raw = parse_raw(await git.run(*command, "-z", "--raw", "--abbrev=40", base, tree))
     counts = parse_numstat(await git.run(*command, "-z", "--numstat", base, tree))
-    lines = await _lines(git, *command, "--patch", "--full-index", base, tree)
     whole = folder / "change.patch"
-    await git.run(*command, "--patch", "--binary", "--full-index", base, tree, stdout=whole)
+    await _write_patch(git, whole, *command, "--patch", "--binary", "--full-index", base, tree)
+    patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
     wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
     contents = await _contents(git, folder / "contents", wanted)
     return Change(
         base_sha=base,
         tree_sha=tree,
         files=tuple(_file_change(each, counts, contents) for each in raw),
-        patch=lines.decode("utf-8", errors="surrogateescape"),
+        patch=patch,
         patch_file=whole,
     )
 
 
-async def _lines(git: Git, *command: str) -> bytes:
+async def _write_patch(git: Git, target: Path, *command: str) -> None:
     try:
-        return await replace(git, bounds=replace(git.bounds, output_bytes=MAX_DIFF_BYTES)).run(*command)
+        await replace(git, bounds=replace(git.bounds, file_bytes=MAX_DIFF_BYTES)).run(*command, stdout=target)
     except GitError as error:
-        if error.exit_code is not None:
+        if error.exit_code not in {None, -signal.SIGXFSZ}:
             raise
         raise ChangeError(
             f"The difference is larger than {MAX_DIFF_BYTES // 1024**2} MiB, or takes too long to work out.",

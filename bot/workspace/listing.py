@@ -12,6 +12,16 @@ DEEPEST = 100
 _LONGEST = 3_000
 """Bytes of a path: Linux takes 4,095, and the place where it is checked out comes before it."""
 
+# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
+_IGNORED_BY_HFS = dict.fromkeys(
+    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
+)
+
+
+def folded(name: bytes) -> str:
+    """A name as the least careful file system reads it: without case, invisible characters, and dots at its end."""
+    return os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
+
 
 def is_too_deep(path: bytes) -> bool:
     """Whether a path is longer, or leads further down, than the bot goes."""

@@ -14,15 +14,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from bot.workspace.listing import is_too_deep
+from bot.workspace.listing import folded, is_too_deep
 
 _PIECE = 1024 * 1024
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# Code points that HFS+ ignores in names, so that `.g<U+200C>it` is `.git` there; git refuses the same ones.
-_IGNORED_BY_HFS = dict.fromkeys(
-    [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,7 @@ class Folder:
 
 def is_git_name(name: bytes) -> bool:
     """Whether some file system takes this name for `.git`."""
-    text = os.fsdecode(name).translate(_IGNORED_BY_HFS).rstrip(". ").casefold()
-    return text in {".git", "git~1"}
+    return folded(name) in {".git", "git~1"}
 
 
 def read_folder(root: int, path: bytes) -> Folder | None:

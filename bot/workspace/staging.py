@@ -15,7 +15,7 @@ from bot.workspace.scan import Entry, copy_file
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
 MAX_CHANGE_BYTES = 512 * 1024 * 1024
-MAX_COMMIT_BYTES = 64 * 1024 * 1024
+MAX_COMMIT_BYTES = 36 * 1024 * 1024
 """Of what is in the commit itself, and is looked through for secrets in memory."""
 MAX_CHANGED_FILES = 10_000
 NO_BLOB = "0" * 40

@@ -309,3 +309,31 @@ async def test_a_directory_swapped_for_a_link_shows_nothing_from_outside(tree: T
 async def test_the_trusted_git_directory_is_not_in_what_the_agent_sees(tree: Tree) -> None:
     assert not tree.git_dir.is_relative_to(tree.path)
     assert tree.git_dir.parent.stat().st_mode & 0o077 == 0
+
+
+async def test_a_repository_that_is_not_called_so_is_no_part_of_a_change(tree: Tree, trap: Trap) -> None:
+    (tree.path / "deps").mkdir()
+    for place in (tree.path, tree.path / "deps"):
+        bare_repository(place, trap)
+        (place / "bare/objects/keep").write_text("")
+        (place / "bare/refs/keep").write_text("")
+    (tree.path / "deps/bare/HEAD").rename(tree.path / "deps/bare/Head")
+    (tree.path / "linked").mkdir()
+    for name in ("HEAD", "commondir", "config"):
+        (tree.path / "linked" / name).write_text("../bare")
+    for harmless in ("HEAD", "docs/HEAD", "docs/refs/a", "objects/a", "refs/a"):
+        (tree.path / harmless).parent.mkdir(exist_ok=True, parents=True)
+        (tree.path / harmless).write_text("x")
+    change = await tree.change()
+    assert [file.path for file in change.files] == ["HEAD", "docs/HEAD", "docs/refs/a", "objects/a", "refs/a"]
+    [said] = change.notes
+    assert "`bare`, `deps/bare`, `linked`" in said
+
+
+async def test_a_repository_is_not_completed_either(origin: Origin, tmp_path: Path) -> None:
+    sha = origin.commit({"bare/HEAD": "ref: refs/heads/main\n", "bare/refs/keep": "", "bare/config": ""})
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
+    async with Workspaces(tmp_path / "elsewhere").open("j", 1, source) as tree:
+        (tree.path / "bare/objects").mkdir()
+        (tree.path / "bare/objects/keep").write_text("")
+        assert not await tree.change()
