@@ -251,7 +251,7 @@ class Errand:
 
     async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
-        case = self._case
+        case, begun = self._case, self._assignment
         log.info("job %s: its work is done already; publishing it", case.job.id)
         self._account.progress = done.progress
         if asked is not None and asked.kind == "plan":
@@ -260,7 +260,6 @@ class Errand:
         held = asked if asked is not None and asked.kind == "publication" else None
         if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
             return await self._delivery.waits(held, patch=case.house.work.patch(case.job.id))
-        begun = self._assignment
         async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
             return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)

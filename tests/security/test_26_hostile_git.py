@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import subprocess
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bot.workspace import ConflictError, Source, Tree, Workspaces
+from bot.workspace.lfs import pointer
 from tests.origin import Origin, git
 
 
@@ -221,7 +223,8 @@ async def test_attributes_in_the_repository_neither_run_nor_rewrite_anything(
         attributes(tree.path, trap)
         (tree.path / "crlf.txt").write_bytes(b"a\r\nc\n$Id: x$\n")
         contents = {f.path: f.content for f in (await tree.change()).files}
-    assert contents["crlf.txt"] == b"a\r\nc\n$Id: x$\n"
+    # `filter=lfs` is done by the bot itself, and no other attribute.
+    assert contents["crlf.txt"] == pointer(hashlib.sha256(b"a\r\nc\n$Id: x$\n").hexdigest(), 13)
     assert not trap.sprung
 
 
