@@ -10,7 +10,7 @@ import tempfile
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -213,10 +213,18 @@ def _commit(record: str) -> Commit:
         sha=sha,
         tree=tree,
         parents=tuple(parents.split()),
-        author=Person(name=an, email=ae, date=datetime.fromisoformat(ad)),
-        committer=Person(name=cn, email=ce, date=datetime.fromisoformat(cd)),
+        author=Person(name=an, email=ae, date=_moment(ad)),
+        committer=Person(name=cn, email=ce, date=_moment(cd)),
         message=message.rstrip("\n"),
     )
+
+
+def _moment(text: str) -> datetime:
+    """A time as git writes it; the beginning of time where an old commit has none that git can read."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
 
 
 def commit(path: Path, sha: str) -> Commit:

@@ -123,3 +123,17 @@ async def test_a_compressed_request_is_understood(world: World) -> None:
     async with world.nobody.session.post(url, data=body, headers=headers) as answer:
         assert answer.status == 200
         assert "refs/heads/main" in await answer.text()
+
+
+async def test_a_commit_with_a_time_that_git_cannot_read_is_shown_all_the_same(world: World, tmp_path: Path) -> None:
+    await done(tmp_path, "init", "--quiet", "--bare", "old.git")
+    old = tmp_path / "old.git"
+    tree = await done(old, "hash-object", "-t", "tree", "-w", "/dev/null")
+    raw = tmp_path / "raw"
+    raw.write_text(f"tree {tree}\nauthor M m@e> 0 +0000\ncommitter M <m@e> 1 +051800\n\nOld\n")
+    sha = await done(old, "hash-object", "-t", "commit", "-w", "--literally", str(raw))
+    await done(old, "update-ref", "refs/heads/main", sha)
+    await done(old, "symbolic-ref", "HEAD", "refs/heads/main")
+    world.hub.add_repo("acme/old", owner="mona", source=old)
+    reply = await world.owner.ask("GET", f"/repos/acme/old/commits/{sha}")
+    assert reply.body["commit"]["message"] == "Old"
