@@ -26,15 +26,18 @@ from bot.jobs.parts import show_parts
 from bot.jobs.waiting import Verdict, Waiting
 from bot.publishing.plan import Publication, plan
 from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import parse_review, prose_of
 from bot.publishing.reviewing import ReviewPlace, publish_review
 from bot.publishing.showing import Shown, fits, show_files
+from bot.publishing.text import clean
 from bot.publishing.view import PendingView
 from bot.publishing.wording import REMEDIES
 from bot.workspace import Tree, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 _WHOLE_DIFF = 2_000_000
+_LONG_PLAN = "The plan is too long to be shown whole, so nobody can approve it. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 
@@ -128,14 +131,17 @@ class Delivery:
             return await self.waits(asked, completion=outcome.summary)
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
-            await case.queue.enqueue(carried_out(case.job, self._assignment.command, outcome.summary or ""))
+            await case.queue.enqueue(carried_out(case.job, self._assignment.command, self._shown_plan(outcome)))
             note = "The plan was approved; the work on it has begun."
         view = self._account.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
 
     async def _propose(self, outcome: Outcome) -> Ending:
-        """Wait for a person to approve a plan."""
+        """Wait for a person to approve a plan, which they can read whole."""
         case = self._case
+        if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
+            view = self._account.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
+            return Ending(state=JobState.DONE, view=view, status=outcome.status)
         asked = Waiting(
             kind="plan",
             request_id=secrets.token_hex(4),
@@ -146,6 +152,10 @@ class Delivery:
         )
         await waiting.ask(case.memory, asked)
         return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+
+    def _shown_plan(self, outcome: Outcome) -> str:
+        """A plan as its comment shows it: what nobody could read there is not carried out either."""
+        return self._case.github.redacted(clean(outcome.summary or ""))
 
     async def _review(self, outcome: Outcome) -> ReviewDraft:
         case, begun = self._case, self._assignment
@@ -195,7 +205,8 @@ class Delivery:
         if shown.spells:
             why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
         if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
-            why.append(f"Besides these it changes {others} more, which need no approval of their own.")
+            more = "1 file more, which needs" if others == 1 else f"{others} files more, which need"
+            why.append(f"It changes {more} no approval.")
         if change.writes_workflows and await case.github.may_write_workflows() is False:
             why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
         asked = Waiting(

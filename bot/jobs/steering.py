@@ -142,12 +142,12 @@ async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: st
         await _check_unmistakable(case, readable, shown, verb)
         found = [(job, asked) for job, asked in found if asked in readable]
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
-    names = ", ".join(code(asked.request_id) for asked in readable)
+    lines = _lines_for(case, readable, verb)
     if not fitting:
         reason = f"No request {code(request_id)} waits here."
-        raise _Unfit("no-such-request", f"{reason} These wait: {names}." if names else reason)
+        raise _Unfit("no-such-request", f"{reason} {lines}" if readable else reason)
     if len(fitting) > 1:
-        raise _Unfit("several-requests", f"Several requests wait here: {names}. Name the one you mean.")
+        raise _Unfit("several-requests", f"Several requests begin like that. {lines}")
     if fitting[0][1].until < time.time():
         raise _Unfit("too-late", "That request has expired. Give the command again.")
     return fitting[0]
@@ -168,10 +168,14 @@ async def _check_unmistakable(case: Case, waits: list[Waiting], shown: dict[str,
     if not several and meant.may_have_been_read(written_at=case.job.origin.at, arrived=arrived):
         return
     why = "More than one request has been shown in this thread" if several else "It was shown after you had written"
+    raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(case, waits, verb)}")
+
+
+def _lines_for(case: Case, waits: list[Waiting], verb: str) -> str:
+    """What waits, as lines to paste."""
     these = "This waits" if len(waits) == 1 else "These wait"
     lines = "\n\n".join(fenced(f"{case.job.trigger} {verb} {each.request_id}") for each in waits)
-    reason = f"{why}, so say which request you mean. {these}; read what would happen, then answer:\n\n{lines}"
-    raise _Unfit("which-request", reason)
+    return f"{these}; read what would happen, then answer:\n\n{lines}"
 
 
 async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
