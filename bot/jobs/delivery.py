@@ -205,8 +205,7 @@ class Delivery:
         if shown.spells:
             why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
         if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
-            more = "1 file more, which needs" if others == 1 else f"{others} files more, which need"
-            why.append(f"It changes {more} no approval.")
+            why.append(f"Other changed files, which need no approval: {others}.")
         if change.writes_workflows and await case.github.may_write_workflows() is False:
             why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
         asked = Waiting(

@@ -39,7 +39,7 @@ async def test_a_padded_file_does_not_hide_the_workflow(hub: LocalHub, tmp_path:
         assert "secrets.DEPLOY_KEY" in pause.status
         assert "secrets.DEPLOY_KEY" in (check_of(stage, pause.job_id).summary or "")
         assert "+# x" not in pause.status
-        assert "It changes 1 file more, which needs no approval." in pause.status
+        assert "Other changed files, which need no approval: 1." in pause.status
 
 
 async def test_what_is_too_long_for_the_comment_is_read_whole_in_parts_before_it_is_approved(
