@@ -214,7 +214,9 @@ class Worker:
                 return await self._given_up(corridor, case, claimed, told=told)
             return await corridor.walk()
         except GitHubError as error:
-            if await self._patience.pause(case.memory, error) is not None:
+            # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
+            stops = corridor.is_to_stop and error.unsettled
+            if not stops and await self._patience.pause(case.memory, error) is not None:
                 raise
             return await corridor.failed(str(error), told=told, unproven=True)
         except (WorkspaceError, RepoConfigError) as error:
