@@ -294,13 +294,12 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     assert not broken, f"links to files that do not exist; correct or remove them:{_listed(broken)}"
 
 
-def test_no_two_decisions_have_one_number() -> None:
+def test_decisions_are_numbered_without_gaps() -> None:
     names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
     wrong = [name for name in names if not re.fullmatch(r"[0-9]{4}-[a-z0-9-]+\.md", name)]
     assert not wrong, f"a decision is called NNNN-words-with-hyphens.md: {wrong}"
     numbers = [int(name[:4]) for name in names]
-    twice = sorted({number for number in numbers if numbers.count(number) > 1})
-    assert not twice, f"two decisions have the same number; give the newer one another: {twice}"
+    assert numbers == list(range(1, len(names) + 1)), f"decisions are numbered from 0001 without gaps: {numbers}"
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:
