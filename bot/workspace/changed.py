@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.workspace.embedded import lies_in, repositories_in
+from bot.workspace.embedded import outermost, repositories_in
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.listing import DEEPEST, is_too_deep, parents
@@ -141,13 +141,14 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
             f"The workspace {root} cannot be read: {error.strerror}.", "Give the command again."
         ) from error
     try:
-        found = _Walk(descriptor, baseline)
+        found = await asyncio.to_thread(_Walk, descriptor, baseline)
         level = [b""]
         while level:
             asked = await asyncio.to_thread(found.look, level, ignores)
             level = found.settle(await ignores.ignored(asked))
         gone = baseline.modes.keys() - baseline.taken - found.seen - found.links
-        present, embedded = _without_repositories(found.present, baseline.modes.keys() - set(gone))
+        tracked = baseline.modes.keys() - gone
+        present, embedded = await asyncio.to_thread(_without_repositories, found.present, tracked)
         notes = (_NOT_IGNORED if ignores.given_up else "", _TOO_DEEP if found.too_deep else "", embedded)
         return Differences(present=present, gone=tuple(gone), notes=tuple(filter(None, notes)))
     finally:
@@ -157,8 +158,9 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
 def _without_repositories(present: dict[bytes, Entry], tracked: set[bytes]) -> tuple[dict[bytes, Entry], str]:
     """Leave out what is new or changed in directories that git takes for repositories; and say so."""
     folders = repositories_in(present.keys() | tracked)
-    kept = {path: entry for path, entry in present.items() if not lies_in(path, folders)}
-    left_out = sorted({path for path in folders if any(lies_in(each, {path}) for each in present)})
+    within = {path: outermost(path, folders) for path in present}
+    kept = {path: entry for path, entry in present.items() if within[path] is None}
+    left_out = sorted({folder for folder in within.values() if folder is not None})
     names = ", ".join(map(_shown, left_out[:_MOST_NAMED]))
     return kept, f"{_EMBEDDED} {names}." if left_out else ""
 

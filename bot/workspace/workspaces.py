@@ -236,7 +236,7 @@ class Workspaces:
         # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
         (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
         listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-        modes, blobs = listed(sha, listing)
+        modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
         await self._pristine(mirror).copy(git, sha, files)
         baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
         given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
