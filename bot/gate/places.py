@@ -64,7 +64,7 @@ def branch_refusal(job: Job, facts: ThreadFacts, *, pushes: bool) -> Refusal | N
     if not all(map(is_safe_branch, (facts.head_ref, facts.base_ref, facts.default_branch))):
         return Refusal(
             cause="branch-name",
-            reason="A branch involved here has a name I do not handle: only ASCII letters, digits and `_./+@#=,-` are "
-            "taken, without a leading `-` and without `..`. Rename the branch and ask again.",
+            reason="A branch involved here has a name that I do not handle: it begins with `-`, is too long, or git "
+            "does not take it. Rename the branch and ask again.",
         )
     return None

@@ -93,7 +93,7 @@ def _kept(text: str) -> str:
 
 def _branch(text: str) -> str:
     if not is_safe_branch(text):
-        raise ValueError("must be a branch's name of ASCII letters, digits and `_./+@#=,-`, e.g. `develop`")
+        raise ValueError("must be a branch's name, e.g. `develop`")
     return text
 
 

@@ -78,8 +78,15 @@ class Reading(Part):
         return parsing.pull(await self._read(f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}"))
 
     async def branch_head(self, repo: str, branch: str) -> str | None:
-        """The commit a branch stands at, or None when there is no such branch."""
-        answer = await self._found(f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}")
+        """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
+        what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
+        try:
+            answer = await self._found(what, path)
+        except GitHubError as error:
+            # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            return None
         return None if answer is None else str(answer["object"]["sha"])
 
     async def commit_facts(self, repo: str, sha: str) -> CommitFacts:

@@ -46,13 +46,18 @@ class Read:
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 _DOLLARS = re.compile(r"\$?(?P<number>[0-9]{1,6}(?:\.[0-9]{1,6})?)")
 _STEPS = re.compile(r"[0-9]{1,6}")
-# An allow-list far narrower than git's own rules: these names reach command lines, URLs and Markdown.
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+@#=,-]{0,199}")
+# What git-check-ref-format(1) allows, without a leading dash. No shell reads these names: they reach git as whole
+# arguments after `refs/heads/`, GitHub as quoted parts of addresses, and people as code.
+_BRANCH = re.compile(
+    r"(?![-./]|@$)(?:(?!\.\.|//|@\{|/\.|\.lock(?:/|$))[^\x00-\x20~^:?*\[\\\x7f\ud800-\udfff])+(?<![./])"
+)
+_BRANCH_BYTES = 244
+"""With `refs/heads/` before it, a name of a file that every file system takes."""
 
 
 def is_safe_branch(name: str) -> bool:
-    """Whether the bot handles branches of this name."""
-    return _BRANCH.fullmatch(name) is not None and ".." not in name
+    """Whether the bot handles branches of this name: those of every name that git takes."""
+    return _BRANCH.fullmatch(name) is not None and len(name.encode()) <= _BRANCH_BYTES
 
 
 def _model(text: str) -> str | None:

@@ -188,12 +188,25 @@ async def test_a_change_to_a_workflow_waits_for_an_approval_of_its_own(
             assert "+    return a + b" in patch
 
 
-async def test_an_empty_repository_is_told_so(hub: LocalHub, tmp_path: Path) -> None:
+async def test_an_empty_repository_is_told_so_by_every_command(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, files={}) as stage:
+        for verb in ("fix", "explain", "plan", "ask what is this?", "mend the sum"):
+            end = await stage.ask(stage.issue().number, f"/codepilot {verb}".strip())
+            assert end.state is JobState.REFUSED, end
+            assert "This repository has no commit yet. Push a first one and ask again." in end.status
         issue = stage.issue()
-        end = await stage.ask(issue.number, "/codepilot fix")
-        assert end.state is JobState.REFUSED
-        assert "no commit yet" in end.status
+        assert (await stage.ask(issue.number, "/codepilot status")).state is JobState.DONE
+        assert "Nothing is under way" in " ".join(stage.bot_comments(issue.number))
+
+
+async def test_a_branch_of_any_name_that_git_takes_is_worked_on(hub: LocalHub, tmp_path: Path) -> None:
+    branch = "fix(\u00fc)/\U0001f41b-$HOME&100%'`id`;a=b,#1"
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        pull = stage.pull(branch)
+        end = await stage.ask(pull.number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.bot_branches() == {}
 
 
 async def test_a_branch_deleted_between_command_and_run_is_told_so(hub: LocalHub, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
@@ -13,6 +15,7 @@ from bot.publishing.plan import plan
 from bot.publishing.render import PendingView, StatusView, render_reply, render_status
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
+from tests.origin import git
 
 TEMPLATES = ["${{ secrets.TOKEN }}", "{{ 7 * 7 }}", "{% for x in y %}", "{# gone #}", "$(id)", "{job.id}", "%(id)s"]
 ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
@@ -55,8 +58,52 @@ def test_a_branch_of_ours_holds_nothing_of_a_title_or_of_the_models_words(text: 
 
 
 @pytest.mark.parametrize(
-    "name", ["-f", "--upload-pack=x", "a..b", "a b", "$(id)", "${{ x }}", "a;b", "a\nb", "`id`", "é", "", "a" * 201]
+    "name",
+    [
+        *(
+            "-f",
+            "--upload-pack=x",
+            "a..b",
+            "a b",
+            "${{ x }}",
+            "a\nb",
+            "",
+            "a" * 245,
+            "ä" * 123,
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+        ),
+        *(
+            "a~1",
+            "a^",
+            "a:b",
+            "a?",
+            "a*",
+            "a[b",
+            "a\\b",
+            "@",
+            "a@{1}",
+            ".a",
+            "a/.b",
+            "a/",
+            "/a",
+            "a//b",
+            "a.",
+            "a.lock",
+            "a.lock/b",
+            "\ud800",
+        ),
+    ],
 )
-def test_a_branch_with_an_odd_name_is_not_handled(name: str) -> None:
+def test_a_branch_with_a_name_that_git_does_not_take_is_not_handled(name: str) -> None:
     assert not is_safe_branch(name)
-    assert is_safe_branch("feature/add-1.2_x")
+
+
+@pytest.mark.parametrize(
+    "name", ["feature/add-1.2_x", "ü", "🐛", "fix(x)", "$(id)", "`id`", "a;b", "100%", "a&b", "it's"]
+)
+def test_a_branch_of_any_name_that_git_takes_is_handled(name: str) -> None:
+    assert is_safe_branch(name)
+    git(Path(), "check-ref-format", "--branch", name)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from bot.localhub import actions, branches, git, refs, views_git, workflow_guard
 from bot.localhub.errors import HubError, not_found, unprocessable
-from bot.localhub.model import User
+from bot.localhub.model import Repo, User
 from bot.localhub.routing import RAW, Answer, Call, Routes, listed
 from bot.localhub.site import Json
 
@@ -24,6 +24,18 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 _GIT = re.compile(r"(\.git|git~1)[ .]*", re.IGNORECASE)
 
 
+def _filled(call: Call) -> Repo:
+    """The repository; GitHub has no git database for one that nothing was pushed to.
+
+    Raises:
+        HubError: 409, it is empty.
+    """
+    repo = call.repo
+    if not call.site.store.heads.get(repo.id) and not git.refs(repo.path, "refs/"):
+        raise HubError(409, "Git Repository is empty.")
+    return repo
+
+
 def _full_name(call: Call) -> str:
     return f"refs/{call.params['ref']}"
 
@@ -31,14 +43,14 @@ def _full_name(call: Call) -> str:
 @routes.on("GET", BASE + "/matching-refs/{ref}", allow=READ)
 def matching_refs(call: Call) -> Answer:
     """References whose name starts so."""
-    repo = call.repo
+    repo = _filled(call)
     return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: views_git.ref(call.site, repo, ref))
 
 
 @routes.on("GET", BASE + "/ref/{ref}", allow=READ)
 def one_ref(call: Call) -> Answer:
     """One reference."""
-    found = git.ref(call.repo.path, _full_name(call))
+    found = git.ref(_filled(call).path, _full_name(call))
     if found is None:
         raise not_found()
     return Answer(body=views_git.ref(call.site, call.repo, found))
@@ -84,7 +96,7 @@ def delete_ref(call: Call) -> Answer:
 def one_commit(call: Call) -> Answer:
     """One commit object."""
     sha = call.params["commit_sha"]
-    if git.kind_of(call.repo.path, sha) != "commit":
+    if git.kind_of(_filled(call).path, sha) != "commit":
         raise not_found()
     return Answer(body=views_git.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
 
@@ -92,7 +104,7 @@ def one_commit(call: Call) -> Answer:
 @routes.on("POST", BASE + "/commits", allow=WRITE)
 def create_commit(call: Call) -> Answer:
     """Make a commit; without an author of its own it is the viewer's, and signed for Apps."""
-    path, tree = call.repo.path, call.text("tree", "Commit")
+    path, tree = _filled(call).path, call.text("tree", "Commit")
     message, parents = call.text("message", "Commit"), call.body.get("parents") or []
     if git.kind_of(path, tree) != "tree":
         raise unprocessable("Tree SHA does not exist")
@@ -131,7 +143,7 @@ def one_tree(call: Call) -> Answer:
 @routes.on("POST", BASE + "/trees", allow=WRITE)
 def create_tree(call: Call) -> Answer:
     """Make a tree, on top of `base_tree` if given."""
-    path, given = call.repo.path, call.body.get("base_tree")
+    path, given = _filled(call).path, call.body.get("base_tree")
     base = None if given is None else git.resolve(path, str(given), "tree")
     if given is not None and base is None:
         raise unprocessable("base_tree is not a valid tree oid")
@@ -174,7 +186,7 @@ def is_malformed(part: str) -> bool:
 def one_blob(call: Call) -> Answer:
     """One blob, in base64."""
     sha = call.params["file_sha"]
-    if git.kind_of(call.repo.path, sha) != "blob":
+    if git.kind_of(_filled(call).path, sha) != "blob":
         raise not_found()
     content = git.blob(call.repo.path, sha)
     if call.wants("raw"):
@@ -185,7 +197,7 @@ def one_blob(call: Call) -> Answer:
 @routes.on("POST", BASE + "/blobs", allow=WRITE)
 def create_blob(call: Call) -> Answer:
     """Store a blob from text or base64."""
-    text = call.text("content", "Blob")
+    text, path = call.text("content", "Blob"), _filled(call).path
     if call.body.get("encoding", "utf-8") == "base64":
         try:
             content = base64.b64decode("".join(text.split()), validate=True)
@@ -193,6 +205,6 @@ def create_blob(call: Call) -> Answer:
             raise HubError(422, "content is not valid Base64") from error
     else:
         content = text.encode()
-    sha = git.write_blob(call.repo.path, content)
+    sha = git.write_blob(path, content)
     url = views_git.api(call.site, call.repo, "git", "blobs", sha)
     return Answer(status=201, body={"sha": sha, "url": url}, headers={"Location": url})

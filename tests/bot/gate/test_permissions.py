@@ -92,10 +92,10 @@ def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: s
         ("pull", replace(PULL, head_ref="main"), "default branch", "default-branch"),
         ("pull", replace(PULL, head_ref="--upload-pack=x"), "Rename", "branch-name"),
         ("pull", replace(PULL, head_ref="a..b"), "Rename", "branch-name"),
-        ("pull", replace(PULL, head_ref="$(id)"), "Rename", "branch-name"),
+        ("pull", replace(PULL, head_ref="a~1"), "Rename", "branch-name"),
         ("pull", replace(PULL, head_ref="a\n"), "Rename", "branch-name"),
         ("pull", replace(PULL, base_ref="${{ x }}"), "Rename", "branch-name"),
-        ("issue", replace(ISSUE, default_branch="ä", head_ref="ä"), "Rename", "branch-name"),
+        ("issue", replace(ISSUE, default_branch="ä.lock", head_ref="ä.lock"), "Rename", "branch-name"),
     ],
 )
 def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadFacts, word: str, cause: str) -> None:
