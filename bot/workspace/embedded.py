@@ -22,7 +22,9 @@ def repositories_in(paths: Collection[bytes]) -> set[bytes]:
     The root is none: git finds the `.git` there first.
     """
     # Each of them has a `HEAD`, and hardly any other directory has; so most paths need no second look.
-    headed = {folder for path in paths if _may_name_head(path) for folder, name in _steps(path) if folded(name) == "head"}
+    headed = {
+        folder for path in paths if _may_name_head(path) for folder, name in _steps(path) if folded(name) == "head"
+    }
     marks: defaultdict[bytes, set[str]] = defaultdict(set)
     for path in paths if headed else ():
         for folder, name in _steps(path):

@@ -193,7 +193,7 @@ async def test_an_empty_repository_is_told_so_by_every_command(hub: LocalHub, tm
         for verb in ("fix", "explain", "plan", "ask what is this?", "mend the sum"):
             end = await stage.ask(stage.issue().number, f"/codepilot {verb}".strip())
             assert end.state is JobState.REFUSED, end
-            assert "This repository has no commit yet. Push a first one and ask again." in end.status
+            assert "the repository has no commit yet. Push it" in end.status
         issue = stage.issue()
         assert (await stage.ask(issue.number, "/codepilot status")).state is JobState.DONE
         assert "Nothing is under way" in " ".join(stage.bot_comments(issue.number))
