@@ -12,8 +12,8 @@ from importlib import import_module
 _EVERY_RUN = (
     "agent_runtime.sandbox.resident",
     "agent_runtime.terminals.terminal",
-    "pathspec",
     "pydantic_monty",
+    "re2",
     "tree_sitter",
     "tree_sitter_bash",
 )
