@@ -104,14 +104,18 @@ class GitError(WorkspaceError):
     """A git command failed in a way that has no better name; no credential is in the text.
 
     Attributes:
-        exit_code: git's exit code; None when it was killed after its time limit.
-        stderr: what git said, credentials removed.
+        exit_code: git's exit code; None when it was stopped because it broke one of its bounds.
+        stderr: what git said, credentials removed; or which bound it broke.
     """
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
-        ended = "ran out of time" if exit_code is None else f"ended with exit code {exit_code}"
-        super().__init__(
-            f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", "Show this to the bot's operator."
-        )
+        ended = "was stopped" if exit_code is None else f"ended with exit code {exit_code}"
+        remedy = "Show this to the bot's operator."
+        if exit_code is None:
+            remedy = (
+                "A repository with fewer or smaller files needs less. If this one is nothing out of the ordinary, show "
+                "this to the bot's operator."
+            )
+        super().__init__(f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", remedy)
         self.exit_code = exit_code
         self.stderr = stderr

@@ -96,7 +96,7 @@ async def run(
             )
             code: int | None = await process.wait()
     except TimeoutError:
-        code, output, said = None, b"", f"stopped after {bounds.seconds:.0f} s"
+        code, output, said = None, b"", f"it took more than {bounds.seconds:g} s"
     finally:
         await _reap(process)
     cut = len(output) > bounds.output_bytes

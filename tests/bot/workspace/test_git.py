@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from bot.workspace.errors import GitMissingError
+from bot.workspace.errors import GitError, GitMissingError
 from bot.workspace.git import Git
+from bot.workspace.process import Bounds
 
 
 async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.workspace.git._program", lambda: "/nowhere/git")
     with pytest.raises(GitMissingError, match="`git` cannot be started on the machine"):
         await Git().run("version")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "broken"),
+    [
+        (Bounds(output_bytes=3), "git version was stopped: it wrote more than 3 bytes."),
+        (Bounds(seconds=0.0), "git version was stopped: it took more than 0 s."),
+    ],
+)
+async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: Bounds, broken: str) -> None:
+    with pytest.raises(GitError) as told:
+        await Git(bounds=bounds).run("version")
+    assert str(told.value).startswith(broken)
+    assert "fewer or smaller files" in told.value.remedy
+    assert told.value.exit_code is None
