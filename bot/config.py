@@ -49,6 +49,9 @@ class AgentSettings:
         setup_network: what repositories' setup commands may reach at most; None for the same as `network`.
         setup_seconds: how long those may take together.
         setup_cache_gb: gigabytes that are kept of what they made.
+        fetch_mb: megabytes that one fetch may bring.
+        pull_fetch_mb: the same for a pull request's commits.
+        mirrors_gb: gigabytes that all mirrors may have together.
         triggers: the words that start a command.
         start_label: the label that starts work.
         level: what a run may do unasked.
@@ -79,6 +82,9 @@ class AgentSettings:
     setup_network: Network | None = None
     setup_seconds: int = 600
     setup_cache_gb: int = 10
+    fetch_mb: int = 1024
+    pull_fetch_mb: int = 256
+    mirrors_gb: int = 20
     triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
     start_label: str = "codepilot"
     level: Level = "ask"

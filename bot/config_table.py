@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from agent_runtime import CATALOG
 from bot import values
 from bot.gate_table import GATE
+from bot.mirror_table import MIRRORS
 from bot.setting import Setting
 
 Provider = Literal["anthropic", "openai", "alibaba", "llm", "scripted"]
@@ -120,6 +121,7 @@ AGENT: dict[str, Setting] = {
         parse=values.whole(0, 10_000),
         default="10",
     ),
+    **MIRRORS,
     "max_steps": Setting(
         name="CODEPILOT_MAX_STEPS",
         meaning="Steps a run may take.",

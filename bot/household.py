@@ -19,7 +19,7 @@ from bot.jobs.house import House, Listener
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.redact import Redactor
-from bot.workspace import SetupCache, Workspaces
+from bot.workspace import MirrorLimits, SetupCache, Workspaces
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
 _NO_CI = (
@@ -64,7 +64,7 @@ def house(
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = _key(secret, "paused runs")
     return House(
-        workspaces=Workspaces(agent.data_dir / "workspaces"),
+        workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent)),
         setup=_setup(agent, sandbox),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=bounds_of(agent),
@@ -85,6 +85,14 @@ def house(
         run_url=run_url,
         listeners=tuple(listeners),
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
+    )
+
+
+def _mirror_limits(agent: AgentSettings) -> MirrorLimits:
+    return MirrorLimits(
+        fetch_bytes=agent.fetch_mb * 1024**2,
+        pull_bytes=agent.pull_fetch_mb * 1024**2,
+        total_bytes=agent.mirrors_gb * 1024**3,
     )
 
 

@@ -9,8 +9,8 @@ import secrets as random_text
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,8 @@ from bot.workspace import WorkspaceError
 log = logging.getLogger(__name__)
 
 EDIT_SECONDS = 10.0
-_DAY_SECONDS = 24 * 3600.0
+_HOUR_SECONDS = 3600.0
+_HOURS = 24
 
 ACTION_LEASE_SECONDS = 15.0
 """How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
@@ -152,13 +153,23 @@ def _door(settings: Settings) -> Door:
 
 
 async def _keep_swept(shared: House, queue: SqliteQueue) -> None:
-    """Sweep once a day, for a service that is never restarted."""
+    """Tidy the mirrors every hour, beside the jobs; sweep once a day, for a service that is never restarted."""
     while True:
-        await asyncio.sleep(_DAY_SECONDS)
-        try:
+        for _ in range(_HOURS):
+            with _logged("the mirrors were not all tidied"):
+                await shared.workspaces.tidy()
+            await asyncio.sleep(_HOUR_SECONDS)
+        with _logged("the daily sweep failed"):
             await _sweep(shared, queue)
-        except (BotError, OSError):  # what is kept too long harms nobody; the next sweep tries again
-            log.exception("the daily sweep failed")
+
+
+@contextmanager
+def _logged(what: str) -> Iterator[None]:
+    """Go on after a failure: what is kept too long harms nobody, and the next time tries again."""
+    try:
+        yield
+    except (BotError, OSError):
+        log.exception(what)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from bot.workspace.errors import (
     CloneError,
     CommitGoneError,
     ConflictError,
+    FetchTooLargeError,
     GitError,
     LargeFileError,
     PushRejectedError,
@@ -15,7 +16,7 @@ from bot.workspace.errors import (
     WorkspaceError,
     WorkspaceGoneError,
 )
-from bot.workspace.mirror import Blob, Source
+from bot.workspace.mirror import Blob, MirrorLimits, Source
 from bot.workspace.tree import Identity, Tree
 from bot.workspace.workspaces import Workspaces
 
@@ -26,9 +27,11 @@ __all__ = [
     "CloneError",
     "CommitGoneError",
     "ConflictError",
+    "FetchTooLargeError",
     "GitError",
     "Identity",
     "LargeFileError",
+    "MirrorLimits",
     "PushRejectedError",
     "RepositoryEmptyError",
     "SetupCache",

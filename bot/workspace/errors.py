@@ -39,6 +39,16 @@ class CommitGoneError(CloneError):
     """The commit is on the server no more."""
 
 
+class FetchTooLargeError(CloneError):
+    """More came from the server than one fetch may bring; nothing of it was kept."""
+
+    def __init__(self, repo: str, ref: str, limit: int, setting: str) -> None:
+        super().__init__(
+            f"A fetch of `{ref}` of `{repo}` brings more than {limit / 1024**2:,.0f} MiB, which is the most.",
+            f"Take large files out of it, or have the bot's operator set `{setting}` higher.",
+        )
+
+
 class ChangeError(WorkspaceError):
     """What the agent left behind cannot be read as a change."""
 

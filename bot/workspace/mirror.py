@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from bot.intake.options import is_safe_branch
 from bot.workspace.errors import (
     BranchGoneError,
     CloneError,
     CommitGoneError,
+    FetchTooLargeError,
     GitError,
     RepositoryEmptyError,
     WorkspaceError,
@@ -25,6 +29,28 @@ from bot.workspace.remote import PAUSES, patiently
 _FILES = frozenset({"100644", "100755"})
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PULL = re.compile(r"refs/pull/\d+/head")
+_FETCH = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
+_FETCHED = "refs/mirror/"
+_REF_MISSING = "couldn't find remote ref"
+KEPT = "refs/keep/"
+RECENT = "refs/recent/"
+RECENT_SECONDS = 3600
+"""For at least as long a commit stays that was asked for, whether or not a job holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorLimits:
+    """How large mirrors may become.
+
+    Attributes:
+        fetch_bytes: that one fetch may bring.
+        pull_bytes: the same for a pull request's head, beyond what is there; anybody may open one from a fork.
+        total_bytes: of all mirrors together; see `upkeep.py`.
+    """
+
+    fetch_bytes: int = 1024 * 1024**2
+    pull_bytes: int = 256 * 1024**2
+    total_bytes: int = 20 * 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +76,21 @@ class Source:
         if not (is_safe_branch(branch) if branch != self.ref else _PULL.fullmatch(self.ref)):
             raise CloneError(f"{self.ref!r} is no name of a branch or pull request.", "Rename the branch.")
 
+    @property
+    def is_pull(self) -> bool:
+        """Whether it is a pull request's head, which may come from a fork."""
+        return _PULL.fullmatch(self.ref) is not None
+
+    @property
+    def credential(self) -> Credential:
+        """What it may be fetched with."""
+        return Credential(url=self.url, token=self.token)
+
+    @property
+    def name(self) -> str:
+        """`owner/name` of the repository."""
+        return "/".join(urlsplit(self.url).path.strip("/").removesuffix(".git").split("/")[-2:])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
@@ -74,6 +115,7 @@ class Mirror:
         environment: see `Git.environment`.
         seconds: how long to wait for the lock, and for a fetch.
         pauses: before the server is asked again; see `patiently`.
+        limits: how large it may become.
     """
 
     path: Path
@@ -81,6 +123,7 @@ class Mirror:
     environment: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 600.0
     pauses: tuple[float, ...] = PAUSES
+    limits: MirrorLimits = field(default_factory=MirrorLimits)
 
     @property
     def git(self) -> Git:
@@ -90,9 +133,10 @@ class Mirror:
     async def provide(self, source: Source, *, keep: str | None) -> None:
         """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
 
-        A commit that is here already costs no network at all.
+        A commit that is here already costs no network at all. What nothing holds goes with the upkeep.
 
         Raises:
+            FetchTooLargeError: more came than one fetch may bring.
             RepositoryEmptyError: it has no commit.
             BranchGoneError: `source.ref` no longer exists.
             CommitGoneError: the server does not hand out `source.sha` any more.
@@ -102,8 +146,12 @@ class Mirror:
             await self._ensure()
             if not await self._has(source.sha):
                 await self._fetch(source)
+            os.utime(self.lock)  # when it was last used, for the upkeep
             if keep is not None:
                 await self.git.run("update-ref", _keep_ref(keep), source.sha)
+            if keep is None or source.is_pull:
+                hour = int(time.time()) // RECENT_SECONDS
+                await self.git.run("update-ref", f"{RECENT}{hour}/{source.sha}", source.sha)
 
     async def read(self, sha: str, path: str, *, limit: int) -> Blob | None:
         """A file as a commit has it, which is here already; None when it has none there.
@@ -137,6 +185,7 @@ class Mirror:
         async with locked(self.lock, seconds=self.seconds):
             if not self.path.exists() or not await self._has(sha):
                 return False
+            os.utime(self.lock)
             await self.git.run("update-ref", _keep_ref(keep), sha)
             return True
 
@@ -144,6 +193,7 @@ class Mirror:
         """Drop keep refs; no error when they are gone already."""
         async with locked(self.lock, seconds=self.seconds):
             if self.path.exists():
+                os.utime(self.lock)
                 for keep in keeps:
                     await self.git.run("update-ref", "-d", _keep_ref(keep))
 
@@ -154,51 +204,86 @@ class Mirror:
         command = ("diff-tree", "-r", "--patch", "--no-ext-diff", "--no-textconv", "--no-renames", fork, head)
         return await self.git.first(limit, *command)
 
-    async def tidy(self) -> None:
-        """Pack what many fetches have left; what a keep ref or a fetched branch holds stays."""
-        async with locked(self.lock, seconds=self.seconds):
-            if self.path.exists():
-                await self.git.run("-c", "gc.auto=2000", "-c", "gc.autoDetach=false", "gc", "--auto", "--quiet")
-
     async def _ensure(self) -> None:
         # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
         if not (self.path / "HEAD").exists():
             await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
 
     async def _has(self, sha: str) -> bool:
+        """Whether a commit is here with all that belongs to it: its removal may have been cut short."""
         try:
             await self.git.run("cat-file", "-e", f"{sha}^{{commit}}")
+            await self.git.run("rev-list", "--quiet", "--objects", sha, "--not", "--all")
         except GitError:
             return False
         return True
 
     async def _fetch(self, source: Source) -> None:
-        credential = Credential(url=source.url, token=source.token)
-        # The branch's name is hashed: `a` deleted and `a/b` created meanwhile would collide as refs.
-        local = f"refs/mirror/{hashlib.sha256(source.ref.encode()).hexdigest()[:32]}"
-        fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
-        git = self.git
         try:
-            await patiently(
-                lambda: git.run(*fetch, "--", source.url, f"+{source.ref}:{local}", credential=credential), self.pauses
-            )
+            if source.is_pull:
+                await self._fetch_default(source)
+                await self._bring(source, source.ref)
+            else:
+                await self._bring(source, f"+{source.ref}:{_fetched(source.ref)}")
         except GitError as error:
-            raise await self._reason(source, credential, error) from error
+            raise await self._reason(source, error) from error
         if await self._has(source.sha):
             return
         try:
-            await patiently(lambda: git.run(*fetch, "--", source.url, source.sha, credential=credential), self.pauses)
+            await self._bring(source, source.sha)
         except GitError as error:
             raise CommitGoneError(
                 f"Commit {source.sha[:10]} is no longer on `{_short(source.ref)}`.",
                 "It was force-pushed away meanwhile: give the command again.",
             ) from error
 
-    async def _reason(self, source: Source, credential: Credential, error: GitError) -> CloneError:
-        if "couldn't find remote ref" not in error.stderr:
+    async def _fetch_default(self, source: Source) -> None:
+        """Have the default branch here, so that a pull request's head brings only what is its own."""
+        if await self.git.run("for-each-ref", "--count=1", _FETCHED):
+            return
+        try:
+            await self._bring(replace(source, ref="refs/heads/HEAD"), f"+HEAD:{_fetched('HEAD')}")
+        except GitError as error:
+            if _REF_MISSING not in error.stderr:
+                raise
+
+    async def _bring(self, source: Source, refspec: str) -> None:
+        """Fetch one thing, again while the server's trouble may pass; nothing is left of a fetch that failed.
+
+        All of it is one pack, and the kernel ends the git that writes a longer one.
+        """
+        most = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
+        git = replace(self.git, bounds=Bounds(seconds=self.seconds, file_bytes=most))
+
+        async def fetch() -> bytes:
+            try:
+                return await git.run(*_FETCH, "--", source.url, refspec, credential=source.credential)
+            except GitError as error:
+                if self._largest_unfinished() >= most // 512 * 512:  # as the limit is counted
+                    setting = "CODEPILOT_PULL_FETCH_MB" if source.is_pull else "CODEPILOT_FETCH_MB"
+                    raise FetchTooLargeError(source.name, _short(source.ref), most, setting) from error
+                raise
+            finally:
+                self.clear()
+
+        await patiently(fetch, self.pauses)
+
+    def clear(self) -> None:
+        """Remove what a git that was ended has left unfinished; only for who has the lock."""
+        for left in self._unfinished():
+            left.unlink(missing_ok=True)
+
+    def _largest_unfinished(self) -> int:
+        return max((left.stat().st_size for left in self._unfinished()), default=0)
+
+    def _unfinished(self) -> list[Path]:
+        return list(self.path.glob("objects/pack/tmp_*"))
+
+    async def _reason(self, source: Source, error: GitError) -> CloneError:
+        if _REF_MISSING not in error.stderr:
             return CloneError(f"The repository could not be fetched: {_last_line(error)}", _remedy(error.stderr))
-        git = self.git
-        if not (await patiently(lambda: git.run("ls-remote", "--", source.url, credential=credential), self.pauses)):
+        listing = ("ls-remote", "--", source.url)
+        if not await patiently(lambda: self.git.run(*listing, credential=source.credential), self.pauses):
             return RepositoryEmptyError("The repository is empty.", "Push a first commit, then give the command again.")
         return BranchGoneError(
             f"`{_short(source.ref)}` no longer exists.", "Push the branch again, or give the command elsewhere."
@@ -206,7 +291,12 @@ class Mirror:
 
 
 def _keep_ref(keep: str) -> str:
-    return f"refs/keep/{keep}"
+    return f"{KEPT}{keep}"
+
+
+def _fetched(ref: str) -> str:
+    # The branch's name is hashed: `a` deleted and `a/b` created meanwhile would collide as refs.
+    return f"{_FETCHED}{hashlib.sha256(ref.encode()).hexdigest()[:32]}"
 
 
 def _short(ref: str) -> str:

@@ -15,7 +15,7 @@ _MOST_SAID = 64 * 1024
 _PIECE = 256 * 1024
 # The limits are there before the program is, so that whatever it starts has them, too. One that cannot be set, because
 # the bot itself runs with a lower one, is in force already.
-_LIMITED = 'for each in "-S -t $1" "-d $2" "-f $3"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
+_LIMITED = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/dev/null || :; done; shift 3; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

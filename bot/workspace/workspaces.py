@@ -17,12 +17,13 @@ from bot.workspace.git import Git
 from bot.workspace.keeping import Given, load, save
 from bot.workspace.listing import listed
 from bot.workspace.locks import locked, release, try_lock
-from bot.workspace.mirror import Blob, Mirror, Source
+from bot.workspace.mirror import Blob, Mirror, MirrorLimits, Source
 from bot.workspace.pristine import Pristine
 from bot.workspace.process import Bounds
 from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
 from bot.workspace.tree import Tree
+from bot.workspace.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Workspaces:
         environment: variables the operator grants git, e.g. `HTTPS_PROXY` or `GIT_SSL_CAINFO`.
         seconds: time limit of a fetch, and of waiting for another one to end.
         pauses: before a git server whose trouble may pass is asked again; see `patiently`.
+        limits: how large mirrors may become.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class Workspaces:
         environment: Mapping[str, str] | None = None,
         seconds: float = 600.0,
         pauses: tuple[float, ...] = PAUSES,
+        limits: MirrorLimits | None = None,
     ) -> None:
         self._mirrors = root / "mirrors"
         self._jobs = root / "jobs"
         self._environment = dict(environment or {})
         self._seconds = seconds
         self._pauses = pauses
+        self._limits = limits or MirrorLimits()
         for folder in (root, self._mirrors, self._jobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
@@ -169,7 +173,7 @@ class Workspaces:
         return f"{whole_lines}\n[The rest of the diff is left out: {limit:,} characters are shown at most.]\n"
 
     async def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove what killed workers left, and pack the mirrors; give back the ids of the jobs that were removed.
+        """Remove what killed workers left; give back the ids of the jobs that were removed.
 
         Args:
             keep: ids of jobs that have not ended, whose files stay. Those that run elsewhere belong to them: one may
@@ -187,13 +191,11 @@ class Workspaces:
                 removed.append(folder.name)
             finally:
                 release(self._lock_of(folder), descriptor)
-        for path in sorted(self._mirrors.glob("*.git")):
-            try:
-                await self._mirror(int(path.stem)).tidy()
-            except WorkspaceError as error:
-                # One damaged mirror must not keep the bot from starting; its own jobs will say so.
-                log.warning("mirror %s was not packed; if it is damaged, delete it: %s", path, error)
         return tuple(removed)
+
+    async def tidy(self) -> None:
+        """Have mirrors hold no more than is needed, and no more together than they may; can take minutes."""
+        await Upkeep(self._mirrors, self._mirror, self._limits.total_bytes).tidy()
 
     def _mirror(self, repo_id: int) -> Mirror:
         return Mirror(
@@ -202,6 +204,7 @@ class Workspaces:
             environment=self._environment,
             seconds=self._seconds,
             pauses=self._pauses,
+            limits=self._limits,
         )
 
     def _pristine(self, mirror: Mirror) -> Pristine:

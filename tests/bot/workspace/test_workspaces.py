@@ -232,17 +232,6 @@ async def test_sweep_removes_what_a_killed_worker_left_and_spares_the_living(
         assert "refs/keep/alive" in keeps(tmp_path)
 
 
-async def test_a_damaged_mirror_does_not_stop_the_sweep(
-    workspaces: Workspaces, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    damaged = tmp_path / "state" / "mirrors" / f"{REPO}.git"
-    damaged.mkdir()
-    (damaged / "HEAD").write_text("what a full disk left")
-    assert await workspaces.sweep(()) == ()
-    assert str(damaged) in caplog.text
-    assert "delete it" in caplog.text
-
-
 async def test_a_held_mirror_is_waited_for(origin: Origin, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "state", seconds=0.1)
     sha = origin.commit({"a": "1"})
