@@ -19,7 +19,7 @@ from bot.jobs.house import House, Listener
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.redact import Redactor
-from bot.workspace import MirrorLimits, SetupCache, Workspaces
+from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
 _NO_CI = (
@@ -42,6 +42,7 @@ def house(
     provider: Callable[[], Provider] | None,
     comes_back: bool,
     run_url: str = "",
+    git_pauses: tuple[float, ...] = GIT_PAUSES,
 ) -> House:
     """What all jobs of a process share.
 
@@ -55,6 +56,7 @@ def house(
         provider: makes the model of a run, in place of the one that the settings name.
         run_url: the page of the workflow's run, where the bot is a step of one.
         comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
+        git_pauses: seconds before each further try at a git server whose trouble may pass.
 
     Raises:
         ConfigError: the sandbox cannot keep to the network, or there is no git.
@@ -64,7 +66,7 @@ def house(
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = _key(secret, "paused runs")
     return House(
-        workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent)),
+        workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
         setup=_setup(agent, sandbox),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=bounds_of(agent),

@@ -41,7 +41,7 @@ from bot.publishing.redact import Redactor
 from bot.publishing.text import fenced
 from bot.redelivery import Redelivery
 from bot.webhook import Door, make_app, make_runner
-from bot.workspace import WorkspaceError
+from bot.workspace import GIT_PAUSES, WorkspaceError
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ async def service(
     edit_seconds: float = EDIT_SECONDS,
     provider: Callable[[], Provider] | None = None,
     seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
+    git_pauses: tuple[float, ...] = GIT_PAUSES,
 ) -> AsyncIterator[Service]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
@@ -93,6 +94,7 @@ async def service(
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
         seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
+        git_pauses: seconds before each further try at a git server whose trouble may pass.
 
     Raises:
         SandboxError: agents could not run safely here.
@@ -108,14 +110,13 @@ async def service(
         edit_seconds=edit_seconds,
         provider=provider,
         comes_back=True,
+        git_pauses=git_pauses,
     )
     name = _worker_name()
     async with AsyncExitStack() as stack:
-        database = Database(settings.agent.data_dir / "queue.sqlite")
-        stack.push_async_callback(database.close)
+        database = await stack.enter_async_context(_opened(settings.agent.data_dir / "queue.sqlite"))
         queue = SqliteQueue(database)
-        await _sweep(shared, queue)
-        stack.push_async_callback(_cancelled, asyncio.create_task(_keep_swept(shared, queue)))
+        await stack.enter_async_context(_kept_swept(shared, queue))
         ledger = Ledger(database, bot_ids=settings.agent.trusted_bot_ids)
         desk = Desk(
             house=shared,
@@ -172,10 +173,26 @@ def _logged(what: str) -> Iterator[None]:
         log.exception(what)
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+@asynccontextmanager
+async def _kept_swept(shared: House, queue: SqliteQueue) -> AsyncIterator[None]:
+    """Sweep now, and every day while the body runs."""
+    await _sweep(shared, queue)
+    task = asyncio.create_task(_keep_swept(shared, queue))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def _opened(path: Path) -> AsyncIterator[Database]:
+    database = Database(path)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 async def _sweep(shared: House, queue: SqliteQueue) -> None:

@@ -325,6 +325,7 @@ async def staged(
             edit_seconds=edit_seconds,
             provider=None if provider == "settings" else provider or _playing(scripts, made),
             seconds_between_writes=0.0,
+            git_pauses=(0.0, 0.0),
         ) as bot,
         _at_work(bot, gate) as address,
     ):

@@ -80,6 +80,7 @@ class InstallationAuth(Auth.AppInstallationAuth):
         self._app = app
         self._minted = minted
         self._used = ""
+        self._proven = ""
 
     @property
     @override
@@ -94,7 +95,11 @@ class InstallationAuth(Auth.AppInstallationAuth):
 
     def refused(self, *, outright: bool) -> bool:
         """Whether to ask again with a new token, now that GitHub refused the one that was used last."""
-        return self.tokens.refused(self._used, outright=outright)
+        return self.tokens.refused(self._used, outright=outright, proven=self._used == self._proven)
+
+    def wrote(self) -> None:
+        """Take note that the token which was used last may write where this client writes: in its job's repository."""
+        self._proven = self._used
 
     def _mint(self) -> Token:
         made = self._get_installation_authorization()

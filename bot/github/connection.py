@@ -121,7 +121,7 @@ class Connection:
             waited += await self._until_open(what, self._max_wait - waited)
             try:
                 async with self.session.pace.turn(urgency or self.urgency) if writes else nullcontext():
-                    return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, ask)
             except GitHubError as error:  # an answer that nobody can read
                 failure, cause = error, error.__cause__
             except GithubException as error:
@@ -131,6 +131,10 @@ class Connection:
                 failure, cause = self._failure(what, error, attempt), error
             except (requests.RequestException, ConnectionError) as error:
                 failure, cause = GitHubError(what, 0, _plain(error), remedy_for(0, "")), error
+            else:
+                if writes and isinstance(self.auth, InstallationAuth):
+                    self.auth.wrote()
+                return answer
             pause = failure.retry_after
             if not failure.limited:
                 pause = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)

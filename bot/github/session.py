@@ -21,6 +21,10 @@ BELIEVED_SECONDS = 60.0
 """A refusal of a token younger than this is believed. An older one may be refused for what has changed since it was
 minted: a permission that the owner has accepted, a repository that was added."""
 
+UNPROVEN_SECONDS = 5.0
+"""The same for a token that the client has written nothing with: the repository may be newer than the token. A
+repository in which the App may not write costs one more token in this time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
@@ -58,17 +62,19 @@ class TokenStore:
                 self._keep(scope, token)
             return token.value
 
-    def refused(self, value: str, *, outright: bool) -> bool:
+    def refused(self, value: str, *, outright: bool, proven: bool = False) -> bool:
         """Forget a token that GitHub refused, and say whether it is worth asking with a new one.
 
         Args:
             value: the token.
             outright: whether GitHub does not know it at all (401); else it may not do what was asked.
+            proven: whether whoever asks has written with it before, in the same repository.
         """
+        believed = BELIEVED_SECONDS if proven else UNPROVEN_SECONDS
         with self._guard:
             for scope, token in self._tokens.items():
                 if token.value == value:
-                    old = outright or self._clock() - token.minted_at > BELIEVED_SECONDS
+                    old = outright or self._clock() - token.minted_at > believed
                     if old:
                         del self._tokens[scope]
                     return old

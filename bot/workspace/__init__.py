@@ -17,10 +17,12 @@ from bot.workspace.errors import (
     WorkspaceGoneError,
 )
 from bot.workspace.mirror import Blob, MirrorLimits, Source
+from bot.workspace.remote import PAUSES as GIT_PAUSES
 from bot.workspace.tree import Identity, Tree
 from bot.workspace.workspaces import Workspaces
 
 __all__ = [
+    "GIT_PAUSES",
     "Blob",
     "BranchGoneError",
     "ChangeError",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
 from bot.github import AppSession, GitHub, GitHubError
 from bot.github.limits import Budget, Limits
-from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, Token, TokenStore
+from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, InstallationSession, Token, TokenStore
 from bot.localhub.server import Exchange
 from tests.github_world import World
 
@@ -35,17 +36,25 @@ class Jobs:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[GitHub]:
-        [installation] = [each.id for each in self._world.hub._site.store.installations]
         async with GitHub.for_installation(
             self._world.app.id,
             self._world.app.private_key_pem,
-            installation,
+            self._installation,
             self._world.hub.api_url,
             redact=str,
             minted=self.learned.append,
-            session=self._session.of(installation),
+            session=self.session,
         ) as github:
             yield github
+
+    @property
+    def session(self) -> InstallationSession:
+        return self._session.of(self._installation)
+
+    @property
+    def _installation(self) -> int:
+        [installation] = [each.id for each in self._world.hub._site.store.installations]
+        return installation
 
     @property
     def mints(self) -> int:
@@ -107,16 +116,39 @@ def test_a_token_is_replaced_before_it_expires() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "outright", "replaced"),
-    [(1.0, True, True), (1.0, False, False), (BELIEVED_SECONDS + 1, False, True)],
+    ("age", "outright", "proven", "replaced"),
+    [
+        (1.0, True, True, True),
+        (1.0, False, False, False),
+        (UNPROVEN_SECONDS + 1, False, False, True),
+        (UNPROVEN_SECONDS + 1, False, True, False),
+        (BELIEVED_SECONDS + 1, False, True, True),
+    ],
 )
-def test_only_an_old_token_is_blamed_for_what_it_may_not_do(*, age: float, outright: bool, replaced: bool) -> None:
+def test_only_an_old_token_is_blamed_for_what_it_may_not_do(
+    *, age: float, outright: bool, proven: bool, replaced: bool
+) -> None:
     now = 1000.0
     store = TokenStore(lambda: now)
     store.get((), lambda: a_token("first", minted_at=1000.0))
     now += age
-    assert store.refused("first", outright=outright) is replaced
+    assert store.refused("first", outright=outright, proven=proven) is replaced
     assert store.get((), lambda: a_token("second", minted_at=now)) == ("second" if replaced else "first")
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_a_repository_that_is_newer_than_the_token_is_written_to(
+    world: World, jobs: Jobs, *, written: bool
+) -> None:
+    async with jobs.client() as github:
+        await github.repo_facts(world.name)
+        if written:
+            await github.create_branch(world.name, "first", world.sha)
+        jobs.session.tokens._clock = lambda: time.time() + UNPROVEN_SECONDS + 1
+        world.hub.faults.add("POST", "*/git/refs", "403", times=1)
+        with nullcontext() if not written else pytest.raises(GitHubError):
+            await github.create_branch(world.name, "second", world.sha)
+    assert jobs.mints == (1 if written else 2)
 
 
 def test_tokens_of_a_repository_can_be_forgotten() -> None:
