@@ -59,6 +59,10 @@ def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], s
     if unreadable := [file.path for file in change.files if file.path in wanted and file.binary and file.new_mode]:
         names = ", ".join(code(spelled_out(name)) for name in unreadable)
         return Shown(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, which is binary. {_HOW}")
+    if pointed := [file.path for file in change.large if file.path in wanted]:
+        names = ", ".join(code(spelled_out(name)) for name in pointed)
+        why = f"of {names} the difference has only the pointer to Git LFS, and not what would be uploaded"
+        return Shown(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
     if missing := [path for path, section in wanted.items() if not section]:
         names = ", ".join(code(spelled_out(name)) for name in missing)
         return Shown(diff="", hindrance=f"It cannot be approved here: git shows no difference in {names}. {_HOW}")

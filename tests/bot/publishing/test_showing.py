@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bot.publishing.pieces import answers, preview
@@ -10,7 +12,7 @@ from bot.publishing.render import PendingView, render_part, render_status
 from bot.publishing.sections import sections
 from bot.publishing.showing import MOST_PARTS, PART_LIMIT, call_hindrance, fits, parts_of, show_files
 from bot.publishing.text import COMMENT_LIMIT
-from bot.workspace.change import Change, FileChange
+from bot.workspace.change import Change, FileChange, LargeFile
 from tests.bot.publishing.test_render import a_view
 from tests.changes import BASE, TREE, a_file
 
@@ -144,3 +146,11 @@ def test_nothing_is_offered_to_be_approved_that_is_not_shown_whole() -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", preview="x\n" * 30_000)
     assert answers(pending) == ["```\n/codepilot deny 7f3a91c0\n```"]
     assert "cut here" in preview(pending)
+
+
+def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
+    pointed = change(part("gradle-wrapper.jar", "+version https://git-lfs.github.com/spec/v1", "+size 9"))
+    large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
+    found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
+    assert not found.diff
+    assert "of `gradle-wrapper.jar` the difference has only the pointer" in found.hindrance
