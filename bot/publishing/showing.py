@@ -56,13 +56,12 @@ def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], s
     for path, section in sections(change.patch):
         if path in wanted:
             wanted[path] += section
-    if unreadable := [file.path for file in change.files if file.path in wanted and file.binary and file.new_mode]:
+    pointed = {file.path for file in change.large if file.path in wanted}
+    binary = {file.path for file in change.files if file.path in wanted and file.binary and file.new_mode}
+    if unreadable := sorted(pointed | binary):
         names = ", ".join(code(spelled_out(name)) for name in unreadable)
-        return Shown(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, which is binary. {_HOW}")
-    if pointed := [file.path for file in change.large if file.path in wanted]:
-        names = ", ".join(code(spelled_out(name)) for name in pointed)
-        why = f"of {names} the difference has only the pointer to Git LFS, and not what would be uploaded"
-        return Shown(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
+        why = "which is binary" if not pointed else "of which there is only a pointer to Git LFS, or which is binary"
+        return Shown(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, {why}. {_HOW}")
     if missing := [path for path, section in wanted.items() if not section]:
         names = ", ".join(code(spelled_out(name)) for name in missing)
         return Shown(diff="", hindrance=f"It cannot be approved here: git shows no difference in {names}. {_HOW}")

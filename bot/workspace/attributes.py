@@ -32,19 +32,19 @@ class Attributes:
     folder: Path
     bounds: Bounds = _BOUNDS
 
-    async def of(self, commit: str, paths: Sequence[bytes], name: str) -> dict[bytes, str]:
-        """The value of an attribute for each path; `unspecified`, `set` and `unset` are git's own words.
+    async def of(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
+        """The values of attributes by name, for each path; `unspecified`, `set` and `unset` are git's own words.
 
         Raises:
             ChangeError: git takes too long over the patterns.
         """
         if not paths:
             return {}
-        await asyncio.to_thread(self._make)
+        await asyncio.to_thread(make_repository, self.folder, self.git)
         git = replace(self.git, git_dir=self.folder, work_tree=None, index=self.folder / "index", bounds=self.bounds)
         await git.run("read-tree", commit)
         try:
-            said = await git.run("check-attr", "--cached", "-z", "--stdin", name, stdin=b"\0".join((*paths, b"")))
+            said = await git.run("check-attr", "--cached", "-z", "--stdin", *names, stdin=b"\0".join((*paths, b"")))
         except GitError as error:
             if error.exit_code is not None:
                 raise
@@ -53,13 +53,17 @@ class Attributes:
                 "Simplify them.",
             ) from error
         fields = said.split(b"\0")
-        return {fields[i]: fields[i + 2].decode(errors="replace") for i in range(0, len(fields) - 2, 3)}
+        found: dict[bytes, dict[str, str]] = {}
+        for i in range(0, len(fields) - 2, 3):
+            found.setdefault(fields[i], {})[fields[i + 1].decode()] = fields[i + 2].decode(errors="replace")
+        return found
 
-    def _make(self) -> None:
-        """A repository is these few things, and the objects of the other one."""
-        if self.git.git_dir is None:
-            raise ValueError("attributes need a git directory")
-        for part in ("objects/info", "refs"):
-            (self.folder / part).mkdir(parents=True, exist_ok=True)
-        (self.folder / "HEAD").write_text("ref: refs/heads/none\n")
-        (self.folder / "objects" / "info" / "alternates").write_text(f"{self.git.git_dir}/objects\n")
+
+def make_repository(folder: Path, other: Git) -> None:
+    """A repository is these few things, and the objects of the other one."""
+    if other.git_dir is None:
+        raise ValueError("attributes need a git directory")
+    for part in ("objects/info", "refs"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "objects" / "info" / "alternates").write_text(f"{other.git_dir}/objects\n")

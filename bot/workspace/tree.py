@@ -13,6 +13,7 @@ from bot.workspace.attributes import Attributes
 from bot.workspace.change import Change, LargeFile
 from bot.workspace.changed import Ignores, differences
 from bot.workspace.describing import described
+from bot.workspace.endings import ASKED, converted, rule
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
@@ -25,6 +26,11 @@ from bot.workspace.staging import check_sizes, fresh, index_records, stage, stor
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
+
+_Told = Mapping[bytes, Mapping[str, str]]
+
+_SYMLINK = "120000"
+_FILES = frozenset({"100644", "100755"})
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
@@ -89,8 +95,10 @@ class Tree:
             found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
             check_sizes(found.present)
             staged, vanished = await asyncio.to_thread(stage, self.path, found.present, staging)
-            await self._put_aside(staging, staged)
+            told = await self._attributes(staged)
+            await self._put_aside(staging, staged, told)
             blobs = await store(git, staging, staged)
+            blobs = await self._with_git_endings(staging, blobs, told)
             await git.run("read-tree", self.base_sha)
             records = index_records(blobs, (*found.gone, *vanished), self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
@@ -241,19 +249,38 @@ class Tree:
     def _objects(self) -> Path:
         return self._trusted / "lfs"
 
-    async def _put_aside(self, staging: Path, staged: list[tuple[bytes, str]]) -> None:
+    async def _attributes(self, staged: list[tuple[bytes, str]]) -> _Told:
+        """What the base commit's `.gitattributes` say of what changed; nothing where it has none."""
+        if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes):
+            return {}
+        return await self._asker.of(self.base_sha, [path for path, _ in staged], "filter", *ASKED)
+
+    async def _put_aside(self, staging: Path, staged: list[tuple[bytes, str]], told: _Told) -> None:
         """Put pointers in the place of what belongs in Git LFS."""
         await asyncio.to_thread(fresh, self._objects)
-        if any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes):
-            large = await self._in_lfs(self.base_sha, [path for path, _ in staged])
-            await asyncio.to_thread(put_aside, staging, staged, large, self._objects)
+        await asyncio.to_thread(put_aside, staging, staged, _in_lfs(told), self._objects)
 
-    async def _in_lfs(self, commit: str, paths: Sequence[bytes]) -> set[bytes]:
-        found = await Attributes(git=self._git, folder=self._trusted / "attributes.git").of(commit, paths, "filter")
-        return {path for path, value in found.items() if value == "lfs"}
+    async def _with_git_endings(
+        self, staging: Path, blobs: list[tuple[bytes, str, str]], told: _Told
+    ) -> list[tuple[bytes, str, str]]:
+        """The same files, with line endings converted where git would do that."""
+        large, modes = _in_lfs(told), self._given.baseline.modes
+        texts = [(n, path) for n, (path, mode, _) in enumerate(blobs) if mode != _SYMLINK and path not in large]
+        rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
+        before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
+        found = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
+        return [(path, mode, found.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
+
+    @property
+    def _asker(self) -> Attributes:
+        return Attributes(git=self._git, folder=self._trusted / "attributes.git")
 
     async def _describe(self, base: str, tree: str) -> Change:
         change = await described(self._git, self._trusted, base, tree)
         found = pointers(change.files)
-        in_lfs = await self._in_lfs(base, [os.fsencode(each.path) for each in found])
+        in_lfs = _in_lfs(await self._asker.of(base, [os.fsencode(each.path) for each in found], "filter"))
         return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
+
+
+def _in_lfs(told: _Told) -> set[bytes]:
+    return {path for path, attributes in told.items() if attributes["filter"] == "lfs"}

@@ -125,7 +125,7 @@ async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None
         )
         with pytest.raises(ChangeError, match=r"patterns in `\.gitattributes`"):
             await attributes.of(sha, [b"a" * 200 + b"c"], "filter")
-        assert await attributes.of(sha, [b"xb"], "filter") == {b"xb": "unspecified"}
+        assert await attributes.of(sha, [b"xb"], "filter") == {b"xb": {"filter": "unspecified"}}
 
 
 async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:

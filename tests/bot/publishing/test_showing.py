@@ -153,4 +153,4 @@ def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
     large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
     found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
     assert not found.diff
-    assert "of `gradle-wrapper.jar` the difference has only the pointer" in found.hindrance
+    assert "`gradle-wrapper.jar`, of which there is only a pointer to Git LFS" in found.hindrance
