@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.workspace.attributes import Attributes
 from bot.workspace.change import Change, LargeFile
-from bot.workspace.changed import Ignores, differences
+from bot.workspace.changed import GITLINK, Ignores, differences
 from bot.workspace.describing import described
 from bot.workspace.endings import ASKED, converted, rule
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
@@ -23,6 +23,7 @@ from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
 from bot.workspace.staging import check_sizes, fresh, index_records, stage, store
+from bot.workspace.submodules import LIST, taken_out
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
@@ -100,7 +101,9 @@ class Tree:
             blobs = await store(git, staging, staged)
             blobs = await self._with_git_endings(staging, blobs, told)
             await git.run("read-tree", self.base_sha)
-            records = index_records(blobs, (*found.gone, *vanished), self._given.baseline)
+            gone = {*found.gone, *vanished}
+            gone |= await self._submodules_taken_out({path: blob for path, _, blob in blobs}, gone)
+            records = index_records(blobs, gone, self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
             return replace(await self._describe(self.base_sha, tree), notes=found.notes)
@@ -270,6 +273,13 @@ class Tree:
         before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
         found = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
         return [(path, mode, found.get(n, blob)) for n, (path, mode, blob) in enumerate(blobs)]
+
+    async def _submodules_taken_out(self, blobs: Mapping[bytes, str], gone: Collection[bytes]) -> set[bytes]:
+        """The submodules that the changed `.gitmodules` names no more."""
+        if LIST.encode() not in {*blobs, *gone}:
+            return set()
+        paths = await taken_out(self._git, self.blobs.get(LIST), blobs.get(LIST.encode()))
+        return {path for path in paths if self._given.baseline.modes.get(path) == GITLINK}
 
     @property
     def _asker(self) -> Attributes:

@@ -52,3 +52,25 @@ async def test_large_file_pointers_stay_pointers(tmp_path: Path) -> None:
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         assert (tree.path / "big.bin").read_text() == pointer
+
+
+@pytest.mark.parametrize("rest", ["", '[submodule "b"]\n\tpath = deps/b\n\turl = https://example.com/b\n'])
+async def test_a_submodule_goes_together_with_its_entry(tmp_path: Path, rest: str) -> None:
+    origin = Origin(tmp_path / "origin")
+    entry = '[submodule "a"]\n\tpath = deps/a\n\turl = https://example.com/a\n'
+    sha = origin.commit({".gitmodules": entry + rest})
+    for name in "abc":
+        origin.git("update-index", "--add", "--cacheinfo", f"160000,{sha},deps/{name}")
+    origin.git("commit", "--quiet", "--message", "Add them")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.head())
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        if rest:
+            (tree.path / ".gitmodules").write_text(rest)
+        else:
+            (tree.path / ".gitmodules").unlink()
+        (tree.path / "deps/a").rmdir()
+        change = await tree.change()
+        assert [file.path for file in change.files] == [".gitmodules", "deps/a"]
+        assert objections(change)[-1].files == (".gitmodules", "deps/a")
+        (tree.path / ".gitmodules").write_text("[broken")
+        assert [file.path for file in (await tree.change()).files] == [".gitmodules"]

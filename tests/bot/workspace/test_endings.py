@@ -24,9 +24,9 @@ async def test_they_are_converted_as_git_would(tmp_path: Path) -> None:
                 (place / name).write_bytes(content)
             (place / "link.txt").symlink_to("a\r\nb")
         change = await tree.change()
-    content = {file.path: file.content for file in change.files}
-    assert content["new.txt"] == content["run.bat"] == content["0"] == b"a\nb\n"
-    assert content["old.txt"] == files["old.txt"], "CR LF that stood there before stays"
+    stored = {file.path: file.content for file in change.files}
+    assert stored["new.txt"] == stored["run.bat"] == stored["0"] == b"a\nb\n"
+    assert stored["old.txt"] == files["old.txt"], "CR LF that stood there before stays"
     origin.commit()
     assert change.tree_sha == origin.git("rev-parse", "HEAD^{tree}")
 
