@@ -35,6 +35,7 @@ MAX_BYTES = 20 * 1024 * 1024
 """Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
 
 _PLAIN_FILE = "100644"
+_SUBMODULE = "160000"
 
 
 def commit_input(
@@ -100,6 +101,8 @@ def check_expressible(change: Change) -> None:
 
 
 def _check(file: FileChange) -> None:
+    if file.old_mode == _SUBMODULE:
+        raise CannotExpressError(f"{file.path!r} is a submodule")
     if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
         raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
     try:
