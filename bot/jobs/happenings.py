@@ -105,7 +105,7 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
     if job.actor.id == (await case.github.me()).id:
         return Ending(state=JobState.DONE)
     for each in await _jobs(case):
-        asked = await waiting.asked(case.of(each.job)) if each.state is JobState.WAITING else None
+        asked = await waiting.awaited(case.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and asked.bound_to != head_sha:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
             await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))

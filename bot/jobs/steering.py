@@ -80,7 +80,7 @@ async def _stop(case: Case, jobs: tuple[Stored, ...]) -> None:
 
 async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
     for each in (each for each in jobs if each.state is JobState.WAITING):
-        asked = await waiting.asked(case.of(each.job))
+        asked = await waiting.awaited(case.of(each.job))
         if asked is not None and asked.kind == "question":
             await _give(case, each.job, asked, approved=True, note=message)
             return
@@ -185,9 +185,8 @@ async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job
         # A job that is about to wait has told so before it does.
         if each.state not in {JobState.WAITING, JobState.RUNNING}:
             continue
-        memory = case.of(each.job)
-        asked = await waiting.asked(memory)
-        if asked is not None and await waiting.answered(memory, asked) is None:
+        asked = await waiting.awaited(case.of(each.job))
+        if asked is not None:
             found.append((each.job, asked))
     return found
 
@@ -208,7 +207,9 @@ async def _give(case: Case, target: Job, asked: Waiting, *, approved: bool, note
 
 async def _wake_answered(case: Case, jobs: tuple[Stored, ...]) -> None:
     for each in jobs:
-        if each.state is JobState.WAITING and await waiting.is_answered(case.of(each.job)):
+        memory = case.of(each.job)
+        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(memory, each.until)
+        if waits and await waiting.is_answered(memory):
             await case.queue.wake(each.job.id)
 
 

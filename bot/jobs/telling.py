@@ -200,6 +200,9 @@ class Teller:
         except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
             log.error("job %s: its ending is not told: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
             return True
+        except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
+            log.exception("job %s: its ending could not be told", owed.job_id)
+            settled = False
         if not settled and time.time() - owed.since > KEEP_SECONDS:
             log.error("job %s: its ending is not told: GitHub has not taken it for days", owed.job_id)
             return True

@@ -120,6 +120,12 @@ async def asked(memory: JobMemory) -> Waiting | None:
     return read(_WAITINGS, found) if found else None
 
 
+async def awaited(memory: JobMemory) -> Waiting | None:
+    """The request that the job waits for somebody to answer; None once it is answered, whatever it waits for then."""
+    waits = await asked(memory)
+    return waits if waits is not None and await answered(memory, waits) is None else None
+
+
 async def note_shown(memory: JobMemory, *, at: str) -> None:
     """Keep that what the job waits for can be read since `at`; the first time counts."""
     if (waits := await asked(memory)) is not None:

@@ -124,6 +124,23 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
         assert sum("GitHub did not answer." in each for each in stage.bot_comments(issue.number)) == told
 
 
+async def test_an_ending_that_cannot_be_read_stops_no_other_job(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
+        job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        # As another version of the bot may have kept it.
+        kept = {"ending-check": "{}", ENDING: "failed\nGitHub did not answer."}
+        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", owed=kept)
+        owed_at = await stage.queue.owed_at(job_id)
+        stage.open_for_work.set()
+
+        async def put_off() -> str | None:
+            return "yes" if await stage.queue.owed_at(job_id) not in {owed_at, None} else None
+
+        done: str = await eventually(put_off, within=30)
+        assert done
+        assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
+
+
 async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIX]) as stage:
         issue = stage.issue()

@@ -107,6 +107,22 @@ async def test_who_waits_can_be_asked_about_told_something_and_stopped(hub: Loca
         assert stage.file(branch, "calc.py") == MENDED.strip()
 
 
+async def test_what_was_answered_before_an_outage_is_not_waited_for_any_more(hub: LocalHub, tmp_path: Path) -> None:
+    asks = acting('ask_user("Tabs or spaces?")')
+    async with facing([asks, DOWN], hub, tmp_path, limits=AT_ONCE) as (_, stage):
+        number = stage.pull().number
+        command = stage.say(number, "/codepilot fix")
+        job_id = await stage.waits(command)
+        assert (await stage.ask(number, "/codepilot continue tabs")).state is JobState.DONE
+        await eventually(lambda: "Waiting for the model service" in "".join(stage.bot_comments(number)) or None)
+        await stage.waits(command)
+        told = await stage.ask(number, "/codepilot continue of width 4")
+        assert told.state is JobState.DONE, told
+        hub.commit(stage.repo, {"README.md": "# Mine\n"}, message="Meanwhile", author="mona", branch="topic")
+        assert (await stage.end_after("pull_request", "synchronize")).state is JobState.DONE
+        assert [each.text for _, each in await stage.queue.signals(job_id, 0)] == ["of width 4"]
+
+
 async def test_a_job_whose_patience_is_over_fails_and_its_work_is_kept(hub: LocalHub, tmp_path: Path) -> None:
     operator = {"model_patience": 60}
     async with facing([WRITES, DOWN], hub, tmp_path, limits=AT_ONCE, operator=operator) as (_, stage):
