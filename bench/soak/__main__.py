@@ -1,9 +1,13 @@
 """Give hostile repositories to every verb of a real `codepilot serve`, and watch it. Usage: make soak.
 
-For each repository an issue and a pull request, every second one from a fork, are opened on a hub, and every verb is
-said in both. The agent does whatever the repository wants. Watched are the longest silence of the service's event loop,
-by its health check, and the memory of its processes outside sandboxes. Every command must end in its comment. The
-service must end when it is told to, start again, and do an ordinary job.
+For each repository an issue and two pull requests, in every second one from a fork, are opened on a hub, and every verb
+is said in them. The agent does whatever the repository wants. Watched are the longest silence of the service's event
+loop (see `bench.soak.watching`) and the memory of its processes outside sandboxes. Every command must end in its
+comment. The service must end when it is told to, start again, and do an ordinary job.
+
+The service writes to GitHub once a second for each installation, and a command writes three or four times. The issue
+and the pull requests are therefore in copies of the repository that belong to different accounts, which are different
+installations, and the service works on all three at once.
 """
 
 from __future__ import annotations
@@ -16,10 +20,9 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from bench.bench_delivery import SECRET
@@ -31,13 +34,13 @@ from bot.jobs.queue import SqliteQueue
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Comment, Repo
 from tests.model_server import ModelServer, Received
-from tests.waiting import eventually
 
 MOST_SILENT_SECONDS = 0.25
 MOST_MEMORY_BYTES = 700 * 2**20
 _MOST_SECONDS = 300.0
+_POLL_SECONDS = 0.1
 _ON_ISSUE = ("fix", "explain", "plan", "ask why?", "help")
-_ON_PULL = ("review", "fix", "test", "explain", "ask why?", "undo", "status")
+_ON_PULLS = (("review", "fix", "undo", "status"), ("test", "explain", "ask why?"))
 _ORDINARY = Hostile(name="ordinary", script="true\n")
 _UNDER_WAY = ("Working on it", "Waiting its turn")
 
@@ -58,6 +61,16 @@ class Verdict:
         return f"{self.name:20} {figures}  {counts}" + "".join(f"\n    FAULT: {fault}" for fault in self.faults)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """An issue or pull request in a repository and account of its own, and the verbs that are said in it."""
+
+    repo: Repo
+    owner: str
+    number: int
+    verbs: Sequence[str]
+
+
 class Soak:
     """The hub, the service's settings, and the view of its queue."""
 
@@ -68,6 +81,8 @@ class Soak:
         (directory / "bot").mkdir(mode=0o700)
         self.hub, self.app, self.directory = hub, app, directory
         self.queue = SqliteQueue(Database(directory / "bot" / "queue.sqlite"))
+        self._read: set[int] = set()
+        self._job_of: dict[int, str] = {}
         self.variables = {
             "PATH": os.environ["PATH"],
             "CODEPILOT_WEBHOOK_SECRET": SECRET,
@@ -82,6 +97,7 @@ class Soak:
             "CODEPILOT_SERVER_URL": hub.url,
             "CODEPILOT_PORT": "0",
             "CODEPILOT_LEVEL": "auto",
+            "CODEPILOT_JOBS": str(1 + len(_ON_PULLS)),
             "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
             "CODEPILOT_ALLOW_ROOT": "yes",
         }
@@ -105,7 +121,7 @@ class Soak:
                     assert process.returncode is None, log.read_text()[-4000:]
                     await asyncio.sleep(0.05)
             self.hub.set_webhook(self.app, f"{found[1]}/webhook", SECRET)
-            async with watched(process.pid, f"{found[1]}/healthz") as watch:
+            async with watched(process.pid, found[1]) as watch:
                 yield watch
             process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(60):
@@ -116,85 +132,102 @@ class Soak:
             await process.wait()
 
     async def give(self, hostile: Hostile, number: int, watch: Watched) -> Verdict:
-        """Every verb in an issue and a pull request of one repository."""
-        repo = await asyncio.to_thread(self._repository, hostile, forked=number % 2 == 1)
+        """Every verb in an issue and the pull requests of one repository."""
+        threads = await asyncio.to_thread(self._threads, hostile, forked=number % 2 == 1)
         await watch.since()
-        said = self._say(repo, hostile)
+        said = [each for thread in threads for each in self._say(thread, hostile)]
         ends = await asyncio.gather(*(self._end(each) for each in said))
         seen = await watch.since()
-        refused = [each.number for each, (state, _) in zip(said, ends, strict=True) if state == "refused"]
-        faults = [*(fault for _, fault in ends if fault), *self._untold(repo, said, refused)]
+        refused = [each.id for each, (state, _) in zip(said, ends, strict=True) if state == "refused"]
+        faults = [fault for _, fault in ends if fault]
+        faults += [fault for thread in threads for fault in self._untold(thread, refused)]
         if seen.silent > MOST_SILENT_SECONDS:
             faults.append(f"the event loop was silent for {seen.silent:.2f} s")
         if seen.memory > MOST_MEMORY_BYTES:
             faults.append(f"the host took {seen.memory / 2**20:.0f} MB")
         return Verdict(name=hostile.name, states=[state for state, _ in ends], seen=seen, faults=faults)
 
-    def _repository(self, hostile: Hostile, *, forked: bool) -> Repo:
+    def _threads(self, hostile: Hostile, *, forked: bool) -> list[Thread]:
         source = self.directory / "sources" / f"{hostile.name}-{len(list(self.directory.glob('sources/*')))}.git"
         source.parent.mkdir(exist_ok=True)
         hostile.build(source)
-        repo = self.hub.add_repo(f"mona/{source.stem}", owner="mona", source=source)
-        if forked:
-            self.hub.add_repo(f"stranger/{source.stem}", owner="stranger", fork_of=repo)
-        self.hub.install(self.app, repo)
-        title = f"soak {hostile.name}"
-        self.hub.open_issue(repo, author="mona", title=title, body=hostile.said)
-        head, author = ("stranger:topic", "stranger") if forked else ("topic", "mona")
-        self.hub.open_pull(repo, author=author, head=head, title=title, body=hostile.said)
-        return repo
+        threads = []
+        for place, verbs in enumerate((_ON_ISSUE, *_ON_PULLS)):
+            owner = f"mona-{source.stem}-{place}"
+            self.hub.add_user(owner)
+            repo = self.hub.add_repo(f"{owner}/{source.stem}", owner=owner, source=source)
+            if forked and place:
+                self.hub.add_repo(f"stranger/{source.stem}-{place}", owner="stranger", fork_of=repo)
+            self.hub.install(self.app, repo)
+            title = f"soak {hostile.name}"
+            if place:
+                head, author = ("stranger:topic", "stranger") if forked else ("topic", owner)
+                self.hub.open_pull(repo, author=author, head=head, title=title, body=hostile.said)
+            else:
+                self.hub.open_issue(repo, author=owner, title=title, body=hostile.said)
+            threads.append(Thread(repo=repo, owner=owner, number=self.hub.issues(repo)[0].number, verbs=verbs))
+        return threads
 
-    def _say(self, repo: Repo, hostile: Hostile) -> list[Comment]:
-        threads = {issue.pull is not None: issue.number for issue in self.hub.issues(repo)}
-        wanted = [(threads[False], verb) for verb in _ON_ISSUE] + [(threads[True], verb) for verb in _ON_PULL]
+    def _say(self, thread: Thread, hostile: Hostile) -> list[Comment]:
         return [
-            self.hub.comment(repo, number, author="mona", body=f"/codepilot {verb}\n\n{hostile.said[:20_000]}")
-            for number, verb in wanted
+            self.hub.comment(
+                thread.repo,
+                thread.number,
+                author=thread.owner,
+                body=f"/codepilot {verb}\n\n{hostile.said[:20_000]}",
+            )
+            for verb in thread.verbs
         ]
 
     async def _end(self, comment: Comment) -> tuple[str, str]:
         """The state in which a command's job ended, and what is wrong with its end."""
         try:
-            found = await eventually(partial(self._ended, comment), within=_MOST_SECONDS)
-        except AssertionError:
+            async with asyncio.timeout(_MOST_SECONDS):
+                found = None
+                while not found:
+                    await asyncio.sleep(_POLL_SECONDS)
+                    found = await self._ended(comment)
+        except TimeoutError:
             return "stuck", f"{comment.body[:40]!r} has not ended after {_MOST_SECONDS:.0f} s"
         if found == "ignored":
             return found, f"{comment.body[:40]!r} was ignored"
         return found, ""
 
-    def _untold(self, repo: Repo, said: Sequence[Comment], refused: Sequence[int]) -> list[str]:
+    def _untold(self, thread: Thread, refused: Collection[int]) -> list[str]:
         """What is wrong with the bot's comments: one for each command, and none that still speaks of work.
 
         The same refusal is told once in a thread; after that a reaction answers.
         """
         faults = []
-        for number in sorted({each.number for each in said}):
-            bodies = [each.body for each in self.hub.comments(repo, number) if each.author_id == self.app.bot.id]
-            commands = sum(each.number == number for each in said)
-            if not commands - max(0, refused.count(number) - 1) <= len(bodies) <= commands:
-                faults.append(f"{len(bodies)} comments of the bot for {commands} commands in #{number}")
-            faults += [
-                f"left in #{number}: {body[:80]!r}"
-                for body in bodies
-                if any(words in body[:300] for words in _UNDER_WAY)
-            ]
-        return faults
+        comments = self.hub.comments(thread.repo, thread.number)
+        bodies = [each.body for each in comments if each.author_id == self.app.bot.id]
+        commands, again = len(thread.verbs), max(0, sum(each.id in refused for each in comments) - 1)
+        where = f"{thread.repo.full_name}#{thread.number}"
+        if not commands - again <= len(bodies) <= commands:
+            faults.append(f"{len(bodies)} comments of the bot for {commands} commands in {where}")
+        left = [body[:80] for body in bodies if any(words in body[:300] for words in _UNDER_WAY)]
+        return [*faults, *(f"left in {where}: {each!r}" for each in left)]
 
     async def _ended(self, comment: Comment) -> str | None:
+        if (job_id := self._jobs().get(comment.id)) is None:
+            return None
+        if not job_id:
+            return "ignored"
+        stored = await self.queue.get(job_id)
+        if stored is None or (TRANSITIONS[stored.state] and stored.state is not JobState.WAITING):
+            return None
+        return stored.state.value
+
+    def _jobs(self) -> dict[int, str]:
+        """The jobs that the service has made of comments; each delivery is read once, as they are many and large."""
         for delivery in self.hub.deliveries:
-            if delivery.event != "issue_comment" or not delivery.status_code:
+            if delivery.event != "issue_comment" or not delivery.status_code or delivery.id in self._read:
                 continue
+            self._read.add(delivery.id)
             payload = json.loads(delivery.body)
-            if payload["comment"]["id"] != comment.id or payload["action"] != "created":
-                continue
-            job_id = json.loads(delivery.response_body).get("job")
-            if job_id is None:
-                return "ignored"
-            stored = await self.queue.get(job_id)
-            if stored is None or (TRANSITIONS[stored.state] and stored.state is not JobState.WAITING):
-                return None
-            return stored.state.value
-        return None
+            if payload["action"] == "created":
+                self._job_of[payload["comment"]["id"]] = json.loads(delivery.response_body).get("job", "")
+        return self._job_of
 
 
 def reply(received: Received) -> str:
@@ -227,7 +260,6 @@ def reply(received: Received) -> str:
 async def soak(wanted: Sequence[Hostile], directory: Path) -> int:
     """Run it; how many faults there were."""
     async with ModelServer(reply) as model, LocalHub(directory / "hub") as hub:
-        hub.add_user("mona")
         hub.add_user("stranger")
         here = Soak(hub, hub.add_app("codepilot", webhook_secret=SECRET), directory, model.url_openai)
         faults = 0

@@ -1,9 +1,15 @@
-"""Watch a service from a process of its own: how long it is silent, and how much memory it takes."""
+"""Watch a service from a process of its own: how long it is silent, and how much memory it takes.
+
+It is asked for a page that it does not have, which the event loop answers by itself; `GET /healthz` waits for the disk.
+Time for which the service's main thread was ready to run, and waited for a processor, is no silence: the machine was
+busy, not the loop. On a quiet machine there is none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +25,7 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The most that was seen: seconds without an answer, bytes outside sandboxes."""
+    """The most that was seen: seconds without an answer though there was a processor, bytes outside sandboxes."""
 
     silent: float
     memory: int
@@ -56,7 +62,7 @@ async def watched(pid: int, address: str) -> AsyncIterator[Watched]:
 def _watch(pipe: Connection, pid: int, address: str) -> None:
     silent, memory, weighed = 0.0, 0, 0.0
     while True:
-        silent = max(silent, _asked(address))
+        silent = max(silent, _asked(address, pid))
         if time.monotonic() - weighed > 10 * _EVERY_SECONDS:
             memory, weighed = max(memory, memory_of(pid)), time.monotonic()
         if pipe.poll(_EVERY_SECONDS):
@@ -65,18 +71,25 @@ def _watch(pipe: Connection, pid: int, address: str) -> None:
             silent, memory = 0.0, 0
 
 
-def _asked(address: str) -> float:
+def _asked(address: str, pid: int) -> float:
     parts = urlsplit(address)
-    begun = time.monotonic()
+    begun, ready = time.monotonic(), _ready_seconds(pid)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_PATIENCE_SECONDS)
     try:
-        connection.request("GET", parts.path)
+        connection.request("GET", "/none")
         connection.getresponse().read()
     except (OSError, HTTPException):
         return _PATIENCE_SECONDS
     finally:
         connection.close()
-    return time.monotonic() - begun
+    return time.monotonic() - begun - (_ready_seconds(pid) - ready)
+
+
+def _ready_seconds(pid: int) -> float:
+    """For how long a process's main thread, and ours, have waited for a processor since they began."""
+    # The second field: https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat
+    stats = (Path("/proc") / str(each) / "task" / str(each) / "schedstat" for each in (pid, os.getpid()))
+    return sum(int(each.read_text().split()[1]) for each in stats) / 1e9
 
 
 def memory_of(pid: int) -> int:
