@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 
 from bot.gate.decision import Grant, Refusal
+from bot.gate.permissions import NO_WRITE_ACCESS
 from bot.jobs.account import Account
 from bot.jobs.case import Case, Ending
 from bot.jobs.job import JobState
-from bot.jobs.look import Here
-from bot.publishing.plan import plan_undo
+from bot.jobs.look import Here, arrive
+from bot.publishing.plan import Publication, plan_undo
 from bot.publishing.publish import Target, publish
 from bot.publishing.text import code
 from bot.workspace import Source
@@ -63,12 +64,16 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
             title=await tree.title(grant.bound_to_sha),
             run_url=account.run_url,
         )
+        # Git may have taken minutes, in which people lose their role.
+        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        if not visit.may_command:
+            publication = Publication(commit=None, pull_request=None, withheld=NO_WRITE_ACCESS.reason)
         delivered = await publish(
             case.github,
             case.memory,
             publication,
             job=case.job,
-            target=Target.of(here.repo),
+            target=Target.of(visit.repo),
             pusher=tree,
             redactor=case.house.redactor,
         )

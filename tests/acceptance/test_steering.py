@@ -269,6 +269,25 @@ async def test_undo_takes_the_bots_last_commit_back_by_a_new_one(hub: LocalHub, 
         assert len(stage.providers) == 1
 
 
+async def test_who_lost_their_role_while_git_was_at_it_takes_nothing_back(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [FIX]) as stage:
+        hub.add_user("writer")
+        hub.add_collaborator(stage.repo, "writer", "write")
+        number = stage.pull().number
+        assert (await stage.ask(number, "/codepilot fix")).state is JobState.DONE
+        made = hub.branches(stage.repo)["topic"]
+
+        def at_work(call: str) -> None:
+            if call.startswith("POST") and call.endswith("/check-runs"):  # made before git fetches
+                hub.add_collaborator(stage.repo, "writer", "read")
+
+        stage.on_call = at_work
+        end = await stage.ask(number, "/codepilot undo", author="writer")
+        assert end.state is JobState.FAILED
+        assert "write access" in end.status
+        assert hub.branches(stage.repo)["topic"] == made
+
+
 async def test_undo_leaves_a_commit_alone_that_somebody_pushed_after(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIX]) as stage:
         number = stage.pull().number
