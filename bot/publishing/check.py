@@ -26,6 +26,7 @@ from bot.publishing.text import clean, clip, fenced, one_line
 _STOP = Button(label="Stop", description="End the run and keep what it did", identifier="stop")
 _RETRY = Button(label="Retry", description="Do it again from the start", identifier="retry")
 _APPROVE, _DENY = ("Approve", "Let what waits go on"), ("Deny", "Refuse what waits; the run goes on")
+_PATCH_READ = 4 * CHECK_TEXT_LIMIT
 # `approve ` and this much fit into a button's identifier; intake takes no more.
 _ID_LIMIT = 8
 
@@ -147,14 +148,15 @@ def _patch_text(patch: str, job_id: str) -> str:
         return ""
     heading = "### The patch\n\n"
     # A carriage return would be taken for a line drawn anew, and belongs to the lines of some files.
-    shown = "\r".join(map(clean, patch.split("\r")))
-    note = (
-        "" if shown == patch else f"_Shown without what cannot be seen; the bot keeps the patch under job `{job_id}`._"
-    )
+    # Of a patch of many megabytes no more is looked at than could be shown.
+    read = patch[:_PATCH_READ]
+    shown = "\r".join(map(clean, read.split("\r")))
+    unseen = "Shown without what cannot be seen. " if shown != read else ""
+    note = f"_{unseen}The bot keeps the patch under job `{job_id}`._" if unseen else ""
     whole = f"{heading}{fenced(shown, 'diff')}\n\n{note}".rstrip()
-    if len(whole) <= CHECK_TEXT_LIMIT:
+    if len(whole) <= CHECK_TEXT_LIMIT and read == patch:
         return whole
-    note = f"_Cut here: the whole patch has {len(patch):,} characters. The bot keeps it under job `{job_id}`._"
+    note = f"_{unseen}Cut here: the whole patch has {len(patch):,} characters. The bot keeps it under job `{job_id}`._"
     # A fence may be as long as the longest run of back ticks, and the patch of a hostile file may be all of those.
     room = CHECK_TEXT_LIMIT - len(heading) - len(note) - 20
     while room > 0:

@@ -110,7 +110,7 @@ def test_a_patch_that_does_not_fit_is_cut_with_a_word_about_the_whole(patch: str
 def test_what_cannot_be_seen_in_a_patch_is_left_out_and_that_is_said(patch: str) -> None:
     draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
     assert draft.text.encode()
-    assert draft.text.endswith("_Shown without what cannot be seen; the bot keeps the patch under job `j1`._")
+    assert draft.text.endswith("_Shown without what cannot be seen. The bot keeps the patch under job `j1`._")
 
 
 def test_the_line_ends_of_a_patch_stay() -> None:
@@ -139,3 +139,10 @@ def test_failed_commands_and_the_notes_of_a_review_are_annotations() -> None:
     ]
     # GitHub only adds annotations, so they are not sent while more may come.
     assert render_check(view("working", checks=checks), job=a_job(), head_sha=SHA, review=review).annotations == ()
+
+
+def test_no_more_of_a_patch_is_read_than_could_be_shown() -> None:
+    patch = "\u200b" * 300_000 + "\n+the end\n"
+    text = render_check(view("done"), job=a_job(), head_sha=SHA, patch="+a\n" + patch).text
+    assert "+the end" not in text
+    assert "_Shown without what cannot be seen. Cut here: the whole patch has 300,013 characters." in text
