@@ -53,8 +53,8 @@ def test_what_is_live_as_a_whole_is_sent_as_a_block_that_keeps_the_marker(text: 
         (f"see {_TOKEN} and `@hubot`", "see [redacted] and `@hubot`"),
         (f"see {_TOKEN}(//evil.example)", "`see [redacted](//evil.example)`"),
         (f"see\n{_TOKEN}(//evil.example)\n\n{_MARKER}", f"```text\nsee\n[redacted](//evil.example)\n```\n\n{_MARKER}"),
-        (f"a {_KEY} b\n\n    {_KEY.replace('BEGIN', 'END')} @hubot", "`a [redacted] @hubot`"),
-        (f"`` {_KEY} `` x `{_KEY.replace('BEGIN', 'END')}` `@hubot`", "``` `` [redacted]` `@hubot` ```"),
+        (f"a {_KEY} bA=\n\n    {_KEY.replace('BEGIN', 'END')} @hubot", "`a [redacted] @hubot`"),
+        (f"`` {_KEY} `` xA= `{_KEY.replace('BEGIN', 'END')}` `@hubot`", "``` `` [redacted]` `@hubot` ```"),
     ],
 )
 def test_what_is_redacted_brings_nothing_to_life(before: str, after: str) -> None:

@@ -19,6 +19,25 @@ SECRET = "wh00k+s3cret/valu3=with&signs"
 REDACTOR = Redactor([SECRET])
 
 
+_KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED", "DEK-Info: AES-128-CBC,F2D4E6A1B2C3D4E5", "",
+    *("MIIEow9+" * 8, "Q0lq/" * 9 + "abc", "9" * 64, "+/" * 32, "aB3="), "-----END RSA PRIVATE KEY-----",
+)  # fmt: skip
+KEYS = (
+    "\n".join(_KEY),
+    "\r\n".join(_KEY),
+    "\\n".join(_KEY),
+    " ".join(_KEY),
+    '", "'.join(_KEY),
+    '\\n"\n    "'.join(_KEY),
+    "\n> ".join(_KEY),
+    "\n+".join(_KEY),
+    "\x1b[0m\n\x1b[32m+".join(_KEY),
+    "".join(f"{'' if number == 1 else f'{number:>6} + '}{line}\n" for number, line in enumerate(_KEY, 1)).rstrip(),
+)
+"""A key as files, logs, listings, diffs and programs show it."""
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -131,11 +150,20 @@ def test_a_secret_with_little_that_is_random_is_known_whole() -> None:
         "AKIAIOSFODNN7EXAMPLE",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_123",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nabc=\n-----END RSA PRIVATE KEY-----",
-        "-----BEGIN PRIVATE KEY-----\ncut off before its end",
+        f"-----BEGIN PRIVATE KEY-----\n{'MIIEow9+' * 8}\n{'Q0lq/' * 9}",
+        *KEYS,
     ],
 )
 def test_known_shapes_are_taken_out_though_nobody_told_their_values(token: str) -> None:
     assert Redactor().redact(f"see {token}") == f"see {MARK}"
+
+
+@pytest.mark.parametrize("opening", ["-----BEGIN RSA PRIVATE KEY-----", f"-----BEGIN PRIVATE KEY-----\n{'aB3+' * 16}"])
+def test_a_key_without_an_end_takes_nothing_with_it_that_looks_like_no_key(opening: str) -> None:
+    rest = "`\n- Reading `src/a.py`\n\nIt waits for you.\n\n<!-- ours: 0123456789abcdef0123456789abcdef -->"
+    assert Redactor().redact(f"- Running `{opening}{rest}") == f"- Running `{MARK}{rest}"
+    end = "-----END RSA PRIVATE KEY-----"
+    assert Redactor().redact(f"`{opening}` then `curl it; rm -rf .` and {end}").count("curl it; rm -rf .") == 1
 
 
 def test_ordinary_text_stays() -> None:
