@@ -20,16 +20,19 @@ _STRIDE = 4
 # Any piece holds one of the text's grams of 6 characters at every seventh place, so only those are looked at.
 _GRAM = 6
 _STEP = _PIECE - _GRAM + 1
-# Every quantifier is possessive and every start anchored to a word's edge, so that no text takes more than linear time.
-# A key is what looks like one, with what listings, diffs and quotations put between its lines: were it all up to the end
-# of the text, anybody who writes such a first line would blot out what stands behind it.
+# A key is what looks like one, with what listings, diffs and quotations put between its lines. Were it all up to the
+# end of the text, anybody who writes such a first line would blot out what stands behind it.
 _KEY_GAP = r"(?:\\[nrt]|\x1b\[[0-9;]{0,9}m|[0-9]{1,7}(?![A-Za-z0-9/=])|(?!-----END )[^A-Za-z0-9/=<\\]){0,60}+/?"
 _KEY_HEAD = r"(?:Proc-Type: [0-9],[A-Z]{1,20}|DEK-Info: [A-Z0-9-]{1,30},[0-9A-Fa-f]{1,64})"
 _KEY_LINE = r"(?:[A-Za-z0-9+/=]{16,}+|\[redacted\])"
-_SHAPES = (
+_KEY = (
     rf"-----BEGIN [A-Z ]{{0,30}}PRIVATE KEY-----(?:{_KEY_GAP}{_KEY_HEAD}){{0,2}}+(?:{_KEY_GAP}{_KEY_LINE}){{0,1000}}+"
     rf"(?:(?:{_KEY_GAP}[A-Za-z0-9+/=]{{1,15}}){{0,2}}{_KEY_GAP}-----END [A-Z ]{{0,30}}PRIVATE KEY-----"
-    rf"|{_KEY_GAP}[A-Za-z0-9+/]{{1,15}}={{1,2}})?",
+    rf"|{_KEY_GAP}[A-Za-z0-9+/]{{1,15}}={{1,2}})?"
+)
+# Every quantifier is possessive and every start anchored to a word's edge, so that no text takes more than linear time.
+_SHAPES = (
+    _KEY,
     # Since 2026 installation tokens carry the App's id and a JWT, with dots, about 520 characters in all:
     # https://docs.github.com/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
     r"(?<![A-Za-z0-9])ghs_[A-Za-z0-9_.-]{20,}+",
