@@ -60,26 +60,32 @@ def sweep(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-async def read(path: Path, headers: Mapping[str, str], listening: Listening) -> Job | Ignored:
+async def read(
+    path: Path, headers: Mapping[str, str], listening: Listening, *, seconds: float = _SECONDS
+) -> Job | Ignored:
     """The job that a proven delivery asks for, or why it asks for none.
 
     Args:
         path: its body.
         headers: the request's.
         listening: what is listened for.
+        seconds: how long that may take.
 
     Raises:
-        MalformedError: it is not a delivery, or takes more to read than any delivery should.
+        MalformedError: it is not a delivery, or takes more memory to read than any delivery should.
+        TimeoutError: it took too long, which may be the machine's fault; what is refused for good never comes again.
     """
     names = {name: value for name, value in lowered(headers).items() if name in _HEADERS}
     if names.get("x-github-event") not in TRIGGERS:
         return Ignored(reason="nothing listens to this event")
     try:
         answer = await run_bounded(
-            job_in, str(path), names, listening, seconds=_SECONDS, memory=_MEMORY, what="Reading the delivery"
+            job_in, str(path), names, listening, seconds=seconds, memory=_MEMORY, what="Reading the delivery"
         )
     except BoundExceededError as error:
-        raise MalformedError("the delivery takes more time or memory to read than it may") from error
+        if error.bound == "seconds":
+            raise TimeoutError(str(error)) from error
+        raise MalformedError("the delivery takes more memory to read than it may") from error
     kind, _, text = answer.partition(":")
     match kind:
         case "job":
