@@ -35,7 +35,7 @@ def never() -> bool:
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
-# Files are their blobs to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
+# Files are checked out to the byte, whatever `.gitattributes` says: no filter, no line-ending conversion, no keyword.
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff !merge !eol\n"
 
 
