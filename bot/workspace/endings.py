@@ -14,7 +14,7 @@ from pathlib import Path
 from bot.workspace.attributes import make_repository
 from bot.workspace.git import Git
 
-ASKED = ("text", "eol", "working-tree-encoding")
+ASKED = ("text", "crlf", "eol", "working-tree-encoding")
 """The attributes that decide."""
 
 _CHUNK = 1024 * 1024
@@ -28,10 +28,12 @@ def rule(attributes: Mapping[str, str]) -> str:
     """
     if attributes.get("working-tree-encoding", "unspecified") not in {"unspecified", "unset"}:
         return ""
-    text, eol = attributes.get("text", "unspecified"), attributes.get("eol", "unspecified")
+    # `crlf` is what `text` was called once. Git does not heed values that it does not know.
+    said = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
+    text = next((each for each in said if each in {"set", "unset", "auto", "input"}), "")
     if text == "auto":
         return "text=auto"
-    return "text" if text in {"set", "input"} or (text == "unspecified" and eol in {"lf", "crlf"}) else ""
+    return "text" if text in {"set", "input"} or (not text and attributes.get("eol") in {"lf", "crlf"}) else ""
 
 
 async def converted(

@@ -268,7 +268,12 @@ class Tree:
     ) -> list[tuple[bytes, str, str]]:
         """The same files, with line endings converted where git would do that."""
         large, modes = _in_lfs(told), self._given.baseline.modes
-        texts = [(n, path) for n, (path, mode, _) in enumerate(blobs) if mode != _SYMLINK and path not in large]
+        texts = [
+            (n, path)
+            for n, (path, mode, blob) in enumerate(blobs)
+            # A file that was only touched is no change, whatever git would make of it.
+            if mode != _SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
+        ]
         rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
         before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
         found = await converted(self._git, self._trusted / "endings.git", staging, rules, before)
