@@ -226,6 +226,7 @@ def connect(path: Path) -> sqlite3.Connection:
         sqlite3.Error: it cannot be opened or is no database.
     """
     # Of two who change a new file's journal at once SQLite lets one fail, without the wait that all else gets.
+    path.parent.stat()  # the lock would make the directory
     with FileLock(f"{path}.lock", timeout=_BUSY_SECONDS, mode=0o600):
         if not path.exists():
             # Left of a file that was deleted: SQLite would take them for parts of the new one.

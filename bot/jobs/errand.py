@@ -241,7 +241,7 @@ class Errand:
             await waiting.ask(case.memory, asked)
             self._parked = True
             return await self._delivery.waits(asked)
-        change = await tree.change()
+        change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
         done = Done(
             outcome=outcome, progress=self._account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha
         )

@@ -24,17 +24,16 @@ _EXPONENT = re.compile("AgMBAAECggEB?A?|IDAQABAoIBAQ?|CAwEAAQKCAQE?")
 
 def random_parts(secret: str) -> list[str]:
     """What to look for; all of the secret where nothing in it is known to be common, or too little would be left."""
-    lines = [line.strip() for line in secret.replace("\\n", "\n").splitlines()]
+    lines = [line.strip() for line in _ARMOUR.sub("\n", secret.replace("\\n", "\n")).splitlines()]
+    lines = [line for line in lines if line]
     parts = list(_of_key(lines)) if _ARMOUR.search(secret) else [part for line in lines for part in _of_token(line)]
-    return parts if any(len(part) >= _ENOUGH for part in parts) else [line for line in lines if line]
+    return parts if any(len(part) >= _ENOUGH for part in parts) else lines
 
 
 def _of_key(lines: list[str]) -> Iterator[str]:
-    body = [line for line in _ARMOUR.sub("\n", "\n".join(lines)).splitlines() if line]
-    if len(body) > 1:
-        body[0] = body[0][_KEY_HEAD:]
-    for line in body:
-        yield from filter(None, _EXPONENT.split(line))
+    for number, line in enumerate(lines):
+        body = line[_KEY_HEAD:] if number == 0 and len(lines) > 1 else line
+        yield from filter(None, _EXPONENT.split(body))
 
 
 def _of_token(line: str) -> Iterator[str]:

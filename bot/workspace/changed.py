@@ -22,7 +22,7 @@ _IGNORE_SECONDS = 10
 _NOT_IGNORED = (
     "The patterns in `.gitignore` take too long to match, so files that they ignore may be part of this change."
 )
-_MOST_NAMED, _MOST_SHOWN = 10, 200
+MOST_NAMED, _MOST_SHOWN = 10, 200
 _EMBEDDED = (
     "Git would take these directories for repositories, and run what their configuration names for whoever uses git "
     "there. Nothing in them is part of this change:"
@@ -161,11 +161,12 @@ def _without_repositories(present: dict[bytes, Entry], tracked: set[bytes]) -> t
     within = {path: outermost(path, folders) for path in present}
     kept = {path: entry for path, entry in present.items() if within[path] is None}
     left_out = sorted({folder for folder in within.values() if folder is not None})
-    names = ", ".join(map(_shown, left_out[:_MOST_NAMED]))
+    names = ", ".join(map(shown, left_out[:MOST_NAMED]))
     return kept, f"{_EMBEDDED} {names}." if left_out else ""
 
 
-def _shown(path: bytes) -> str:
+def shown(path: bytes) -> str:
+    """A path as Markdown that does no harm."""
     text = path.decode(errors="replace")[:_MOST_SHOWN]
     return f"`{''.join(each if each.isprintable() and each != '`' else '?' for each in text)}`"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
-from bot.workspace.changed import Baseline
+from bot.workspace.changed import MOST_NAMED, Baseline, shown
 from bot.workspace.errors import ChangeError
 from bot.workspace.git import Git
 from bot.workspace.removal import remove_tree
@@ -49,6 +49,30 @@ def check_sizes(present: dict[bytes, Entry]) -> None:
 
 def _too_much(limit: int) -> ChangeError:
     return ChangeError(f"The changed files are larger than {limit // 1024**2} MiB together.", _IGNORE_IT)
+
+
+def without_large(
+    present: Mapping[bytes, Entry], known: Container[bytes]
+) -> tuple[dict[bytes, Entry], tuple[str, ...]]:
+    """A change without its largest new files, as many as are too much for a commit; and a note that names them.
+
+    Args:
+        present: the changed files.
+        known: paths that the commit has; these are never left out.
+    """
+    kept = dict(present)
+    total = sum(entry.stamp[1] for entry in kept.values())
+    new = sorted((path for path in kept if path not in known), key=lambda path: kept[path].stamp[1])
+    left_out: list[str] = []
+    while total > MAX_COMMIT_BYTES and new:
+        path = new.pop()
+        size = kept.pop(path).stamp[1]
+        total -= size
+        left_out.append(f"{shown(path)} ({size / 1024**2:,.0f} MiB)")
+    if not left_out:
+        return kept, ()
+    names, most = ", ".join(left_out[:MOST_NAMED]), MAX_COMMIT_BYTES // 1024**2
+    return kept, (f"New files are left out, {len(left_out)} in all, because one commit may hold {most} MiB: {names}.",)
 
 
 def _too_large(path: bytes) -> ChangeError:

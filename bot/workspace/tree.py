@@ -22,7 +22,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
-from bot.workspace.staging import check_sizes, fresh, index_records, stage, store
+from bot.workspace.staging import check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.submodules import LIST, taken_out
 
 Hold = Callable[[Source], Awaitable[None]]
@@ -82,8 +82,12 @@ class Tree:
             self._given = replace(self._given, baseline=baseline)
             await asyncio.to_thread(save, self._trusted, self._given)
 
-    async def change(self) -> Change:
+    async def change(self, *, unfinished: bool = False) -> Change:
         """What was changed in the files of `base_sha`. Safe while hostile programs still write: git sees copies only.
+
+        Args:
+            unfinished: whether to leave out large new files, with a note, rather than to refuse all of a change that is
+                too large: what a run did that was cut short is better kept in part than lost.
 
         Raises:
             ChangeError: the workspace is gone, or holds more than can be published.
@@ -94,8 +98,12 @@ class Tree:
                 await asyncio.to_thread(fresh, folder)
             git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
             found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
-            check_sizes(found.present)
-            staged, vanished = await asyncio.to_thread(stage, self.path, found.present, staging)
+            present, notes = found.present, found.notes
+            if unfinished:
+                present, left_out = without_large(present, self._given.baseline.modes)
+                notes = (*notes, *left_out)
+            check_sizes(present)
+            staged, vanished = await asyncio.to_thread(stage, self.path, present, staging)
             told = await self._attributes(staged)
             await self._put_aside(staging, staged, told)
             blobs = await store(git, staging, staged)
@@ -106,7 +114,7 @@ class Tree:
             records = index_records(blobs, gone, self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
-            return replace(await self._describe(self.base_sha, tree), notes=found.notes)
+            return replace(await self._describe(self.base_sha, tree), notes=notes)
 
     async def restore(self, patch: Path, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.

@@ -206,7 +206,7 @@ MESSES = (
         name="a name that is no text",
         command="printf a > $'\\xff.txt'; printf '\\xff' > latin.txt",
         committed=(r'"\377.txt"', "latin.txt"),
-        shown="`?.txt` added",
+        shown="`[0xFF].txt` added",
     ),
     Mess(
         name="git directories",
