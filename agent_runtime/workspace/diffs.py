@@ -15,7 +15,7 @@ _STRETCH = 256
 _COMPARED = 20_000  # lines on both sides together
 _EFFORT = 2_000_000  # comparisons; difflib's worst case grows with the cube
 
-_Opcode = tuple[str, int, int, int, int]
+Opcode = tuple[str, int, int, int, int]
 
 
 def numbered(number: int, line: str, width: int, mark: str = " ") -> str:
@@ -75,13 +75,13 @@ def _same(one: Sequence[str], other: Sequence[str]) -> int:
     return next((i for i in range(start, stop) if one[i] != other[i]), min(size, stop))
 
 
-def opcodes(old: Sequence[str], new: Sequence[str]) -> list[_Opcode]:
+def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
     """The opcodes of difflib, in bounded time.
 
     What difflib would take too long for is parted at lines that stand once on either side, and only the parts are
     compared closely; one that has no such line and is still too long is taken to differ as a whole.
     """
-    found: list[_Opcode] = []
+    found: list[Opcode] = []
     a = c = 0
     for at, to, size in [*_equal(old, new), (len(old), len(new), 0)]:
         if a < at or c < to:
@@ -142,17 +142,17 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
     return {line: at for at, line in enumerate(lines) if counts[line] == 1}
 
 
-def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[_Opcode]:
+def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[Opcode]:
     return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes(old, new)]
 
 
-def _tail(before: Sequence[str], after: Sequence[str], tail: int) -> _Opcode:
+def _tail(before: Sequence[str], after: Sequence[str], tail: int) -> Opcode:
     return ("equal", len(before) - tail, len(before), len(after) - tail, len(after))
 
 
-def _groups(opcodes: Sequence[_Opcode]) -> Iterator[list[_Opcode]]:
+def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
     """Changes with their context; a gap of unchanged lines longer than two contexts parts two groups."""
-    group: list[_Opcode] = []
+    group: list[Opcode] = []
     for index, (tag, a, b, c, d) in enumerate(opcodes):
         if tag != "equal":
             group.append((tag, a, b, c, d))
@@ -167,7 +167,7 @@ def _groups(opcodes: Sequence[_Opcode]) -> Iterator[list[_Opcode]]:
         group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
 
 
-def _lines(opcode: _Opcode, before: Sequence[str], after: Sequence[str], width: int) -> Iterator[str]:
+def _lines(opcode: Opcode, before: Sequence[str], after: Sequence[str], width: int) -> Iterator[str]:
     tag, a, b, c, d = opcode
     if tag == "equal":
         yield from (numbered(i + 1, after[i], width) for i in range(c, d))

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from agent_runtime.errors import ToolError
-from agent_runtime.workspace.diffs import changed_spans, opcodes
+from agent_runtime.workspace.diffs import Opcode, changed_spans, opcodes
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.views import listed
 
@@ -30,6 +30,7 @@ _TWINS = str.maketrans(
 )  # fmt: skip
 _SHOWN = 12
 _AROUND = 2
+_LOOKED_AT = 1_000_000  # lines of all places together
 _LIKE = 0.6
 _LIKE_CHARS = 100  # of a line; difflib's worst case grows with the cube
 _LIKE_LINES = 5_000
@@ -87,8 +88,7 @@ def find_block(
                 places = _places(tuple(key(line) for line in lines), tuple(key(line) for line in old), region)
             if at_end:
                 places = [place for place in places if place + len(old) == len(lines)]
-            fitting = [(place, _reindented(lines[place : place + len(old)], old, new, rung)) for place in places]
-            found = [(place, fresh) for place, fresh in fitting if fresh is not None]
+            found = _fitting(what, lines, old, new, places) if rung != "exact" else [(each, new) for each in places]
             if len(found) > 1:
                 numbers = ", ".join(str(place + 1) for place, _ in found[:_SHOWN])
                 raise ToolError(
@@ -98,7 +98,7 @@ def find_block(
                 )
             for place, fresh in found:
                 edits = _smallest(place, lines[place : place + len(old)], fresh)
-                return Match(start=place + 1, end=place + len(old), lines=fresh, rung=rung, edits=edits)
+                return Match(start=place + 1, end=place + len(old), lines=list(fresh), rung=rung, edits=edits)
     raise ToolError(f"{what}: {_not_found(lines, old, new, at_end=at_end)}", kind="ValueError")
 
 
@@ -130,25 +130,60 @@ RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
 
 
 def _places(lines: tuple[str, ...], block: tuple[str, ...], region: Sequence[range]) -> list[int]:
-    size, first = len(block), block[0]
-    places = {
-        i
-        for part in region
-        for i in range(part.start, part.stop - size + 1)
-        if lines[i] == first and lines[i : i + size] == block
-    }
+    """Where the block begins, in time linear in the lines: Knuth, Morris and Pratt's way."""
+    size, borders = len(block), _borders(block)
+    places: set[int] = set()
+    for part in region:
+        matched = 0
+        for i in range(part.start, part.stop):
+            while matched and (matched == size or lines[i] != block[matched]):
+                matched = borders[matched - 1]
+            matched += lines[i] == block[matched]
+            if matched == size:
+                places.add(i - size + 1)
     return sorted(places)
 
 
-def _reindented(there: Sequence[str], old: Sequence[str], new: Sequence[str], rung: Rung) -> list[str] | None:
+def _borders(block: tuple[str, ...]) -> list[int]:
+    """Of each beginning of a block: how many lines at its end are those at its start, all of them left out."""
+    borders, border = [0], 0
+    for line in block[1:]:
+        while border and line != block[border]:
+            border = borders[border - 1]
+        border += line == block[border]
+        borders.append(border)
+    return borders
+
+
+def _fitting(
+    what: str, lines: Sequence[str], old: Sequence[str], new: Sequence[str], places: Sequence[int]
+) -> list[tuple[int, list[str]]]:
+    """The places whose indentation corresponds to the old text's, each with the new lines as it is indented.
+
+    Raises:
+        ToolError: there are too many places to look at.
+    """
+    if len(places) > 1 and len(places) * (len(old) + len(new)) > _LOOKED_AT:
+        numbers = ", ".join(str(place + 1) for place in places[:_SHOWN])
+        raise ToolError(
+            f"{what}: but for white space, the old text stands {len(places)} times (at lines {numbers}); give it as it "
+            "is indented, with lines around it, to the old and the new, until it is unique",
+            kind="ValueError",
+        )
+    changes = opcodes(old, new) if places else []
+    fitting = [(place, _reindented(lines[place : place + len(old)], old, new, changes)) for place in places]
+    return [(place, fresh) for place, fresh in fitting if fresh is not None]
+
+
+def _reindented(
+    there: Sequence[str], old: Sequence[str], new: Sequence[str], changes: Sequence[Opcode]
+) -> list[str] | None:
     """The new lines as the file indents them; None when its indentation does not correspond to the old text's."""
-    if rung == "exact":
-        return list(new)
     indent = _indenter(there, old)
     if indent is None:
         return None
     fresh: list[str] = []
-    for tag, a, b, c, d in opcodes(old, new):
+    for tag, a, b, c, d in changes:
         if tag == "equal":
             fresh += there[a:b]
             continue

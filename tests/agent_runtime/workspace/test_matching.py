@@ -5,6 +5,7 @@ import textwrap
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace.matching import find_block
@@ -128,3 +129,40 @@ def test_nothing_but_the_one_place_is_ever_touched(lines: list[str], old: list[s
     plain = [line.strip().replace("“", '"').replace("”", '"') for line in there]
     assert plain == [line.strip() for line in old]
     assert match.rung != "exact" or there == old
+
+
+class _Counted(str):
+    """A line that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_lines_that_repeat_are_compared_a_few_times_each() -> None:
+    lines = [_Counted("a") for _ in range(2_000)]
+    with pytest.raises(ToolError, match="nearest lines"):
+        find_block(lines, [*["a"] * 1_000, "b"], ["x"])
+    assert _Counted.compared < 20 * len(lines)
+
+
+def test_text_that_stands_all_over_the_file_but_for_its_indentation_is_refused_without_a_look_at_each_place() -> None:
+    with pytest.raises(ToolError, match=r"but for white space, the old text stands 1501 times \(at lines 1, 2, 3,"):
+        find_block(["a"] * 3_000, [" a"] * 1_500, [" a"] * 1_500)
+
+
+@given(st.text("ab", max_size=12), st.text("ab", min_size=1, max_size=4))
+def test_text_is_found_wherever_it_stands(lines: str, old: str) -> None:
+    places = [i + 1 for i in range(len(lines)) if lines.startswith(old, i)]
+    if len(places) == 1:
+        assert find_block(lines, old, ["x"]).start == places[0]
+    else:
+        told = f"stands {len(places)} times .at lines {', '.join(map(str, places))}" if places else "nowhere|nearest"
+        with pytest.raises(ToolError, match=told):
+            find_block(lines, old, ["x"])
