@@ -6,7 +6,7 @@ https://docs.github.com/webhooks/using-webhooks/automatically-redelivering-faile
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bot.github.app_auth import app_auth
 from bot.github.connection import Connection
+from bot.github.errors import unreadable
 
 _PAGE = 100
 _NEXT = re.compile(r'<([^>]*)>; rel="next"')
@@ -66,8 +67,8 @@ class AppDeliveries:
             query = {"per_page": _PAGE, **({"cursor": cursor} if cursor else {})}
             what = "list the deliveries to the App's webhook"
             headers, found = await self._connection.answered(what, "GET", "/app/hook/deliveries", query=query)
-            for each in found:
-                yield _attempt(each)
+            for each in _attempts(what, found):
+                yield each
             cursor = _next_cursor(headers)
             if not cursor:
                 return
@@ -96,6 +97,13 @@ async def app_deliveries(*, app_id: int, private_key: str, api_url: str) -> Asyn
         yield AppDeliveries(connection)
     finally:
         connection.close()
+
+
+def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
+    try:
+        return [_attempt(each) for each in found]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(what, HTTPStatus.OK, f"a delivery of another form: {error!r}") from error
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:

@@ -108,6 +108,15 @@ async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_fo
     assert place.again() == wanted[:200]
 
 
+async def test_a_list_that_nobody_can_read_is_an_error_of_githubs(place: Place) -> None:
+    place.failed(1)
+    [delivery] = [each for each in place.hub._site.store.deliveries if each.guid.startswith("guid-")]
+    place.hub._site.store.deliveries.put(replace(delivery, status_code=None))  # type: ignore[arg-type]
+    place.hub.observe()  # that is not GitHub's form
+    with pytest.raises(GitHubError, match="another form"):
+        await place.redelivery.sweep()
+
+
 async def test_a_sweep_begins_where_the_one_before_began(place: Place) -> None:
     assert await place.redelivery.sweep() == 0
     place.failed(1, seconds_ago=3600)
