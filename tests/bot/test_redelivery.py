@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bot.github import Attempt, GitHubError, app_deliveries
+from bot.github import Attempt, GitHubError, app_deliveries, deliveries
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Delivery
 from bot.redelivery import MOST_SECONDS, Redelivery, never_heard
@@ -108,13 +109,10 @@ async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_fo
     assert place.again() == wanted[:200]
 
 
-async def test_a_list_that_nobody_can_read_is_an_error_of_githubs(place: Place) -> None:
-    place.failed(1)
-    [delivery] = [each for each in place.hub._site.store.deliveries if each.guid.startswith("guid-")]
-    place.hub._site.store.deliveries.put(replace(delivery, status_code=None))  # type: ignore[arg-type]
-    place.hub.observe()  # that is not GitHub's form
+@pytest.mark.parametrize("odd", [{}, {"id": None}, None, "delivery"])
+def test_a_list_that_nobody_can_read_is_an_error_of_githubs(odd: Any) -> None:  # noqa: ANN401 - parsed JSON
     with pytest.raises(GitHubError, match="another form"):
-        await place.redelivery.sweep()
+        deliveries._attempts("list the deliveries", [odd])
 
 
 async def test_a_sweep_begins_where_the_one_before_began(place: Place) -> None:
