@@ -192,13 +192,18 @@ class _Worker:
         timer = threading.Timer(seconds + _STARTING_SECONDS, self._end_late)
         timer.daemon = True
         timer.start()
+        answered = False
         try:
-            return self._asked(request)
+            answer = self._asked(request)
+            answered = True
         except OSError:  # it ended and takes no request
             self.close()
             return None
         finally:
             timer.cancel()
+            if not answered:  # interrupted, perhaps: the next call must not have this one's answer
+                self.kill()
+        return answer
 
     def _asked(self, request: bytes) -> tuple[bytes, bytes] | None:
         for message in (self._hello, request):

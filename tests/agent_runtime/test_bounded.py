@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +82,22 @@ async def test_a_cancelled_call_frees_its_worker() -> None:
         task.cancel()
     await asyncio.wait(tasks)
     assert await run_bounded(work.add, 1, 2, seconds=1) == 3
+
+
+def test_the_next_call_does_not_have_the_answer_of_one_that_was_interrupted() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    known = signal.signal(signal.SIGUSR1, interrupt)
+    timer = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            call_bounded(time.sleep, 60, seconds=60)
+        assert [call_bounded(str, word) for word in ("one", "two")] == ["one", "two"]
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, known)
 
 
 async def test_a_worker_knows_nothing_of_its_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
