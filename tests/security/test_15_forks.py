@@ -34,7 +34,7 @@ def _label(level: Level, *, bound_to: str = FORK.head_sha, by: int = 40, role: R
         {"head_ref": "main"},
         *(
             {"head_ref": ref}
-            for ref in ("-x", "--force", "a..b", "a b", "${{ secrets.X }}", "`id`", "a\nb", "\u202eab", "")
+            for ref in ("-x", "--force", "a..b", "a b", "a:b", "${{ secrets.X }}", "a~1", "a\nb", "a\x7fb", "")
         ),
     ],
     ids=str,
