@@ -12,6 +12,9 @@ from agent_runtime.workspace.gitignore import Pattern, options
 
 _MAGIC = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
+_ONE_BYTE = re.compile(rb"\[\^/\](?!\*)")
+_ONE_CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]{0,3})"
+"""What `?` is to whoever searches; to git, whose patterns match bytes, it is one byte."""
 _MOST_ALTERNATIVES = 64
 _MOST_CHARS = 1000
 
@@ -77,6 +80,7 @@ def _compiled(globs: list[str]) -> Any:  # noqa: ANN401 - a library without type
 
     parsed = [pattern for glob in globs if (pattern := Pattern.parse(glob.encode("utf-8", "surrogateescape")))]
     bodies = [(body, pattern.directory) for pattern in parsed if (body := pattern.regex()) is not None]
+    bodies = [(_ONE_BYTE.sub(lambda _: _ONE_CHARACTER, body), directory) for body, directory in bodies]
     choices = [b"%b/.*" % body if directory else b"%b(?:/.*)?" % body for body, directory in bodies]
     try:
         return re2.compile(b"|".join(choices), options()) if choices else None

@@ -8,6 +8,7 @@ import pytest
 
 from agent_runtime.errors import ToolError
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.listing import list_files
 
 
@@ -106,3 +107,13 @@ def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_
         assert workspace.names("/logs") == ["main-1.log", "notes.txt", "old/"]
         with pytest.raises(ToolError, match="is no directory"):
             list_files(workspace, "*", "/logs/notes.txt")
+
+
+def test_a_question_mark_is_one_character_whatever_its_bytes() -> None:
+    wanted = Include.parse("Stra?e.t?t")
+    assert [
+        name for name in ("Straße.txt", "Strae.txt", "Stra/e.txt", "Straxe.txt", "Straßße.txt") if wanted.matches(name)
+    ] == [
+        "Straße.txt",
+        "Straxe.txt",
+    ]
