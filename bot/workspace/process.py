@@ -112,6 +112,9 @@ async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:
     except asyncio.IncompleteReadError as error:
         return error.partial
     _kill(process)
+    # What is left in the pipe has to be read: as long as reading stands still, `process.wait` never returns.
+    while await process.stdout.read(_PIECE):
+        continue
     return output
 
 

@@ -291,11 +291,11 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     reached = asyncio.Event()
     change = Tree.change
 
-    async def hang(tree: Tree) -> Change:
+    async def hang(tree: Tree, *, unfinished: bool = False) -> Change:
         if not reached.is_set():
             reached.set()
             await asyncio.Event().wait()
-        return await change(tree)
+        return await change(tree, unfinished=unfinished)
 
     monkeypatch.setattr(Tree, "change", hang)
     return reached

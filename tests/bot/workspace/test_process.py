@@ -56,3 +56,10 @@ async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
 async def test_time_is_bounded_and_nothing_is_left() -> None:
     ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=Bounds(seconds=0.2))
     assert (ended.code, ended.said) == (None, "it took more than 0.2 s")
+
+
+async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
+    for _ in range(20):
+        ended = await run(["head", "-c", "50M", "/dev/zero"], env=SH, bounds=Bounds(output_bytes=10, seconds=20))
+        assert ended.cut
+        assert ended.code is not None
