@@ -100,9 +100,9 @@ def _mirror_limits(agent: AgentSettings) -> MirrorLimits:
 
 def _sandbox(agent: AgentSettings) -> Sandbox:
     """The sandbox of agents, on a machine that has all else that a job needs."""
-    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
     if shutil.which("git") is None:
         raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
     if problem := unkept(sandbox.level, networks(agent)):
         raise ConfigError((problem,))
     return sandbox

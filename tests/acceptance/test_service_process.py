@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -313,13 +312,9 @@ async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Pat
 
 
 async def test_a_missing_git_is_told_at_the_start(hub: LocalHub, tmp_path: Path) -> None:
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name in ("bwrap", "setpriv", "rg", "sh", "env", "true"):
-        (programs / name).symlink_to(shutil.which(name) or "/nowhere")
     async with site(hub, tmp_path) as here:
         process = await asyncio.create_subprocess_exec(
-            CODEPILOT, "serve", env={**here.variables, "PATH": str(programs)}, stderr=asyncio.subprocess.PIPE
+            CODEPILOT, "serve", env={**here.variables, "PATH": "/nowhere"}, stderr=asyncio.subprocess.PIPE
         )
         _, said = await process.communicate()
         assert process.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def _settings(data: Path, *, network: Network | None = None) -> Settings:
 async def test_the_service_does_not_start_and_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "git").symlink_to(shutil.which("git") or "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match="`bwrap` is missing; install it with: "):
         async with wiring.service(_settings(tmp_path / "data")):
