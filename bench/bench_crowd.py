@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import re
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import yaml
 
 from bench.bench_delivery import SECRET, signed
 from bench.measure import Figure, percentile
+from bench.service import variables
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Repo
 
@@ -107,31 +107,11 @@ async def _done(hub: LocalHub, repo: Repo, jobs: int) -> None:
 @asynccontextmanager
 async def serving(hub: LocalHub, app: App, directory: Path, replies: Sequence[str], *, jobs: int) -> AsyncIterator[str]:
     """`codepilot serve` as an operator starts it, with a scripted model; the address of its door."""
-    key, script, log = directory / "app.pem", directory / "script.yaml", directory / "log"
-    key.touch(mode=0o600)
-    key.write_text(app.private_key_pem)
+    script, log = directory / "script.yaml", directory / "log"
     script.write_text(yaml.safe_dump([{"reply": reply} for reply in replies]))
-    (directory / "bot").mkdir(mode=0o700)
-    variables = {
-        "PATH": os.environ["PATH"],
-        "CODEPILOT_WEBHOOK_SECRET": SECRET,
-        "CODEPILOT_APP_ID": str(app.id),
-        "CODEPILOT_PRIVATE_KEY_FILE": str(key),
-        "CODEPILOT_PROVIDER": "scripted",
-        "CODEPILOT_MODEL": str(script),
-        "CODEPILOT_DATA_DIR": str(directory / "bot"),
-        "CODEPILOT_API_URL": hub.api_url,
-        "CODEPILOT_SERVER_URL": hub.url,
-        "CODEPILOT_PORT": "0",
-        "CODEPILOT_JOBS": str(jobs),
-        "CODEPILOT_LEVEL": "auto",
-        "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
-        "CODEPILOT_ALLOW_ROOT": "yes",
-    }
+    told = variables(hub, app, directory, jobs=jobs, provider="scripted", model=str(script))
     with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bot", "serve", env=variables, stderr=stderr
-        )
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=told, stderr=stderr)
     try:
         while not (found := re.search(r"listening on (http://\S+/webhook)", log.read_text())):
             assert process.returncode is None, log.read_text()

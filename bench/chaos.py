@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import re
 import signal
@@ -25,6 +24,7 @@ from pathlib import Path
 import yaml
 
 from bench.bench_delivery import SECRET
+from bench.service import variables
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Repo
 from tests.origin import git
@@ -217,28 +217,10 @@ def _chaos(hub: LocalHub, directory: Path, dice: random.Random) -> Chaos:
         hub.add_user(f"mona{number}")
         repos.append(hub.add_repo(f"mona{number}/calc", owner=f"mona{number}", files=_FILES))
         hub.install(app, repos[-1])
-    key, script = directory / "app.pem", directory / "script.yaml"
-    key.touch(mode=0o600)
-    key.write_text(app.private_key_pem)
+    script = directory / "script.yaml"
     script.write_text(yaml.safe_dump([{"reply": _LOOK}, {"reply": _FIX}]))
-    (directory / "bot").mkdir(mode=0o700)
-    variables = {
-        "PATH": os.environ["PATH"],
-        "CODEPILOT_WEBHOOK_SECRET": SECRET,
-        "CODEPILOT_APP_ID": str(app.id),
-        "CODEPILOT_PRIVATE_KEY_FILE": str(key),
-        "CODEPILOT_PROVIDER": "scripted",
-        "CODEPILOT_MODEL": str(script),
-        "CODEPILOT_DATA_DIR": str(directory / "bot"),
-        "CODEPILOT_API_URL": hub.api_url,
-        "CODEPILOT_SERVER_URL": hub.url,
-        "CODEPILOT_PORT": "0",
-        "CODEPILOT_JOBS": "4",
-        "CODEPILOT_LEVEL": "auto",
-        "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
-        "CODEPILOT_ALLOW_ROOT": "yes",
-    }
-    return Chaos(hub=hub, app=app, repos=repos, directory=directory, variables=variables, dice=dice)
+    told = variables(hub, app, directory, jobs=4, provider="scripted", model=str(script))
+    return Chaos(hub=hub, app=app, repos=repos, directory=directory, variables=told, dice=dice)
 
 
 def main() -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import signal
 import sys
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.bench_delivery import SECRET
+from bench.service import variables
 from bench.soak.repositories import REPOSITORIES, Hostile
 from bench.soak.watching import Seen, Watched, watched
 from bot.jobs.database import Database
@@ -75,32 +75,13 @@ class Soak:
     """The hub, the service's settings, and the view of its queue."""
 
     def __init__(self, hub: LocalHub, app: App, directory: Path, model: str) -> None:
-        key = directory / "app.pem"
-        key.touch(mode=0o600)
-        key.write_text(app.private_key_pem)
-        (directory / "bot").mkdir(mode=0o700)
+        jobs = 1 + len(_ON_PULLS)
+        self.variables = variables(hub, app, directory, jobs=jobs, provider="openai", base_url=model, model="soak")
+        self.variables["OPENAI_API_KEY"] = "sk-none"
         self.hub, self.app, self.directory = hub, app, directory
         self.queue = SqliteQueue(Database(directory / "bot" / "queue.sqlite"))
         self._read: set[int] = set()
         self._job_of: dict[int, str] = {}
-        self.variables = {
-            "PATH": os.environ["PATH"],
-            "CODEPILOT_WEBHOOK_SECRET": SECRET,
-            "CODEPILOT_APP_ID": str(app.id),
-            "CODEPILOT_PRIVATE_KEY_FILE": str(key),
-            "CODEPILOT_PROVIDER": "openai",
-            "CODEPILOT_BASE_URL": model,
-            "CODEPILOT_MODEL": "soak",
-            "OPENAI_API_KEY": "sk-none",
-            "CODEPILOT_DATA_DIR": str(directory / "bot"),
-            "CODEPILOT_API_URL": hub.api_url,
-            "CODEPILOT_SERVER_URL": hub.url,
-            "CODEPILOT_PORT": "0",
-            "CODEPILOT_LEVEL": "auto",
-            "CODEPILOT_JOBS": str(1 + len(_ON_PULLS)),
-            "CODEPILOT_CAPS": "thread=10000,user=10000,repository=10000,installation=10000",
-            "CODEPILOT_ALLOW_ROOT": "yes",
-        }
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Watched]:
