@@ -1,0 +1,8 @@
+"""The second entry point: a workflow run's event to the same delivery, and what its step tells the runner."""
+
+from __future__ import annotations
+
+from bot.action.event import delivery_from
+from bot.action.files import MAX_SUMMARY_BYTES, write_outputs, write_summary
+
+__all__ = ["MAX_SUMMARY_BYTES", "delivery_from", "write_outputs", "write_summary"]
