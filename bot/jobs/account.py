@@ -84,6 +84,7 @@ class Account:
             "seconds": max(0.0, time.time() - self._asked_at),
             "activities": progress.shown,
             "checks": progress.checks,
+            "denied": progress.denied,
             "steps": progress.steps,
             "usage": progress.usage,
             "warning": progress.warning,

@@ -15,7 +15,9 @@ from agent_runtime import (
     ToolReturned,
     Usage,
 )
-from bot.publishing.render import Activity, Check, duration
+from bot.publishing.render import Activity, Check, DeniedCall, duration
+
+_MOST_DENIED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,7 @@ class Progress:
     Attributes:
         activities: what the agent did, oldest first.
         checks: commands it ran that had to succeed, and how they ended: the host's account, not the model's.
+        denied: calls that needed a person where nobody could be asked, each once, oldest first.
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
@@ -35,6 +38,7 @@ class Progress:
 
     activities: tuple[Activity, ...] = ()
     checks: tuple[Check, ...] = ()
+    denied: tuple[DeniedCall, ...] = ()
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
     network_lost: str = ""
@@ -51,6 +55,12 @@ class Progress:
         """The progress once something that no agent does began, or ended."""
         begun = self.activities and self.activities[-1] == replace(activity, state="doing")
         return replace(self, activities=(*(self.activities[:-1] if begun else self.activities), activity))
+
+    def without(self, call: DeniedCall) -> Progress:
+        """The progress once a call was denied because nobody could be asked."""
+        if call in self.denied or len(self.denied) >= _MOST_DENIED:
+            return self
+        return replace(self, denied=(*self.denied, call))
 
     def after(self, event: Event) -> Progress:
         """The progress once `event` has happened."""

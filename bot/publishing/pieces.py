@@ -6,10 +6,12 @@ from agent_runtime import Usage
 from bot.publishing.showing import fits
 from bot.publishing.text import clip, code, fenced, one_line
 from bot.publishing.unseen import spelled_out
-from bot.publishing.view import Activity, Check, PendingView, StatusView
+from bot.publishing.view import Activity, Check, DeniedCall, PendingView, StatusView
 from bot.workspace.change import FileChange
 
 _CUT_CHARS = 6_000
+_ASKED_CHARS = 200
+_FILE = ".github/codepilot.yml"
 _CUT_PREVIEW = "… cut here: it is too long to be shown, and so to be approved"
 
 PENDING_HEADS = {
@@ -44,6 +46,22 @@ def check_line(check: Check) -> str:
     if check.exit_code is None:
         mark, ended = "⏱️", "did not end"
     return f"{mark} {code(one_line(check.command, 160))} · {ended} · {duration(check.seconds)}"
+
+
+def denied_line(denied: DeniedCall) -> str:
+    """A call that was denied because nobody could be asked, and the setting that would allow it."""
+    asked = code(one_line(denied.asked, _ASKED_CHARS))
+    match denied.setting:
+        case "allow-commands":
+            pattern = code(denied.value)
+            how = f"allow it with the input `allow-commands` or the key `allow` in `{_FILE}`, either with {pattern}"
+        case "level":
+            how = f"allow it with `level: auto`, in `{_FILE}` or, where that names no level, as an input"
+        case "label":
+            how = f"allow it with the label {code(denied.value)}"
+        case _:
+            return f"Not answered: {asked}; write the answer into your next command"
+    return f"Denied: {asked}; {how}"
 
 
 def preview(pending: PendingView) -> str:

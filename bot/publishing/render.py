@@ -13,6 +13,7 @@ from bot.publishing.pieces import (
     activity_line,
     answers,
     check_line,
+    denied_line,
     duration,
     file_line,
     footer,
@@ -20,12 +21,13 @@ from bot.publishing.pieces import (
     preview,
 )
 from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced
-from bot.publishing.view import Activity, Check, PendingView, State, StatusView
+from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
     "COMPLETION_LIMIT",
     "Activity",
     "Check",
+    "DeniedCall",
     "PendingView",
     "State",
     "StatusView",
@@ -57,6 +59,7 @@ _ACTIVITIES_KEPT = 60
 _FILES_SHOWN = 12
 _FILES_LISTED = 200
 _CHECKS_SHOWN = 10
+_DENIED_SHOWN = 10
 _CUT = "_Cut here: the whole is in the run's log._"
 
 _TEMPLATES = jinja2.Environment(
@@ -95,6 +98,7 @@ class _Shown:
     files: list[str]
     more_files: list[str]
     checks: list[str]
+    denied: list[str]
     links: str
     footer: str
     marker: str
@@ -172,6 +176,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         files=files[:_FILES_SHOWN],
         more_files=[] if bare else files[_FILES_SHOWN:],
         checks=[check_line(each) for each in view.checks[-_CHECKS_SHOWN:]],
+        denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
         links=links(view),
         footer=footer(view),
         marker=view.marker,

@@ -35,6 +35,26 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeniedCall:
+    """A call that needed a person, in a run that can ask nobody.
+
+    Attributes:
+        tool: the tool's name, e.g. `execute`.
+        asked: what it would have done, as text: the command, the question.
+        reason: why it needed a person.
+        setting: what would allow it: `allow-commands` (an input of the Action, and `allow` in the repository's file),
+            `level` (an input, and a key of that file), or `label` where neither counts; empty for a question.
+        value: of that setting, e.g. the pattern of the command.
+    """
+
+    tool: str
+    asked: str
+    reason: str
+    setting: Literal["allow-commands", "level", "label", ""] = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingView:
     """What waits for a person.
 
@@ -83,6 +103,7 @@ class StatusView:
         notes: what else to know, a sentence or two each: an option that was cut, a label that is void.
         files: what changed.
         checks: commands the agent ran, oldest first.
+        denied: calls that needed a person where nobody could be asked, oldest first.
         commit_sha: of the commit that was made.
         commit_url: its page.
         pull_number: of the pull request that was opened.
@@ -116,6 +137,7 @@ class StatusView:
     notes: tuple[str, ...] = ()
     files: tuple[FileChange, ...] = ()
     checks: tuple[Check, ...] = ()
+    denied: tuple[DeniedCall, ...] = ()
     commit_sha: str | None = None
     commit_url: str | None = None
     pull_number: int | None = None

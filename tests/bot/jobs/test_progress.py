@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agent_runtime import Connection, NetworkLost, NetworkUsed
 from bot.jobs.progress import Progress
-from bot.publishing.render import Activity
+from bot.publishing.render import Activity, DeniedCall
 
 
 def test_a_network_that_went_away_is_remembered() -> None:
@@ -17,3 +17,9 @@ def test_what_no_agent_does_is_one_activity_from_its_beginning_to_its_end() -> N
     assert Progress().told(begun).activities == (begun,)
     assert Progress().told(begun).told(ended).told(copied).activities == (ended, copied)
     assert Progress().told(begun).told(ended).told(begun).activities == (ended, begun)
+
+
+def test_a_denied_call_is_kept_once() -> None:
+    call = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
+    other = DeniedCall(tool="ask_user", asked="Which?", reason="a question")
+    assert Progress().without(call).without(other).without(call).denied == (call, other)

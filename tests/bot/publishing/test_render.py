@@ -12,7 +12,16 @@ from agent_runtime import Usage
 from bot.publishing.defuse import Allowed, harmless
 from bot.publishing.marker import job_of, marker
 from bot.publishing.pieces import answers
-from bot.publishing.render import Activity, Check, PendingView, StatusView, duration, render_reply, render_status
+from bot.publishing.render import (
+    Activity,
+    Check,
+    DeniedCall,
+    PendingView,
+    StatusView,
+    duration,
+    render_reply,
+    render_status,
+)
 from tests.changes import a_file
 
 KEY = b"a key of the bot's"
@@ -38,6 +47,27 @@ def test_a_working_comment_lists_what_is_being_done() -> None:
         "\n"
         f"{MARKER}"
     )
+
+
+def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
+    pattern = "npm view left-pad"
+    calls = (
+        DeniedCall(tool="execute", asked=pattern, reason="", setting="allow-commands", value=pattern),
+        DeniedCall(tool="execute", asked="curl x > y @team", reason="", setting="level", value="auto"),
+        DeniedCall(tool="execute", asked="curl x", reason="", setting="label", value="codepilot:auto"),
+        DeniedCall(tool="ask_user", asked="Which colour?", reason=""),
+    )
+    body = render_status(a_view(state="done", completion="Fixed it.", denied=calls))
+    assert (
+        "**Denied, because nobody can be asked in this run**\n"
+        "\n"
+        "- Denied: `npm view left-pad`; allow it with the input `allow-commands` or the key `allow` in "
+        "`.github/codepilot.yml`, either with `npm view left-pad`\n"
+        "- Denied: `curl x > y @team`; allow it with `level: auto`, in `.github/codepilot.yml` or, where that names no "
+        "level, as an input\n"
+        "- Denied: `curl x`; allow it with the label `codepilot:auto`\n"
+        "- Not answered: `Which colour?`; write the answer into your next command\n"
+    ) in body
 
 
 def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
