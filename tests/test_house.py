@@ -121,6 +121,7 @@ _PURE = (
     "bot/publishing/review.py",
     "bot/publishing/screening.py",
     "bot/publishing/text.py",
+    "bot/publishing/verdict.py",
     "bot/publishing/view.py",
     "bot/publishing/wording.py",
     "bot/replays.py",

@@ -7,6 +7,7 @@ from typing import Literal
 
 from agent_runtime import Usage
 from bot.publishing.defuse import Allowed
+from bot.publishing.verdict import Verdict
 from bot.workspace.change import FileChange
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
@@ -90,6 +91,7 @@ class StatusView:
         job_id: for the log.
         marker: from `marker.marker`.
         seconds: since the command was given.
+        verdict: what the run came to, for one that is `done` and was to change something; None for all others.
         run_url: the page of the run, e.g. the check run's or the workflow's.
         pending: what waits for a person.
         activities: what the agent did, oldest first.
@@ -124,6 +126,7 @@ class StatusView:
     job_id: str
     marker: str
     seconds: float
+    verdict: Verdict | None = None
     run_url: str = ""
     pending: PendingView | None = None
     activities: tuple[Activity, ...] = ()
