@@ -30,6 +30,7 @@ APP_PERMISSIONS: Permissions = {
 }
 APP_EVENTS = (
     "check_run",
+    "check_suite",
     "issue_comment",
     "issues",
     "pull_request",

@@ -15,7 +15,7 @@ from bot.localhub import webhooks
 from bot.localhub.attachments import Attachments
 from bot.localhub.faults import Faults
 from bot.localhub.git_http import GitHttp
-from bot.localhub.hub_threads import Threads
+from bot.localhub.hub_automation import Automation
 from bot.localhub.large_files import LargeFiles
 from bot.localhub.logs import Logs
 from bot.localhub.model import Delivery
@@ -25,7 +25,7 @@ from bot.localhub.site import Site
 from bot.localhub.webhooks import Sender
 
 
-class LocalHub(Threads):
+class LocalHub(Automation):
     """A GitHub in one process: REST, GraphQL, git over HTTP, webhooks and pages on one port.
 
     All methods but `start`, `stop` and `redeliver` may be called from any thread while the hub runs. Who acts is named

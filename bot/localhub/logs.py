@@ -46,7 +46,9 @@ class Logs:
     async def _run(self, request: web.Request) -> web.Response:
         number = self._number(request)
         with self._site.lock:
-            jobs = [job for job in self._site.store.workflow_jobs if job.run_id == number]
+            run = self._site.store.workflow_runs.get(number)
+            newest = 0 if run is None else run.attempt
+            jobs = [job for job in self._site.store.workflow_jobs if (job.run_id, job.attempt) == (number, newest)]
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for place, job in enumerate(jobs):

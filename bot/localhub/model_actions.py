@@ -22,6 +22,10 @@ class WorkflowRun:
     """A finished run of a workflow; nothing runs here, it is only told of.
 
     Attributes:
+        conclusion: of the newest attempt that has ended.
+        attempt: the newest attempt, from 1.
+        earlier: how the attempts before it ended.
+        is_queued: whether the newest attempt was asked for and has not ended.
         head_repo_id: where the commit came from; a fork's for a fork's pull request.
         actor_id: who caused the run.
         triggering_actor_id: who started this attempt of it.
@@ -40,6 +44,9 @@ class WorkflowRun:
     actor_id: int
     triggering_actor_id: int
     created_at: datetime
+    attempt: int = 1
+    earlier: tuple[str, ...] = ()
+    is_queued: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +59,11 @@ class WorkflowStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowJob:
-    """A finished job of a workflow's run; `log` is what its steps wrote, as GitHub keeps it."""
+    """A finished job of a workflow's run; `log` is what its steps wrote, as GitHub keeps it.
+
+    Attributes:
+        attempt: the attempt of the run that it belongs to.
+    """
 
     id: int
     repo_id: int
@@ -62,3 +73,4 @@ class WorkflowJob:
     created_at: datetime
     steps: tuple[WorkflowStep, ...] = ()
     log: str = field(default="", repr=False)
+    attempt: int = 1

@@ -25,11 +25,18 @@ def workflow(site: Site, repo: Repo, value: Workflow) -> Json:
     }
 
 
-def told_run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
-    """A run as events tell it."""
-    named = site.store.workflows[value.workflow_id]
+def _conclusion(value: WorkflowRun, attempt: int) -> str | None:
+    """How an attempt ended; None while it is queued."""
+    return (*value.earlier, None if value.is_queued else value.conclusion)[attempt - 1]
+
+
+def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
+    """A run as events tell it, at its newest attempt or at an earlier one."""
+    number = attempt or value.attempt
+    conclusion = _conclusion(value, number)
+    named, home = site.store.workflows[value.workflow_id], site.store.repos[value.head_repo_id]
     url = views_git.api(site, repo, "actions", "runs", value.id)
-    head = git.commit(site.store.repos[value.head_repo_id].path, value.head_sha)
+    head = git.commit(home.path, value.head_sha)
     when = iso(value.created_at)
     return {
         "id": value.id,
@@ -41,11 +48,11 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
         "head_sha": value.head_sha,
         "path": named.path,
         "run_number": value.run_number,
-        "run_attempt": 1,
+        "run_attempt": number,
         "referenced_workflows": [],
         "event": value.event,
-        "status": "completed",
-        "conclusion": value.conclusion,
+        "status": "queued" if conclusion is None else "completed",
+        "conclusion": conclusion,
         "workflow_id": named.id,
         "url": url,
         **{f"{name}_url": f"{url}/{name}" for name in ("jobs", "logs", "artifacts", "cancel", "rerun")},
@@ -57,11 +64,11 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
         "actor": views.user_by_id(site, value.actor_id),
         "triggering_actor": views.user_by_id(site, value.triggering_actor_id),
         "check_suite_url": views_git.api(site, repo, "check-suites", value.suite_id),
-        "previous_attempt_url": None,
+        "previous_attempt_url": f"{url}/attempts/{number - 1}" if number > 1 else None,
         "workflow_url": views_git.api(site, repo, "actions", "workflows", named.id),
         "head_commit": views_git.simple_commit(head),
         "repository": views.simple_repository(site, repo),
-        "head_repository": views.simple_repository(site, site.store.repos[value.head_repo_id]),
+        "head_repository": views.simple_repository(site, home),
         "display_title": head.message.partition("\n")[0],
     }
 
@@ -77,7 +84,7 @@ def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
         "workflow_name": site.store.workflows[run_of.workflow_id].name,
         "head_branch": run_of.head_branch,
         "run_url": views_git.api(site, repo, "actions", "runs", value.run_id),
-        "run_attempt": 1,
+        "run_attempt": value.attempt,
         "node_id": node_id("WorkflowJob", value.id),
         "head_sha": run_of.head_sha,
         "url": views_git.api(site, repo, "actions", "jobs", value.id),
@@ -99,6 +106,6 @@ def job(site: Site, repo: Repo, value: WorkflowJob) -> Json:
     }
 
 
-def run(site: Site, repo: Repo, value: WorkflowRun) -> Json:
+def run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None = None) -> Json:
     """`workflow-run`."""
-    return told_run(site, repo, value) | {"head_repository_id": value.head_repo_id}
+    return told_run(site, repo, value, attempt=attempt) | {"head_repository_id": value.head_repo_id}

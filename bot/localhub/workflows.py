@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bot.localhub import views_actions, webhooks
+from bot.localhub import check_runs, views_actions, webhooks
 from bot.localhub.model import Repo, User
 from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun, WorkflowStep
 from bot.localhub.site import Json, Site
@@ -58,26 +58,62 @@ def end(site: Site, repo: Repo, ended: Ended) -> WorkflowRun:
             created_at=site.now(),
         )
     )
-    for job in ended.jobs:
-        store.workflow_jobs.put(
+    _keep_jobs(site, run, ended.jobs)
+    _tell(site, repo, run, "completed")
+    return run
+
+
+def ask_again(site: Site, repo: Repo, run: WorkflowRun, sender: User) -> WorkflowRun:
+    """Queue another attempt of a run, as `rerun-failed-jobs` does."""
+    again = replace(
+        run,
+        attempt=run.attempt + 1,
+        earlier=(*run.earlier, run.conclusion),
+        is_queued=True,
+        triggering_actor_id=sender.id,
+    )
+    site.store.workflow_runs.put(again)
+    _tell(site, repo, again, "requested")
+    return again
+
+
+def end_again(
+    site: Site, repo: Repo, run: WorkflowRun, *, conclusion: str, jobs: Sequence[EndedJob] = ()
+) -> WorkflowRun:
+    """End the attempt that was asked for."""
+    ended = site.store.workflow_runs.put(replace(run, conclusion=conclusion, is_queued=False))
+    _keep_jobs(site, ended, jobs)
+    _tell(site, repo, ended, "completed")
+    return ended
+
+
+def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
+    for job in jobs:
+        site.store.workflow_jobs.put(
             WorkflowJob(
-                id=store.new_id(),
-                repo_id=repo.id,
+                id=site.store.new_id(),
+                repo_id=run.repo_id,
                 run_id=run.id,
                 name=job.name,
                 conclusion=job.conclusion,
                 created_at=run.created_at,
                 steps=tuple(WorkflowStep(name=name, conclusion=conclusion) for name, conclusion in job.steps),
                 log=job.log,
+                attempt=run.attempt,
             )
         )
+
+
+def _tell(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
+    sender = site.store.users[run.triggering_actor_id]
     payload: Json = {
-        "action": "completed",
-        "workflow": views_actions.workflow(site, repo, workflow),
+        "action": action,
+        "workflow": views_actions.workflow(site, repo, site.store.workflows[run.workflow_id]),
         "workflow_run": views_actions.told_run(site, repo, run),
     }
-    webhooks.emit(site, "workflow_run", repo, ended.triggering_actor, payload)
-    return run
+    webhooks.emit(site, "workflow_run", repo, sender, payload)
+    if action == "completed":
+        check_runs.announce_actions(site, repo, run)
 
 
 def _workflow(site: Site, repo: Repo, ended: Ended) -> Workflow:

@@ -55,6 +55,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
 
 _HEARD = {
     "check_run-completed",
+    "check_suite-completed",
     "issue_comment-created",
     "issues-labeled",
     "issues-opened",
@@ -70,6 +71,7 @@ _HEARD = {
     "repository-transferred",
     "repository-unarchived",
     "workflow_run-completed",
+    "workflow_run-requested",
 }
 
 
@@ -291,6 +293,17 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml/runs?branch=codepilot/fix&status=failure&event=push")
     await _ok(bot, "GET", f"{R}/actions/runs?head_sha={sha}&actor=mona")
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}")
+    mona = bot.with_token(hub.add_user("mona").token)
+    await _ok(mona, "POST", f"{R}/actions/runs/{run.id}/rerun-failed-jobs", 201)
+    assert (await mona.ask("POST", f"{R}/actions/runs/{run.id}/rerun-failed-jobs")).status == 403
+    hub.end_attempt(run, conclusion="success", jobs=[EndedJob(name="test", conclusion="success", log="1 failed\n")])
+    for attempt, conclusion in ((1, "failure"), (2, "success")):
+        told = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/attempts/{attempt}")
+        assert isinstance(told, dict)
+        assert (told["run_attempt"], told["conclusion"]) == (attempt, conclusion)
+    await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs?filter=all")
+    other = hub.add_app("other-ci")
+    hub.check(repo, other, head_sha=sha, name="build", conclusion="failure", summary="It fails.")
     await _ok(bot, "GET", f"{R}/actions/workflows")
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml")
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/artifacts")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bot.localhub import logs, views_actions
-from bot.localhub.errors import not_found
+from bot.localhub import logs, views_actions, workflows
+from bot.localhub.errors import HubError, not_found
 from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.routing import Answer, Call, Routes, wrapped
 
 routes = Routes()
-READ = "actions:read"
+READ, WRITE = "actions:read", "actions:write"
 BASE = "/repos/{owner}/{repo}/actions"
 
 
@@ -21,6 +21,11 @@ def _workflow_of(call: Call) -> Workflow:
     raise not_found()
 
 
+def _states(run: WorkflowRun) -> set[str]:
+    """The words that `status` may name a run by."""
+    return {"queued"} if run.is_queued else {"completed", run.conclusion}
+
+
 def _listed(call: Call, found: list[WorkflowRun]) -> Answer:
     """Newest first, those that the query wants; `status` may also name a conclusion."""
     query, users = call.query, call.site.store.users
@@ -30,7 +35,7 @@ def _listed(call: Call, found: list[WorkflowRun]) -> Answer:
         if query.get("branch", run.head_branch) == run.head_branch
         and query.get("head_sha", run.head_sha) == run.head_sha
         and query.get("event", run.event) == run.event
-        and query.get("status", "completed") in {"completed", run.conclusion}
+        and query.get("status", "queued" if run.is_queued else "completed") in _states(run)
         and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
     ]
     return wrapped(call, "workflow_runs", kept, lambda run: views_actions.run(call.site, call.repo, run))
@@ -82,11 +87,31 @@ def one_run(call: Call) -> Answer:
     return Answer(body=views_actions.run(call.site, call.repo, _run_of(call)))
 
 
+@routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}", allow=READ)
+def one_attempt(call: Call) -> Answer:
+    """One attempt of a run."""
+    run, number = _run_of(call), call.number("attempt_number")
+    if not 1 <= number <= run.attempt:
+        raise not_found()
+    return Answer(body=views_actions.run(call.site, call.repo, run, attempt=number))
+
+
+@routes.on("POST", BASE + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE, role="write")
+def rerun_failed_jobs(call: Call) -> Answer:
+    """Ask for another attempt of what failed in a run."""
+    run = _run_of(call)
+    if run.is_queued:
+        raise HubError(403, "This workflow is already running")
+    workflows.ask_again(call.site, call.repo, run, call.user)
+    return Answer(status=201, body={})
+
+
 @routes.on("GET", BASE + "/runs/{run_id}/jobs", allow=READ)
 def jobs_of_run(call: Call) -> Answer:
-    """The jobs of a run."""
-    run = _run_of(call)
-    found = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
+    """The jobs of a run's newest attempt, or with `filter=all` of every one."""
+    run, every = _run_of(call), call.query.get("filter") == "all"
+    jobs = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
+    found = [job for job in jobs if every or job.attempt == run.attempt]
     return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
 
 

@@ -39,13 +39,10 @@ def create_run(call: Call) -> Answer:
     """Start a check run on a commit."""
     app, store = _app(call), call.site.store
     sha = commit_named(call, call.text("head_sha", "CheckRun")).sha
-    suite = next(
-        (r.suite_id for r in store.check_runs if (r.repo_id, r.app_id, r.head_sha) == (call.repo.id, app.id, sha)),
-        None,
-    )
+    beside = check_runs.suite_at(call.site, call.repo, app, sha)
     fresh = CheckRun(
         id=store.new_id(),
-        suite_id=suite or store.new_id(),
+        suite_id=beside[0].suite_id if beside else store.new_id(),
         repo_id=call.repo.id,
         app_id=app.id,
         name=call.text("name", "CheckRun"),
@@ -63,7 +60,7 @@ def create_run(call: Call) -> Answer:
     run = store.check_runs.put(_changed(call, fresh))
     check_runs.announce(call.site, run, call.user, "created")
     if run.status == "completed":
-        check_runs.announce(call.site, run, call.user, "completed")
+        _tell_completed(call, run)
     shown = views_checks.check_run(call.site, call.repo, run)
     return Answer(status=201, body=shown, headers={"Location": shown["url"]})
 
@@ -76,8 +73,14 @@ def update_run(call: Call) -> Answer:
         raise not_accessible()
     run = call.site.store.check_runs.put(_changed(call, old))
     if run.status == "completed" and old.status != "completed":
-        check_runs.announce(call.site, run, call.user, "completed")
+        _tell_completed(call, run)
     return Answer(body=views_checks.check_run(call.site, call.repo, run))
+
+
+def _tell_completed(call: Call, run: CheckRun) -> None:
+    check_runs.announce(call.site, run, call.user, "completed")
+    suite = check_runs.suite_at(call.site, call.repo, call.site.store.apps[run.app_id], run.head_sha)
+    check_runs.announce_suite(call.site, call.repo, suite, call.user)
 
 
 def _changed(call: Call, run: CheckRun) -> CheckRun:
