@@ -14,7 +14,8 @@ from bot.gate.budget import Part, fitted
 from bot.gate.goals import goal_for
 from bot.gate.pictures import Picture, Words, pictures
 from bot.gate.sanitise import clean, clean_code, clean_line
-from bot.intake.commands import Command, Work
+from bot.intake.commands import Bare, Command, Work
+from bot.intake.grammar import parse_command
 from bot.jobs.job import Job, Lines, OriginKind
 
 BUDGET = 60_000
@@ -324,8 +325,18 @@ def _own(source: str, text: str) -> list[Quote]:
 
 def _description(job: Job) -> Quote:
     title = clean_line(job.thread.title, limit=_TITLE_CHARS)
-    body = clean(job.thread.body, limit=_BODY_CHARS)
+    body = clean(_without_command(job), limit=_BODY_CHARS)
     return Quote(source=_thread(job), text=f"{title}\n\n{body}".rstrip())
+
+
+def _without_command(job: Job) -> str:
+    """The description without what the goal says already: the command that it holds, and the words of that."""
+    body, asked = job.thread.body, job.command
+    found = parse_command(body, triggers=(job.trigger,)) if job.origin.kind == "description" else None
+    if found is None or not isinstance(found.command, Work | Bare) or not isinstance(asked, Work | Bare):
+        return body
+    # Asked for once more by `retry`, it may have been edited since: then the goal does not say it.
+    return found.above if found.command.goal == asked.goal else body
 
 
 def _thread(job: Job) -> str:

@@ -36,7 +36,7 @@ _WORK: dict[str, type[Work]] = {
     "ask": Ask,
     "test": Test,
 }
-_SPOKEN = frozenset({"comment", "review_comment", "review"})
+_SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
 """What a job comes from when somebody wrote a trigger word."""
 
 

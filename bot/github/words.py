@@ -21,11 +21,19 @@ class Words(Part):
     """What was said, and saying something."""
 
     async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:
-        """React to a comment; a second time changes nothing. The words of a review take no reaction."""
-        path, body = f"{_comment(repo, spot, comment_id)}/reactions", {"content": content}
+        """React to a comment; a second time changes nothing. The words of a review take no reaction.
+
+        Args:
+            repo: `owner/name`.
+            spot: where the comment is.
+            comment_id: which; 0 for the thread itself, its description.
+            content: how.
+        """
+        subject = _comment(repo, spot, comment_id) if comment_id else f"/repos/{repo}/issues/{spot.number}"
+        path, body = f"{subject}/reactions", {"content": content}
         # Strangers get another one, and must not use up what keeps the line short for people with write access.
         urgency = Urgency.SIGN if content == "eyes" else None
-        what = f"react to a comment in {repo}"
+        what = f"react in {repo}#{spot.number}"
         await self._connection.json(what, "POST", path, body, repeat=True, urgency=urgency)
 
     async def create_comment(self, repo: str, spot: Spot, body: str) -> CommentFacts:

@@ -10,7 +10,7 @@ from bot.intake.commands import Command, Departed
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.grammar import parse_command
 from bot.intake.listening import Listening
-from bot.intake.payloads import Event, Sender, User
+from bot.intake.payloads import Event, Issue, PullRequest, Sender, User
 from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 
 
@@ -23,12 +23,14 @@ class Words:
         author: whose they are.
         origin: what they are on GitHub.
         head_sha: the pull request's head at that moment, or empty.
+        unique: what holds the words, unique for the event and repository.
     """
 
     text: str
     author: User
     origin: Origin
     head_sha: str = ""
+    unique: str
 
 
 def other_action(delivery: Delivery, *wanted: str) -> Ignored:
@@ -77,8 +79,24 @@ def asked_in_words(
         command=parsed.command,
         trigger=parsed.trigger,
         head_sha=words.head_sha,
-        unique=str(words.origin.id),
+        unique=words.unique,
     )
+
+
+def asked_in_description(
+    delivery: Delivery, listening: Listening, *, event: Event, about: Issue | PullRequest
+) -> Job | Ignored:
+    """The job that the description of a thread asks for, which was just opened; or why it asks for none."""
+    if about.user is None:
+        return Ignored(reason="nobody is known to have written the description")
+    words = Words(
+        text=about.body or "",
+        author=about.user,
+        origin=Origin(kind="description", id=0, at=about.created_at),
+        head_sha=about.head.sha if isinstance(about, PullRequest) else "",
+        unique=f"description:{about.number}",
+    )
+    return asked_in_words(delivery, listening, event=event, thread=about.thread, words=words)
 
 
 def job_of(

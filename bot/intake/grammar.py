@@ -1,9 +1,10 @@
 """The one grammar in which people ask for commands. Pure.
 
-A comment is a command when the first line that a reader sees as the author's own words begins with a trigger:
-`/codepilot <verb> …`. Quotes, fenced and indented code and HTML comments are not the author's words and are passed
-over; any other line before the command means that there is none. A line right below a quote still belongs to the quote,
-as Markdown draws it, until a blank line ends it. Where Markdown is in doubt, there is no command.
+A comment, or the description of a new thread, is a command when the first line that a reader sees as the author's own
+words begins with a trigger: `/codepilot <verb> …`. Quotes, fenced and indented code and HTML comments are not the
+author's words and are passed over; any other line before the command means that there is none. A line right below a
+quote still belongs to the quote, as Markdown draws it, until a blank line ends it. Where Markdown is in doubt, there is
+no command.
 
 After the trigger come the verb, its options and free text: `verbs.py` lists the verbs, `options.py` reads options.
 """
@@ -41,10 +42,12 @@ class Parsed:
     Attributes:
         command: what was asked.
         trigger: the trigger it was asked with, as it is configured.
+        above: what is written above the command: quotes, code and HTML comments.
     """
 
     command: Command
     trigger: str
+    above: str = ""
 
 
 def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | None:
@@ -63,7 +66,8 @@ def parse_command(comment_body: str, *, triggers: Sequence[str]) -> Parsed | Non
     trigger = next((each for each in triggers if _same(call["trigger"], each)), None)
     if trigger is None:
         return None
-    return Parsed(command=_command(call["rest"], lines[start + 1 :]), trigger=trigger)
+    above = "\n".join(lines[:start])
+    return Parsed(command=_command(call["rest"], lines[start + 1 :]), trigger=trigger, above=above)
 
 
 def _command(line: str, below: list[str]) -> Command:

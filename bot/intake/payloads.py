@@ -72,6 +72,7 @@ class Issue(Part):
     title: Text
     body: Text | None = None
     user: User | None = None
+    created_at: Text = ""
     updated_at: Text = ""
     pull_request: dict[str, object] | None = None
 
@@ -100,7 +101,9 @@ class PullRequest(Part):
     title: Text
     body: Text | None = None
     user: User | None = None
+    created_at: Text = ""
     updated_at: Text = ""
+    draft: bool = False
     head: Head
 
     @property

@@ -154,7 +154,7 @@ class Case:
             Whether it is there, or there is nothing to react to.
         """
         origin = self.job.origin
-        if origin.kind not in {"comment", "review_comment"}:
+        if origin.kind not in {"comment", "review_comment", "description"}:
             return True
         try:
             await self.github.react(self.job.repo.full_name, self.spot, origin.id, content)
@@ -178,6 +178,9 @@ class Case:
         number, repo_id = self.job.thread.number, self.job.repo.id
         await self.void(refusal.voided)
         silent = refusal.silent or self.job.is_unasked
+        if silent and self.job.origin.kind == "description":
+            # A template may hold the command, and put it into every stranger's issue.
+            return Ending(state=JobState.REFUSED, reason=refusal.reason)
         if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)

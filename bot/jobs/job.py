@@ -56,7 +56,9 @@ class Thread:
         return replace(self, title="", body="", author="")
 
 
-OriginKind = Literal["comment", "review_comment", "review", "label", "assignment", "button", "ci", "event"]
+OriginKind = Literal[
+    "comment", "review_comment", "review", "description", "label", "assignment", "button", "ci", "event"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,8 @@ class Origin:
 
     Attributes:
         kind: `comment` on an issue or pull request, `review_comment` on lines of a pull request, the words of a
-            `review`, a `label`, an `assignment`, a `button` of a check run, `ci` that went red, or another `event`.
+            `review`, the `description` that an issue or pull request was opened with, a `label`, an `assignment`, a
+            `button` of a check run, `ci` that went red, or another `event`.
         id: GitHub's numeric id of the comment, review, check run or workflow run; 0 where there is none.
         at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
         root: for a review comment: the first comment of its thread, which answers go to; else 0.

@@ -20,6 +20,8 @@ WAYS: list[tuple[str, dict[str, object]]] = [
     ("issue_comment", {}),
     ("pull_request_review_comment", {}),
     ("pull_request_review", {}),
+    ("issues", {"action": "opened", "issue__body": "/codepilot fix"}),
+    ("pull_request", {"action": "opened", "pull_request__body": "/codepilot fix"}),
     ("issues", {"action": "labeled"}),
     ("issues", {"action": "assigned"}),
     ("pull_request", {"action": "labeled"}),
@@ -37,6 +39,9 @@ def _by(event: str, changes: dict[str, object], account: dict[str, object]) -> d
     payload = a_payload(event, **changes, sender=account)
     for part in ("comment", "review"):
         if part in payload:
+            payload[part]["user"] = account
+    for part in ("issue", "pull_request"):
+        if payload["action"] == "opened" and part in payload:
             payload[part]["user"] = account
     return payload
 

@@ -23,6 +23,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         text=comment.body,
         author=comment.user,
         origin=Origin(kind="comment", id=comment.id, at=comment.created_at),
+        unique=str(comment.id),
     )
     return asked_in_words(delivery, listening, event=event, thread=event.issue.thread, words=words)
 

@@ -1,13 +1,13 @@
-"""What happens to an issue: labels, assignment, its end. Pure."""
+"""What happens to an issue: a command that opens it, labels, assignment, its end. Pure."""
 
 from __future__ import annotations
 
 from bot.gate.standing import text_binding
-from bot.intake.asking import job_of, no_commander, other_action
+from bot.intake.asking import asked_in_description, job_of, no_commander, other_action
 from bot.intake.commands import Assigned, Closed, Command, Fix, Labelled
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
-from bot.intake.payloads import Event, Issue, Label, Sender, read
+from bot.intake.payloads import Event, Issue, Label, Part, Sender, read
 from bot.jobs.job import Job, Origin, OriginKind, Thread
 
 EVENT = "issues"
@@ -16,8 +16,10 @@ _ENDS = ("closed", "deleted", "transferred", "locked")
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
-    """The job that a label or an assignment asks for, or what happened to the issue; or why there is nothing to do."""
+    """The job that an issue asks for as it is opened, labelled or assigned, or what happened to it; or why none."""
     match delivery.action:
+        case "opened":
+            return _opened(delivery, listening)
         case "labeled":
             return _labelled(delivery, listening)
         case "assigned":
@@ -28,7 +30,16 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
                 return event
             return _job(delivery, listening, event, "event", Closed(how=action), event.issue.thread.wordless)
         case _:
-            return other_action(delivery, "labeled", "assigned", *_ENDS)
+            return other_action(delivery, "opened", "labeled", "assigned", *_ENDS)
+
+
+def _opened(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    event = read(_Opened, delivery)
+    if isinstance(event, Ignored):
+        return event
+    if event.changes is not None and event.changes.old_issue is not None:
+        return Ignored(reason="the issue was transferred here: its description was written in another repository")
+    return asked_in_description(delivery, listening, event=event, about=event.issue)
 
 
 def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
@@ -80,6 +91,14 @@ def _job(  # noqa: PLR0917 - what `job_of` takes
 
 class _Event(Event):
     issue: Issue
+
+
+class _Changes(Part):
+    old_issue: dict[str, object] | None = None
+
+
+class _Opened(_Event):
+    changes: _Changes | None = None
 
 
 class _Labelled(_Event):

@@ -1,9 +1,9 @@
-"""What happens to a pull request: labels, pushes, its readiness, its end. Pure."""
+"""What happens to a pull request: a command that opens it, labels, pushes, its readiness, its end. Pure."""
 
 from __future__ import annotations
 
 from bot.gate.standing import text_binding
-from bot.intake.asking import job_of, no_commander, other_action
+from bot.intake.asking import asked_in_description, job_of, no_commander, other_action
 from bot.intake.commands import Closed, Command, Fix, Labelled, Pushed, Review
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
@@ -12,16 +12,20 @@ from bot.jobs.job import Job, Origin, OriginKind, Thread
 
 EVENT = "pull_request"
 
+_HEARD = ("opened", "synchronize", "ready_for_review", "closed", "locked")
+
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
-    """The job that a label or readiness asks for, or what happened; or why there is nothing to do."""
+    """The job that its description, a label or readiness asks for, or what happened; or why there is nothing to do."""
     if delivery.action == "labeled":
         return _labelled(delivery, listening)
-    if delivery.action not in ("synchronize", "ready_for_review", "closed", "locked"):
-        return other_action(delivery, "labeled", "synchronize", "ready_for_review", "closed", "locked")
+    if delivery.action not in _HEARD:
+        return other_action(delivery, "labeled", *_HEARD)
     event = read(_Event, delivery)
     if isinstance(event, Ignored):
         return event
+    if delivery.action == "opened":
+        return asked_in_description(delivery, listening, event=event, about=event.pull_request)
     if delivery.action == "ready_for_review":
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review())
     pushed = delivery.action == "synchronize"

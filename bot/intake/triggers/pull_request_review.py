@@ -23,6 +23,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         author=event.review.user,
         origin=Origin(kind="review", id=event.review.id, at=event.review.submitted_at or ""),
         head_sha=event.pull_request.head.sha,
+        unique=str(event.review.id),
     )
     return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
 

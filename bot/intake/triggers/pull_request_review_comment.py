@@ -30,7 +30,13 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         root=comment.in_reply_to_id or comment.id,
         lines=comment.lines,
     )
-    words = Words(text=comment.body, author=comment.user, origin=origin, head_sha=event.pull_request.head.sha)
+    words = Words(
+        text=comment.body,
+        author=comment.user,
+        origin=origin,
+        head_sha=event.pull_request.head.sha,
+        unique=str(comment.id),
+    )
     return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
 
 

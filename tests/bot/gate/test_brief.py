@@ -59,6 +59,20 @@ def test_the_goal_is_the_askers_and_the_thread_is_quoted() -> None:
     assert task.quotes == (Quote(source="issue #7 by @mona", text="Adding is off by one\n\n`add(1, 1)` gives 3."),)
 
 
+def test_a_description_that_is_the_command_is_told_once() -> None:
+    body = "> It was quoted.\n\n/codepilot fix --max-steps 5 add()\n\nIt gives 3.\n"
+    origin = Origin(kind="description", id=0, at=AT)
+    job = replace(a_job(command=Fix(goal="add()\n\nIt gives 3."), body=body), origin=origin)
+    task = task_for(job)
+    assert task.goal == "add()\n\nIt gives 3."
+    assert task.quotes == (Quote(source="issue #7 by @mona", text="Adding is off by one\n\n> It was quoted."),)
+    # Asked for again after an edit: what the goal does not say is quoted.
+    edited = replace(job, thread=replace(job.thread, body=body.replace("3", "4")))
+    assert "It gives 4." in task_for(edited).quotes[0].text
+    # A comment's command leaves the description as it is.
+    assert "It gives 3." in task_for(replace(job, origin=a_job().origin)).quotes[0].text
+
+
 @pytest.mark.parametrize(("kind", "words"), [("issue", "this issue"), ("pull", "this pull request")])
 def test_without_words_the_goal_is_what_the_thread_describes(kind: str, words: str) -> None:
     assert task_for(a_job(kind=kind, command=Fix(goal=""))).goal == f"Fix the problem described in {words}."

@@ -52,7 +52,7 @@ def test_the_end_of_a_pull_request_is_told(action: str) -> None:
     assert job(EVENT, action=action).command == Closed(how=action)
 
 
-@pytest.mark.parametrize("action", ["opened", "converted_to_draft", "edited", "unlabeled", "review_requested"])
+@pytest.mark.parametrize("action", ["reopened", "converted_to_draft", "edited", "unlabeled", "review_requested"])
 def test_nothing_else_is_asked_for(action: str) -> None:
     assert action in reason(EVENT, action=action)
 

@@ -1,0 +1,77 @@
+"""Workflow runs of the Action in this process: the newest event of a kind, a fresh data directory, a scripted model."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bot.config import load_action
+from bot.intake.deliveries import Ignored
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.model import Repo, User
+from bot.wiring import act
+from tests.stage import build
+
+_NUMBERS = itertools.count(41)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRun:
+    """How one ended: its outcome, its step's outputs and its summary."""
+
+    ended: JobState | Ignored
+    outputs: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflows:
+    """A repository whose workflow runs the Action on events."""
+
+    hub: LocalHub
+    repo: Repo
+    runner: User
+    directory: Path
+    payloads: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, hub: LocalHub, directory: Path, files: dict[str, str] | None = None) -> Workflows:
+        """A fresh repository with the bug, and the account of its workflows."""
+        _, repo = build(hub, files)
+        runner = hub.add_user("github-actions[bot]", kind="Bot")
+        hub.add_collaborator(repo, runner.login, "write")
+        made = cls(hub=hub, repo=repo, runner=runner, directory=directory)
+        hub.observe(sent=made.payloads.__setitem__)
+        return made
+
+    async def run(self, event: str, script: Sequence[str] = (), **variables: str) -> WorkflowRun:
+        """Run the Action on the newest event of this kind, with these replies of its model."""
+        number = next(_NUMBERS)
+        folder = self.directory / f"run-{number}"
+        folder.mkdir()
+        (folder / "event.json").write_text(json.dumps(self.payloads[event]))
+        (folder / "script.yaml").write_text(json.dumps([{"reply": reply} for reply in script]))
+        environment = {
+            "GITHUB_TOKEN": self.runner.token,
+            "GITHUB_EVENT_PATH": str(folder / "event.json"),
+            "GITHUB_EVENT_NAME": event,
+            "GITHUB_REPOSITORY": self.repo.full_name,
+            "GITHUB_RUN_ID": str(number),
+            "GITHUB_API_URL": self.hub.api_url,
+            "GITHUB_SERVER_URL": self.hub.url,
+            "GITHUB_OUTPUT": str(folder / "outputs"),
+            "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+            "CODEPILOT_PROVIDER": "scripted",
+            "CODEPILOT_MODEL": str(folder / "script.yaml"),
+            "CODEPILOT_DATA_DIR": str(folder / "data"),
+            "CODEPILOT_LEVEL": "auto",
+        }
+        ended = await act(load_action(environment | variables))
+        written = [folder / name for name in ("outputs", "summary")]
+        outputs, summary = (each.read_text(encoding="utf-8") if each.exists() else "" for each in written)
+        return WorkflowRun(ended=ended, outputs=outputs, summary=summary)
