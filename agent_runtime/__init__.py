@@ -2,6 +2,7 @@
 
 from agent_runtime.agent import Agent
 from agent_runtime.agent_file import AgentFile, ModelSettings
+from agent_runtime.alike import alike_patterns, exact_patterns
 from agent_runtime.blocking import Runtime
 from agent_runtime.bounded import call_bounded, run_bounded
 from agent_runtime.commands import CommandEnd, CommandRunner
@@ -62,6 +63,7 @@ from agent_runtime.events import (
 from agent_runtime.hooks import (
     EventType,
     HookSystem,
+    NoAnswer,
     on_ask_user,
     on_completion_withdrawn,
     on_end,
@@ -156,6 +158,7 @@ __all__ = [
     "NetworkLimits",
     "NetworkLost",
     "NetworkUsed",
+    "NoAnswer",
     "Observed",
     "Outcome",
     "Parked",
@@ -213,9 +216,11 @@ __all__ = [
     "ToolReturned",
     "Usage",
     "UsageError",
+    "alike_patterns",
     "call_bounded",
     "compare_recording",
     "create_session",
+    "exact_patterns",
     "on_ask_user",
     "on_completion_withdrawn",
     "on_end",

@@ -15,7 +15,7 @@ from typing import Never
 from agent_runtime.aside import aside
 from agent_runtime.errors import ResumeError, ToolError
 from agent_runtime.events import Event, PermissionAsked, QuestionAsked
-from agent_runtime.hooks import EventType, Handler, HookSystem
+from agent_runtime.hooks import EventType, Handler, HookSystem, NoAnswer
 from agent_runtime.interpreter import Suspend
 from agent_runtime.outcome import PendingCall, PendingKind
 from agent_runtime.tools.protocol import Plain
@@ -145,10 +145,10 @@ class Gate:
         else:
             pending = _pending("question", "ask_user", {"question": question}, question, question[:_QUESTION_CHARS])
             self._tell(QuestionAsked(pending=pending))
-            text = await self._text(pending)
-            if text is None:
+            said = await self._answer(pending)
+            if said is None:
                 self._suspend(pending)
-            return text
+            answer = said
         if not answer.approved:
             raise ToolError(f"the user gave no answer{_said(answer)}. Go on with what you know.")
         return answer.note
@@ -172,16 +172,20 @@ class Gate:
         why = next((answer for answer in said if isinstance(answer, str)), "")
         return Answer(approved=all(answer is True for answer in said), note=why)
 
-    async def _text(self, pending: PendingCall) -> str | None:
+    async def _answer(self, pending: PendingCall) -> Answer | None:
+        """The last answer that was given; that there is none to come counts where nobody gave one."""
         kind = EventType.ASK_USER
         answers = await self._ask(kind, self._hooks.handlers(kind), question=pending.reason, pending=pending)
-        said = [str(answer) for answer in answers if answer is not None]
-        if said:
-            return said[-1]
+        said = [answer for answer in answers if answer is not None]
+        if given := [answer for answer in said if not isinstance(answer, NoAnswer)]:
+            return Answer(approved=True, note=str(given[-1]))
+        if declined := [answer for answer in said if isinstance(answer, NoAnswer)]:
+            return Answer(approved=False, note=declined[-1].why)
         if self._console is None:
             return None
         with self._untimed():
-            return await aside(partial(self._console, pending.reason))
+            typed = await aside(partial(self._console, pending.reason))
+        return None if typed is None else Answer(approved=True, note=typed)
 
     async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
         """Every handler's answer. A sync one runs in a thread, so that waiting for a person holds up nobody."""

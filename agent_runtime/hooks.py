@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -37,7 +38,7 @@ class EventType(StrEnum):
     TOOL_RESULT = "tool_result"
     """tool, result, args, ok, value, seconds, number: after a tool has run or failed."""
     ASK_USER = "ask_user"
-    """question, pending: the agent asks; a text that a handler returns is the answer."""
+    """question, pending: the agent asks; a handler returns the answer as a text, or `NoAnswer` where none will come."""
     PERMISSION_REQUEST = "permission_request"
     """tool, description, pending: a call needs approval; a handler returns True, False or a text that says why not, or
     None to leave it open."""
@@ -64,6 +65,17 @@ class EventType(StrEnum):
 
 
 _ASKED = frozenset({EventType.ASK_USER, EventType.PERMISSION_REQUEST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoAnswer:
+    """What a handler of `ASK_USER` returns where nobody will answer, so that the run goes on instead of pausing.
+
+    Attributes:
+        why: for the model, as the end of a sentence.
+    """
+
+    why: str = ""
 
 
 class HookSystem:

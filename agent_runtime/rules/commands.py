@@ -11,7 +11,7 @@ from functools import cache
 from agent_runtime.errors import SettingsError
 from agent_runtime.rules.shell import Command
 
-_RUNS_OTHERS = frozenset(
+RUNS_OTHERS = frozenset(
     {
         ".", "alias", "bash", "builtin", "busybox", "bwrap", "chroot", "chrt", "command", "coproc", "dash", "doas",
         "enable", "env", "eval", "exec", "fakeroot", "fish", "flock", "hash", "ionice", "ksh", "ltrace", "nice",
@@ -103,7 +103,7 @@ def _may_run_others(words: tuple[str | None, ...]) -> bool:
     if first is None:
         return True
     name = _name(first)
-    return name in _RUNS_OTHERS or (name == "find" and not _FIND_RUNS.isdisjoint(words))
+    return name in RUNS_OTHERS or (name == "find" and not _FIND_RUNS.isdisjoint(words))
 
 
 def _word(word: str) -> re.Pattern[str]:

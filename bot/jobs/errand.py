@@ -34,6 +34,7 @@ from bot.jobs.messages import Messages
 from bot.jobs.parking import parked, policy_of, taken_up
 from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
+from bot.jobs.unattended import NOBODY_ANSWERS, Unattended, keep_denied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
 from bot.publishing.showing import denies_unshowable
@@ -182,7 +183,7 @@ class Errand:
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        facts = (begun.head_fact, *ready.facts)
+        facts = (begun.head_fact, *ready.facts, *(() if self._case.house.can_wait else (NOBODY_ANSWERS,)))
         return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -215,7 +216,10 @@ class Errand:
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
             self._messages.go_to(runtime)
-            runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
+            if case.house.can_wait:
+                runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
+            else:
+                Unattended(self._account, begun).answer(runtime.hooks)
             self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
@@ -233,9 +237,9 @@ class Errand:
         outcome = settled
         if outcome.status is Status.STOPPED and self._stopped:
             outcome = replace(outcome, reason=self._stopped)
-        if outcome.pending is not None and case.house.sessions is None:
-            outcome = replace(outcome, reason=waiting.unanswerable(outcome.pending))
-        elif outcome.pending is not None:
+        if denied := self._account.progress.denied:
+            await keep_denied(case.memory, denied)
+        if outcome.pending is not None and case.house.can_wait:
             asked = self._request(outcome.pending)
             await self._account.keep()
             await waiting.ask(case.memory, asked)

@@ -115,6 +115,11 @@ class House:
         """Who and what may be named in a job's comment without being hidden."""
         return Allowed(login=job.actor.login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether a job can wait for a person; else whatever would need one is denied, and the job goes on."""
+        return self.sessions is not None
+
     def session_of(self, job: Job) -> Path | None:
         """Where the session of a job is kept."""
         return self.sessions / job.id if self.sessions is not None else None

@@ -90,8 +90,8 @@ class Progress:
 
 
 def _is_check(event: ToolReturned) -> bool:
-    """Only a command that was to succeed proves something by its exit code."""
-    return event.tool == "execute" and event.args.get("check") is True
+    """Only a command that was to succeed proves something by its exit code; one that was denied never ran."""
+    return event.tool == "execute" and event.args.get("check") is True and isinstance(event.value, dict)
 
 
 def _check(event: ToolReturned) -> Check:

@@ -8,15 +8,12 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from agent_runtime import PendingCall
 from bot.jobs.job import Actor
 from bot.jobs.memory import JobMemory, read, spelled
-from bot.publishing.text import code, one_line
 
 WaitKind = Literal["permission", "question", "publication", "plan"]
 
 _WAITING = "waiting"
-_PREVIEW_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,11 +162,3 @@ def unanswered(waits: Waiting) -> str:
     """Why a job ends that nobody answered."""
     what = "question" if waits.kind == "question" else "request"
     return f"Nobody answered the {what} `{waits.request_id}` in time."
-
-
-def unanswerable(pending: PendingCall) -> str:
-    """Why a run ends that would have to wait where no answer ever comes, as in a workflow's run."""
-    if pending.kind == "question":
-        return f"The agent asked a question, and a workflow's run cannot wait for the answer: {pending.reason}"
-    shown = code(one_line(pending.preview, _PREVIEW_CHARS))
-    return f"The run came to what needs an approval, and a workflow's run cannot wait for one: {shown}"

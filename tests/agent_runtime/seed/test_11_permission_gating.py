@@ -11,6 +11,7 @@ import pytest
 from agent_runtime import (
     AsyncRuntime,
     FileSession,
+    NoAnswer,
     Policy,
     ResumeError,
     Rule,
@@ -172,6 +173,13 @@ async def test_a_handler_answers_a_question(start: Start) -> None:
 
     assert (await runtime.run("Paint")).status is Status.FINISHED
     assert "GREEN" in model.read[1]
+
+
+async def test_a_handler_can_say_that_no_answer_comes(start: Start) -> None:
+    runtime, model = start(reply('ask_user("Which colour?")'), reply(done="Painted."))
+    runtime.hooks.register("ask_user", lambda **_: NoAnswer(why="nobody is here"))
+    assert (await runtime.run("Paint")).status is Status.FINISHED
+    assert "the user gave no answer: nobody is here. Go on with what you know." in model.read[1]
 
 
 def test_the_blocking_runtime_pauses_and_resumes(start_sync: Callable[..., tuple[Runtime, Model]], place: Path) -> None:

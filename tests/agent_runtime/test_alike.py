@@ -1,0 +1,83 @@
+"""Patterns made from a call that waits: no broader than they look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent_runtime import PendingCall, Policy, Rule, alike_patterns, exact_patterns
+
+LISTED = Policy(
+    rules=(
+        Rule(decision="allow", tool="execute", commands=("pytest *", "cd *")),
+        Rule(decision="ask", tool="execute"),
+    )
+)
+
+
+def _call(command: str, *, tool: str = "execute", read_by: str | None = None) -> PendingCall:
+    args: dict[str, Any] = {"session_id": "main", "command": command, "shell": read_by}
+    return PendingCall(
+        request_id="7f3a91c0", kind="permission", tool=tool, args=args, reason="", preview=command, workspace=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "exact", "alike"),
+    [
+        ("npm install left-pad", "npm install left-pad", "npm install **"),
+        (
+            "pip download -d out requests flask==2.0",
+            "pip download -d out requests flask==2.0",
+            "pip download -d out ** **",
+        ),
+        ("curl https://example.org/a", "curl https://example.org/a", "curl **"),
+        ("cd src && npm view left-pad", "npm view left-pad", "npm view **"),
+        ("npm view a; npm view b", "npm view a; npm view b", "npm view **"),
+        # What follows an option may be its value.
+        ("curl -o out", "curl -o out", "curl -o out"),
+        ("pip install --target /tmp", "pip install --target /tmp", "pip install --target /tmp"),
+        # A path may be a file that the agent writes, and `@` may read one.
+        ("pip install ../other", "pip install ../other", "pip install ../other"),
+        ("curl @secret", "curl @secret", "curl @secret"),
+        # What runs others, or code of its words or of files, is never allowed but to the letter.
+        ("python3 -c 'import calc'", "python3 -c 'import calc'", ""),
+        ("python3.12 x.py", "python3.12 x.py", ""),
+        ("sh x.sh", "sh x.sh", ""),
+        ("timeout 5 curl x", "timeout 5 curl x", ""),
+        ("./x a", "./x a", ""),
+        ("npm run e2e", "npm run e2e", ""),
+        ("npm config set registry x", "npm config set registry x", ""),
+        # What no pattern can mean to the letter.
+        ("curl x > y", "", ""),
+        ("curl $X", "", ""),
+        ("pip install '*'", "", ""),
+        ("pip install 'a;b'", "", ""),
+        ("pip install 'a\nb'", "", ""),
+    ],
+)
+def test_patterns_of_a_call(command: str, exact: str, alike: str) -> None:
+    assert "; ".join(exact_patterns(LISTED, _call(command))) == exact
+    assert "; ".join(alike_patterns(LISTED, _call(command))) == alike
+
+
+def test_only_what_was_asked_about_is_in_a_pattern() -> None:
+    assert alike_patterns(LISTED, _call("pytest -q")) == ()
+    assert alike_patterns(LISTED, _call("pytest -q && pip install x")) == ("pip install **",)
+
+
+def test_there_is_no_pattern_for_what_is_typed_or_read_by_another_shell() -> None:
+    assert exact_patterns(LISTED, _call("pip install x", tool="send_input")) == ()
+    assert exact_patterns(LISTED, _call("pip install x", read_by="pwsh")) == ()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["npm install evil --script-shell=/workspace/x", "npm install ../../x", "npm exec x", "npm install a b", "npx x"],
+)
+def test_a_pattern_of_others_like_it_covers_nothing_of_another_shape(command: str) -> None:
+    patterns = alike_patterns(LISTED, _call("npm install left-pad"))
+    wider = Policy(rules=(Rule(decision="allow", tool="execute", commands=patterns), *LISTED.rules))
+    assert exact_patterns(wider, _call("npm install right-pad")) == ()
+    assert exact_patterns(wider, _call(command)) == (command,)
