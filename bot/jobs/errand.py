@@ -16,7 +16,6 @@ from agent_runtime import (
     Event,
     NetworkUsed,
     Outcome,
-    PendingCall,
     ResumeError,
     Status,
 )
@@ -240,7 +239,8 @@ class Errand:
         if denied := self._account.progress.denied:
             await keep_denied(case.memory, denied)
         if outcome.pending is not None and case.house.can_wait:
-            asked = self._request(outcome.pending)
+            until = time.time() + case.house.bounds.approval_seconds
+            asked = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
             await self._account.keep()
             await waiting.ask(case.memory, asked)
             self._parked = True
@@ -285,17 +285,6 @@ class Errand:
         except asyncio.CancelledError:
             self._parked = True
             raise
-
-    def _request(self, pending: PendingCall) -> Waiting:
-        return Waiting(
-            kind=pending.kind,
-            request_id=pending.request_id,
-            reason=pending.reason,
-            # Of a question, the question once more.
-            preview="" if pending.kind == "question" else pending.preview,
-            bound_to=self._assignment.grant.bound_to_sha,
-            until=time.time() + self._case.house.bounds.approval_seconds,
-        )
 
     def _listen(self, event: Event) -> None:
         self._account.listen(event)

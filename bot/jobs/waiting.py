@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from agent_runtime import PendingCall
+from bot.gate.decision import Grant
 from bot.jobs.job import Actor
 from bot.jobs.memory import JobMemory, read, spelled
 
@@ -104,6 +106,25 @@ class Verdict:
 
 _WAITINGS, _ANSWERS, _SHOWN = TypeAdapter(Waiting), TypeAdapter(Answer), TypeAdapter(Shown)
 _SHOWN_FACT = "shown "
+
+
+def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
+    """The request for a call that waits.
+
+    Args:
+        pending: the call.
+        grant: what its run may do, and for which commit.
+        until: seconds since the epoch at which it is too late to answer.
+    """
+    return Waiting(
+        kind=pending.kind,
+        request_id=pending.request_id,
+        reason=pending.reason,
+        # Of a question, the question once more.
+        preview="" if pending.kind == "question" else pending.preview,
+        bound_to=grant.bound_to_sha,
+        until=until,
+    )
 
 
 async def ask(memory: JobMemory, waiting: Waiting) -> None:
