@@ -124,6 +124,8 @@ _PURE = (
     "bot/publishing/verdict.py",
     "bot/publishing/view.py",
     "bot/publishing/wording.py",
+    "bot/red_ci/failed.py",
+    "bot/red_ci/log.py",
     "bot/replays.py",
 )
 _WORLDLY = frozenset({"asyncio", "os", "random", "socket", "subprocess", "threading", "time"})

@@ -17,6 +17,7 @@ from bot.gate.sanitise import clean, clean_code, clean_line
 from bot.intake.commands import Bare, Command, Work
 from bot.intake.grammar import parse_command
 from bot.jobs.job import Job, Lines, OriginKind
+from bot.red_ci.failed import Remark
 
 BUDGET = 60_000
 """Characters of all quotes together: about 15,000 tokens."""
@@ -79,15 +80,6 @@ class Verdict:
 
     comment: ThreadComment
     state: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    """What a failing check says about lines of a file."""
-
-    path: str
-    line: int
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,17 @@ from bot.github.facts import (
     BotIdentity,
     CheckFacts,
     CommitFacts,
+    JobFacts,
     PullFacts,
     PullLink,
     RedCheck,
     RepoFacts,
     RunFacts,
     Snapshot,
+    StepFacts,
     ThreadFacts,
 )
+from bot.github.logs import LogError, LogGoneError, save_log
 from bot.github.pace import Urgency
 from bot.github.pictures import PictureError, TooLargeError, fetch
 from bot.github.session import AppSession
@@ -42,6 +45,9 @@ __all__ = [
     "GitHub",
     "GitHubError",
     "HeadMovedError",
+    "JobFacts",
+    "LogError",
+    "LogGoneError",
     "PictureError",
     "PullDraft",
     "PullFacts",
@@ -56,9 +62,11 @@ __all__ = [
     "RunFacts",
     "Snapshot",
     "Spot",
+    "StepFacts",
     "ThreadFacts",
     "TooLargeError",
     "Urgency",
     "app_deliveries",
     "fetch",
+    "save_log",
 ]

@@ -14,6 +14,7 @@ from bot.github.checks import Checks
 from bot.github.connection import SECONDS_BETWEEN_WRITES, WAIT_SECONDS, Connection
 from bot.github.labels import Labels
 from bot.github.reviews import Reviews
+from bot.github.runs import Runs
 from bot.github.session import AppSession, InstallationSession
 from bot.github.tokens import Tokens
 from bot.github.turns import Turns
@@ -21,7 +22,7 @@ from bot.github.words import Words
 from bot.github.work import Work
 
 
-class GitHub(Words, Reviews, Labels, Checks, Work, Tokens, Turns):
+class GitHub(Words, Reviews, Labels, Checks, Runs, Work, Tokens, Turns):
     """The one client: its parts, each in a file of its own, on one connection.
 
     There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.

@@ -187,6 +187,10 @@ class RunFacts:
 
     Attributes:
         workflow_id: of the workflow that it is a run of.
+        path: the workflow's file, without the branch that GitHub may put behind it.
+        event: what it ran for, e.g. `push`.
+        number: counts the workflow's runs.
+        attempt: which attempt of it, from 1.
         conclusion: in GitHub's words; empty while it is under way.
         head_repo_id: the repository that its commit lives in; None when that is gone. A fork may have a branch of the
             same name, so a run is known by this and by `head_sha`, never by `head_branch`.
@@ -199,4 +203,46 @@ class RunFacts:
     head_sha: str
     head_branch: str
     head_repo_id: int | None
+    html_url: str
+    path: str = ""
+    event: str = ""
+    number: int = 0
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """A step of a workflow's job.
+
+    Attributes:
+        conclusion: in GitHub's words; empty while it is under way.
+        started_at: ISO 8601, UTC, whole seconds; empty for a step that never began.
+        completed_at: the same of its end.
+    """
+
+    number: int
+    name: str
+    conclusion: str
+    started_at: str
+    completed_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """A job of a workflow run.
+
+    Attributes:
+        name: as GitHub shows it, e.g. `test (3.11, ubuntu)`.
+        conclusion: in GitHub's words; empty while it is under way.
+        labels: of the runner that it asked for.
+        check_id: of the check run that shows it, which has its annotations; 0 where GitHub does not say.
+        html_url: its page; may be empty.
+    """
+
+    id: int
+    name: str
+    conclusion: str
+    steps: tuple[StepFacts, ...]
+    labels: tuple[str, ...]
+    check_id: int
     html_url: str

@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from bot.gate.standing import Role
-from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, PullLink, RepoFacts, RunFacts, ThreadFacts
+from bot.github.facts import (
+    Account,
+    BotIdentity,
+    CommitFacts,
+    JobFacts,
+    PullFacts,
+    PullLink,
+    RepoFacts,
+    RunFacts,
+    StepFacts,
+    ThreadFacts,
+)
 
 Json = Mapping[str, Any]
 
@@ -114,7 +125,39 @@ def run(data: Json) -> RunFacts:
         head_branch=str(data.get("head_branch") or ""),
         head_repo_id=int(head["id"]) if head else None,
         html_url=str(data["html_url"]),
+        path=str(data.get("path") or "").partition("@")[0],
+        event=str(data.get("event") or ""),
+        number=int(data.get("run_number") or 0),
+        attempt=int(data.get("run_attempt") or 1),
     )
+
+
+def workflow_job(data: Json) -> JobFacts:
+    """A job of a workflow run."""
+    return JobFacts(
+        id=int(data["id"]),
+        name=str(data["name"]),
+        conclusion=str(data.get("conclusion") or ""),
+        steps=tuple(map(_step, data.get("steps") or ())),
+        labels=label_names(data.get("labels") or ()),
+        check_id=_last_number(str(data.get("check_run_url") or "")),
+        html_url=str(data.get("html_url") or ""),
+    )
+
+
+def _step(data: Json) -> StepFacts:
+    return StepFacts(
+        number=int(data["number"]),
+        name=str(data["name"]),
+        conclusion=str(data.get("conclusion") or ""),
+        started_at=str(data.get("started_at") or ""),
+        completed_at=str(data.get("completed_at") or ""),
+    )
+
+
+def _last_number(address: str) -> int:
+    last = address.rpartition("/")[2]
+    return int(last) if last.isdecimal() else 0
 
 
 def label_names(data: Sequence[str | Json]) -> tuple[str, ...]:

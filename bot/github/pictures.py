@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from urllib.parse import urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urljoin
 
 import aiohttp
 
 from bot.errors import BotError
 from bot.gate.pictures import may_be_fetched
+from bot.github.anonymous import GONE, MOVED, anonymous_session, proxy_for
 
 _REDIRECTS = 3
 _PIECE_BYTES = 64 * 1024
-_GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
-_MOVED = frozenset(
-    {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
-)
 _NOT_OURS = "it is not among GitHub's own attachments"
-
-# What is compressed could be far larger than what is read of it.
-_HEADERS = {"User-Agent": "codepilot-bot", "Accept": "image/*", "Accept-Encoding": "identity"}
 
 
 class PictureError(BotError):
@@ -45,13 +38,7 @@ async def fetch(address: str, *, server_url: str, limit: int, seconds: float) ->
         PictureError: it may not be fetched, is not there, or did not come in time.
         TooLargeError: it is larger.
     """
-    client = aiohttp.ClientSession(
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        headers=_HEADERS,
-        trust_env=False,
-    )
+    client = anonymous_session(accept="image/*", seconds=seconds)
     try:
         async with asyncio.timeout(seconds), client:
             return await _followed(client, address, server_url, limit)
@@ -65,15 +52,15 @@ async def _followed(client: aiohttp.ClientSession, address: str, server_url: str
     for hop in range(_REDIRECTS + 1):
         if not may_be_fetched(address, server_url, redirected=hop > 0):
             raise PictureError(_NOT_OURS)
-        async with client.get(address, allow_redirects=False, proxy=_proxy(address)) as response:
-            if response.status not in _MOVED:
+        async with client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
+            if response.status not in MOVED:
                 return await _body(response, limit)
             address = urljoin(address, response.headers.get("Location", ""))
     raise PictureError("it leads from one address to the next")
 
 
 async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    if response.status in _GONE:
+    if response.status in GONE:
         raise PictureError("it is gone, or not for this repository")
     if response.status != HTTPStatus.OK:
         raise PictureError(f"GitHub answered {response.status}")
@@ -83,9 +70,3 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
         if len(content) > limit:
             raise TooLargeError(f"it has more than {limit:,} bytes")
     return bytes(content)
-
-
-def _proxy(address: str) -> str | None:
-    """The proxy that the machine's other clients use for such an address."""
-    parts = urlsplit(address)
-    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

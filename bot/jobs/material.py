@@ -7,11 +7,12 @@ import re
 from dataclasses import replace
 from urllib.parse import unquote
 
-from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, Remark, ThreadComment, Verdict
+from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ThreadComment, Verdict
 from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
 from bot.intake.commands import Fix
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case
+from bot.red_ci.failed import Remark
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)

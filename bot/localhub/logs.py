@@ -1,4 +1,7 @@
-"""Logs of workflow jobs, a job's as text and a run's as a zip; the API leads to addresses that are good for minutes."""
+"""Logs of workflow jobs, a job's as text and a run's as a zip; the API leads to addresses that are good for minutes.
+
+They are on another host, as GitHub's are, and whoever sends a token there is refused.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,17 @@ _ODD = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 def log_of(site: Site, job: WorkflowJob) -> str:
     """Where a job's log is given out, for a while."""
-    return signed(site, f"/logs/jobs/{job.id}")
+    return _elsewhere(signed(site, f"/logs/jobs/{job.id}"))
 
 
-def logs_of(site: Site, run: WorkflowRun) -> str:
-    """Where the logs of all jobs of a run are given out, for a while."""
-    return signed(site, f"/logs/runs/{run.id}")
+def logs_of(site: Site, run: WorkflowRun, attempt: int) -> str:
+    """Where the logs of all jobs of an attempt are given out, for a while."""
+    return _elsewhere(signed(site, f"/logs/runs/{run.id}/{attempt}"))
+
+
+def _elsewhere(address: str) -> str:
+    """The same address under this machine's other name, for which a certificate of the hub's is none."""
+    return address.replace("http://127.0.0.1:", "http://localhost:", 1)
 
 
 class Logs:
@@ -34,37 +42,49 @@ class Logs:
     def add_to(self, app: web.Application) -> None:
         """Add their addresses."""
         app.router.add_get("/logs/jobs/{id}", self._job)
-        app.router.add_get("/logs/runs/{id}", self._run)
+        app.router.add_get("/logs/runs/{id}/{attempt}", self._run)
 
     async def _job(self, request: web.Request) -> web.Response:
         with self._site.lock:
             job = self._site.store.workflow_jobs.get(self._number(request))
-        if job is None:
+        if job is None or job.log is None:
             raise web.HTTPNotFound
-        return web.Response(body=io.BytesIO(job.log.encode()), content_type="text/plain", charset="utf-8")
+        content = job.log.encode()
+        part = request.http_range
+        if part.start is None:
+            return web.Response(body=io.BytesIO(content), content_type="text/plain", charset="utf-8")
+        cut = content[part]
+        told = {"Content-Range": f"bytes {len(content) - len(cut)}-{len(content) - 1}/{len(content)}"}
+        return web.Response(status=206, body=cut, content_type="text/plain", charset="utf-8", headers=told)
 
     async def _run(self, request: web.Request) -> web.Response:
-        number = self._number(request)
+        number, attempt = self._number(request), int(request.match_info["attempt"])
         with self._site.lock:
-            run = self._site.store.workflow_runs.get(number)
-            newest = 0 if run is None else run.attempt
-            jobs = [job for job in self._site.store.workflow_jobs if (job.run_id, job.attempt) == (number, newest)]
+            jobs = [
+                job
+                for job in self._site.store.workflow_jobs
+                if (job.run_id, job.attempt) == (number, attempt) and job.log is not None
+            ]
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for place, job in enumerate(jobs):
                 name = _ODD.sub("", job.name)
-                archive.writestr(f"{place}_{name}.txt", job.log)
+                log = job.log or ""
+                archive.writestr(f"{place}_{name}.txt", log)
                 # What was written is known of the whole job only; the step that failed, or the last one, has it.
                 failed = next(
                     (n for n, step in enumerate(job.steps, 1) if step.conclusion == "failure"), len(job.steps)
                 )
                 for number, step in enumerate(job.steps, 1):
-                    content = job.log if number == failed else ""
+                    content = log if number == failed else ""
                     archive.writestr(f"{name}/{number}_{_ODD.sub('', step.name)}.txt", content)
         packed.seek(0)
         return web.Response(body=packed, content_type="application/zip")
 
     def _number(self, request: web.Request) -> int:
+        # https://learn.microsoft.com/rest/api/storageservices/status-and-error-codes2: two ways to say who asks
+        if "Authorization" in request.headers and _elsewhere(f"{self._site.url}/") != f"{self._site.url}/":
+            raise web.HTTPBadRequest(text="InvalidAuthenticationInfo")
         with self._site.lock:
             good = is_signed(self._site, request.path, request.query.get("jwt", ""))
         if not good or not request.match_info["id"].isdecimal():

@@ -59,9 +59,10 @@ class WorkflowStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowJob:
-    """A finished job of a workflow's run; `log` is what its steps wrote, as GitHub keeps it.
+    """A finished job of a workflow's run.
 
     Attributes:
+        log: what its steps wrote, as GitHub keeps it; None once it expired.
         attempt: the attempt of the run that it belongs to.
     """
 
@@ -72,5 +73,5 @@ class WorkflowJob:
     conclusion: str
     created_at: datetime
     steps: tuple[WorkflowStep, ...] = ()
-    log: str = field(default="", repr=False)
+    log: str | None = field(default="", repr=False)
     attempt: int = 1

@@ -13,12 +13,12 @@ from bot.localhub.site import Json, Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """What is said of one job of a run: its steps' names and conclusions, and its log."""
+    """What is said of one job of a run: its steps' names and conclusions, and its log; None is one that expired."""
 
     name: str
     conclusion: str
     steps: Sequence[tuple[str, str]] = ()
-    log: str = ""
+    log: str | None = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

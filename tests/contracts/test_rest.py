@@ -314,6 +314,10 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     await _ok(bot.staying(), "GET", f"{one}/logs", 302)
     await _ok(bot.staying(), "GET", f"{R}/actions/runs/{run.id}/logs", 302)
     assert await _ok(bot, "GET", f"{one}/logs") == "1 failed\n"
+    first = f"{R}/actions/runs/{run.id}/attempts/1"
+    await _ok(bot, "GET", first)
+    await _ok(bot, "GET", f"{first}/jobs")
+    await _ok(bot.staying(), "GET", f"{first}/logs", 302)
 
 
 async def _moves(hub: LocalHub, user: Client, nobody: Client) -> None:

@@ -18,7 +18,7 @@ from bot.localhub.server import Exchange
 
 Schema = dict[str, Any]
 
-ERRORS = frozenset({301, 307, 400, 401, 403, 404, 405, 409, 422, 502, 503})
+ERRORS = frozenset({301, 307, 400, 401, 403, 404, 405, 409, 410, 422, 502, 503})
 """Statuses other than success that any operation may answer, listed or not; their body is GitHub's `basic-error` or
 `validation-error`."""
 

@@ -87,13 +87,17 @@ def one_run(call: Call) -> Answer:
     return Answer(body=views_actions.run(call.site, call.repo, _run_of(call)))
 
 
+def _attempt(call: Call) -> int:
+    number = call.number("attempt_number")
+    if not 1 <= number <= _run_of(call).attempt:
+        raise not_found()
+    return number
+
+
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}", allow=READ)
 def one_attempt(call: Call) -> Answer:
     """One attempt of a run."""
-    run, number = _run_of(call), call.number("attempt_number")
-    if not 1 <= number <= run.attempt:
-        raise not_found()
-    return Answer(body=views_actions.run(call.site, call.repo, run, attempt=number))
+    return Answer(body=views_actions.run(call.site, call.repo, _run_of(call), attempt=_attempt(call)))
 
 
 @routes.on("POST", BASE + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE, role="write")
@@ -115,6 +119,14 @@ def jobs_of_run(call: Call) -> Answer:
     return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
 
 
+@routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow=READ)
+def jobs_of_attempt(call: Call) -> Answer:
+    """The jobs of one attempt of a run."""
+    run, number = _run_of(call), _attempt(call)
+    found = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, number)]
+    return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
+
+
 @routes.on("GET", BASE + "/runs/{run_id}/artifacts", allow=READ)
 def artifacts_of_run(call: Call) -> Answer:
     """What a run kept; nothing runs here, so nothing."""
@@ -131,10 +143,27 @@ def one_job(call: Call) -> Answer:
 @routes.on("GET", BASE + "/jobs/{job_id}/logs", allow=READ)
 def log_of_job(call: Call) -> Answer:
     """Where a job's log is."""
-    return Answer(status=302, body=b"", headers={"Location": logs.log_of(call.site, _job_of(call))})
+    job = _job_of(call)
+    if job.log is None:
+        raise HubError(410, "Server Error")
+    return Answer(status=302, body=b"", headers={"Location": logs.log_of(call.site, job)})
+
+
+def _logs(call: Call, run: WorkflowRun, attempt: int) -> Answer:
+    jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
+    if jobs and all(job.log is None for job in jobs):
+        raise HubError(410, "Server Error")
+    return Answer(status=302, body=b"", headers={"Location": logs.logs_of(call.site, run, attempt)})
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/logs", allow=READ)
 def logs_of_run(call: Call) -> Answer:
     """Where the logs of a run's jobs are, as a zip file."""
-    return Answer(status=302, body=b"", headers={"Location": logs.logs_of(call.site, _run_of(call))})
+    run = _run_of(call)
+    return _logs(call, run, run.attempt)
+
+
+@routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}/logs", allow=READ)
+def logs_of_attempt(call: Call) -> Answer:
+    """The same of one attempt."""
+    return _logs(call, _run_of(call), _attempt(call))

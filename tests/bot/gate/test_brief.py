@@ -14,7 +14,6 @@ from bot.gate.brief import (
     LineComment,
     LinkedFile,
     Material,
-    Remark,
     ThreadComment,
     Verdict,
     task_for,
@@ -22,6 +21,7 @@ from bot.gate.brief import (
 from bot.gate.budget import Part, fitted
 from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Review, Unknown, Work
 from bot.jobs.job import Job, Lines, Origin
+from bot.red_ci.failed import Remark
 from tests.builders import a_job
 
 AT = "2026-01-02T03:04:05Z"

@@ -1,0 +1,84 @@
+"""Workflow runs: their jobs, where the logs of these are, and the last run that went well."""
+
+from __future__ import annotations
+
+from bot.github import parsing, parsing_talk
+from bot.github.drafts import Annotation
+from bot.github.errors import unreadable
+from bot.github.facts import JobFacts, RunFacts
+from bot.github.reading import Reading
+
+_MOST_JOBS = 1_000
+_MOST_RUNS = 200
+_FOUND = 302
+
+
+class Runs(Reading):
+    """What ran for a commit."""
+
+    async def jobs_of_run(self, repo: str, run_id: int, attempt: int = 0) -> tuple[JobFacts, ...]:
+        """The jobs of a workflow run, at most a thousand.
+
+        Args:
+            repo: `owner/name`.
+            run_id: of the run.
+            attempt: which attempt of it; 0 for the last one of each job.
+        """
+        path = f"/repos/{repo}/actions/runs/{run_id}"
+        path += f"/attempts/{attempt}/jobs" if attempt else "/jobs"
+        query = {} if attempt else {"filter": "latest"}
+        jobs: list[JobFacts] = []
+        async for each in self._entries(f"read the jobs of a workflow run of {repo}", path, query, within="jobs"):
+            jobs.append(parsing.workflow_job(each))
+            if len(jobs) == _MOST_JOBS:
+                break
+        return tuple(jobs)
+
+    async def address_of_job_log(self, repo: str, job_id: int) -> str:
+        """Where a job's log is, as text, for a minute and for whoever has the address.
+
+        Raises:
+            GitHubError: 404 or 410 when it is gone.
+        """
+        return await self._address(f"read the log of a job of {repo}", f"/repos/{repo}/actions/jobs/{job_id}/logs")
+
+    async def address_of_run_logs(self, repo: str, run_id: int, attempt: int) -> str:
+        """Where the logs of all jobs of an attempt are, as a zip file, for a minute and for whoever has the address.
+
+        Raises:
+            GitHubError: 404 or 410 when they are gone.
+        """
+        path = f"/repos/{repo}/actions/runs/{run_id}/attempts/{attempt}/logs"
+        return await self._address(f"read the logs of a workflow run of {repo}", path)
+
+    async def annotations_of(self, repo: str, check_id: int, most: int) -> tuple[Annotation, ...]:
+        """The first annotations of a check run; a workflow's job is one."""
+        path = f"/repos/{repo}/check-runs/{check_id}/annotations"
+        found = await self._read(f"read annotations in {repo}", path, {"per_page": most})
+        return tuple(map(parsing_talk.annotation, found))
+
+    async def last_green(self, repo: str, run: RunFacts, branch: str) -> RunFacts | None:
+        """The last run of the same workflow that went well on a branch, before this one; None when there is none.
+
+        Runs of another fork's branch of the same name do not count.
+        """
+        homes = {run.head_repo_id, (await self.repo_facts(repo)).id}
+        path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
+        query = {"branch": branch, "status": "success"}
+        seen = 0
+        async for each in self._entries(f"read the runs of a workflow of {repo}", path, query, within="workflow_runs"):
+            green = parsing.run(each)
+            if green.head_repo_id in homes and green.head_branch == branch and green.number < run.number:
+                return green
+            seen += 1
+            if seen == _MOST_RUNS:
+                break
+        return None
+
+    async def _address(self, what: str, path: str) -> str:
+        """Where a redirection leads; the token stays here."""
+        headers, _ = await self._connection.answered(what, "GET", path, may_be_absent=True)
+        place = headers.get("location", "")
+        if not place:
+            raise unreadable(what, _FOUND, "a redirection to nowhere")
+        return place

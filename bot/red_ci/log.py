@@ -1,0 +1,152 @@
+"""The part of a job's log that its failed steps wrote, as lines without times and colours. Pure, in bounded memory.
+
+A log's lines begin with the time, e.g. `2024-01-01T00:00:00.0000000Z `; the runner's own begin with `##[group]`,
+`##[error]` and the like. A step begins with `##[group]Run …`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+_LINE_BYTES = 4_000
+_PART_BYTES = 1024 * 1024
+_LINES_BEFORE = 200
+_BYTE_ORDER = b"\xef\xbb\xbf"
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}Z ?")
+_SECOND = len("2024-01-01T00:00:00")
+_CODES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)?|[()][0-9A-B])")
+_MARKS = {
+    "##[group]": "",
+    "##[command]": "",
+    "##[section]": "",
+    "##[error]": "Error: ",
+    "##[warning]": "Warning: ",
+    "##[notice]": "Notice: ",
+}
+_SILENT = ("##[endgroup]", "##[debug]", "##[add-matcher]", "##[remove-matcher]")
+_STEP = "##[group]Run "
+_ERROR = "##[error]"
+
+Moment = tuple[str, str]
+"""When a step began and ended, as GitHub writes it: `2024-01-01T00:00:00Z`; empty where it does not say."""
+
+
+def failing_lines(
+    chunks: Iterable[bytes], moments: Sequence[Moment] = (), *, is_signal: Callable[[str], object] = lambda _line: False
+) -> list[str]:
+    """The lines of the failed steps: without times, colours and the runner's marks.
+
+    Of what a step wrote, the first and the last megabyte are kept, and as much around the first line between them that
+    tells of a failure.
+
+    Args:
+        chunks: the log, in order, cut anywhere.
+        moments: when the failed steps ran; of what was written at other times nothing is kept. Without any, all counts.
+        is_signal: whether a line tells of a failure.
+    """
+    kept = _Kept(is_signal)
+    for line in _within(_lines(chunks), moments):
+        kept.add(line)
+    lines = [_plain(line) for line in kept.lines()]
+    return [_unmarked(line) for line in _failing_steps(lines) if not line.startswith(_SILENT)]
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Line by line, of each no more than its beginning."""
+    rest = b""
+    for chunk in chunks:
+        *whole, last = (rest + chunk).split(b"\n")
+        yield from (line[:_LINE_BYTES] for line in whole)
+        rest = last[:_LINE_BYTES]
+    if rest:
+        yield rest
+
+
+def _within(lines: Iterable[bytes], moments: Sequence[Moment]) -> Iterator[bytes]:
+    """Those that were written at such times, without the time."""
+    spans = [(start[:_SECOND].encode(), (end[:_SECOND] or "9").encode()) for start, end in moments]
+    now = b""
+    for line in lines:
+        line = line.removeprefix(_BYTE_ORDER)  # noqa: PLW2901 - the same line
+        if (time := _TIME.match(line)) is not None:
+            now = line[:_SECOND]
+        if not spans or any(start <= now <= end for start, end in spans):
+            yield line[time.end() :] if time is not None else line
+
+
+class _Kept:
+    """The beginning of some lines, their end, and what stands around the first signal between the two."""
+
+    def __init__(self, is_signal: Callable[[str], object]) -> None:
+        self._is_signal = is_signal
+        self._parts: list[list[bytes]] = [[]]
+        self._room = _PART_BYTES
+        self._watching = True
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._dropped = 0
+
+    def add(self, line: bytes) -> None:
+        """Take the next line."""
+        if self._room <= 0 and self._watching and self._is_signal(_plain(line)):
+            self._open()
+        if self._room > 0:
+            self._parts[-1].append(line)
+            self._room -= len(line) + 1
+            if self._watching and self._is_signal(_plain(line)):
+                # From here on, so that what follows the first failure is not cut off by what stands before it.
+                self._watching, self._room = False, _PART_BYTES
+            return
+        self._tail.append(line)
+        self._tail_bytes += len(line) + 1
+        while self._tail_bytes > _PART_BYTES:
+            self._tail_bytes -= len(self._tail.popleft()) + 1
+            self._dropped += 1
+
+    def lines(self) -> list[bytes]:
+        """All that was kept, with a word for each gap."""
+        self._close()
+        return [line for part in self._parts for line in part]
+
+    def _open(self) -> None:
+        """Begin a part with the lines just before the signal."""
+        before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
+        self._dropped += len(self._tail)
+        gap = [_gap(self._dropped)] if self._dropped else []
+        self._parts.append([*gap, *before])
+        self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
+        self._tail.clear()
+
+    def _close(self) -> None:
+        gap = [_gap(self._dropped)] if self._dropped else []
+        self._parts.append([*gap, *self._tail])
+        self._tail.clear()
+        self._dropped = 0
+
+
+def _gap(lines: int) -> bytes:
+    return f"[… {lines:,} lines left out …]".encode()
+
+
+def _plain(line: bytes) -> str:
+    text = _CODES.sub("", line.decode("utf-8", "replace").rstrip("\r"))
+    return text.rpartition("\r")[2]  # what a progress bar came to
+
+
+def _failing_steps(lines: list[str]) -> list[str]:
+    """The steps among them in which the runner tells of an error; all of them when it tells of none."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(_STEP)]
+    bounds = [0, *starts, len(lines)]
+    steps = [lines[first:last] for first, last in pairwise(bounds) if first < last]
+    failing = [step for step in steps if any(line.startswith(_ERROR) for line in step)]
+    return [line for step in failing or steps for line in step]
+
+
+def _unmarked(line: str) -> str:
+    for mark, word in _MARKS.items():
+        if line.startswith(mark):
+            return word + line.removeprefix(mark)
+    return line
