@@ -134,11 +134,17 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the step showed, as the model reads it next. Recorded."""
+    """What the step showed, as the model reads it next. Recorded.
+
+    Attributes:
+        ok: whether nothing was raised.
+        unfit: whether the step would have ended the task, but its completion does not fit the output schema.
+    """
 
     step: int
     text: str
     ok: bool
+    unfit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from agent_runtime import prompts
 from agent_runtime.context.conversation import Conversation
-from agent_runtime.errors import ContextOverflowError, FormatCode, FormatError, ModelUnreachableError
+from agent_runtime.errors import ContextOverflowError, FormatError, ModelUnreachableError
 from agent_runtime.events import (
     CompletionWithdrawn,
     Event,
@@ -30,10 +30,12 @@ from agent_runtime.events import (
 )
 from agent_runtime.interpreter import Interpreter, InterpreterState
 from agent_runtime.outcome import Outcome, Status
+from agent_runtime.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
 from agent_runtime.policy import RunLimits
 from agent_runtime.progress import Progress, Repeats
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
+from agent_runtime.reply_faults import unreadable
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.starting import in_thread
 from agent_runtime.step import Calls, observed
@@ -248,8 +250,11 @@ class Loop:
         """
         if reply.control is None:
             if reply.completion is not None:
-                return self._outcome(Status.FINISHED, summary=reply.completion.strip())
-            if self.chat:
+                checked = await self._checked(reply.completion)
+                if checked.problems:
+                    self.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
+                return self._completed(reply.completion, checked)
+            if self.chat and self.progress.output_schema is None:
                 return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", prompts.NO_ACTION)
         payloads = Payloads(reply.payloads)
@@ -271,23 +276,46 @@ class Loop:
             parts.append(prompts.WITHDRAWN)
         if not ok:
             self.emit(Faulted(error=shown))
+        checked = await self._checked(reply.completion if ok else None)
+        if checked.problems:
+            parts.append(self._unfit(step, checked))
         repeated = self.repeats.count(self.progress.read().called, [payload.text for payload in reply.payloads])
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
-        self.record(Observed(step=step, text="\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT, ok=ok))
-        if ok and reply.completion is not None:
-            return self._outcome(Status.FINISHED, summary=reply.completion.strip())
+        text = "\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT
+        self.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
+        if ok and reply.completion is not None and (ended := self._completed(reply.completion, checked)) is not None:
+            return ended
         if repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."
             return self._outcome(Status.REPEATED_CALLS, reason=reason)
         return None
+
+    async def _checked(self, completion: str | None) -> Checked:
+        """A completion held against the task's output schema, if it has one."""
+        schema = self.progress.read().output_schema
+        return Checked() if completion is None or schema is None else await check_completion(completion, schema)
+
+    def _unfit(self, step: int, checked: Checked) -> str:
+        """What the model is told of a completion that does not fit the output schema."""
+        self.emit(CompletionWithdrawn(step=step))
+        return prompts.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.progress.read().unfit))
+
+    def _completed(self, completion: str, checked: Checked) -> Outcome | None:
+        """How a run ends that wants to end; None when its completion is asked for again."""
+        if not checked.problems:
+            return self._outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
+        if (count := self.progress.read().unfit) <= TIMES_ASKED_AGAIN:
+            return None
+        reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
+        return self._outcome(Status.INVALID_OUTPUT, reason=reason)
 
     def _misunderstood(self, step: int, error: FormatError, count: int) -> Outcome | None:
         limit = self.limits.max_format_errors
         text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
         self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
         self.record(Observed(step=step, text=text, ok=False))
-        return self._outcome(Status.FORMAT_ERRORS, reason=_unreadable(error.code, count)) if count >= limit else None
+        return self._outcome(Status.FORMAT_ERRORS, reason=unreadable(error.code, count)) if count >= limit else None
 
     def _cut_off(self) -> Outcome | None:
         """How the run ends because no further reply may be asked for; None when one may."""
@@ -303,28 +331,18 @@ class Loop:
             return self._outcome(Status.MAX_TOKENS, reason=reason)
         return None
 
-    def _outcome(self, status: Status, *, summary: str | None = None, reason: str | None = None) -> Outcome:
+    def _outcome(
+        self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
+    ) -> Outcome:
         progress = self.progress.read()
-        return Outcome(status=status, summary=summary, reason=reason, steps=progress.step, usage=progress.usage)
+        return Outcome(
+            status=status,
+            summary=summary,
+            reason=reason,
+            steps=progress.step,
+            usage=progress.usage,
+            output_json=output_json,
+        )
 
 
 _WARNED_OF_REPEATS = 3
-
-_BROKEN: dict[FormatCode, str] = {
-    "truncated": "was cut off",
-    "payload_count": "held more or fewer payloads than its calls need",
-    "multiple_control": "held several control blocks",
-    "completion_first": "ended the task before it acted",
-    "control_syntax": "held a control block that is no Python of ours",
-    "ambiguous": "could be read in two ways",
-    "filename_mismatch": "named other files than its calls",
-    "empty": "neither acted nor ended the task",
-}
-
-
-def _unreadable(code: FormatCode, count: int) -> str:
-    """What a person is told; the model was told how to write it instead."""
-    return (
-        f"{count} replies of the model in a row did not have the form that is read here; the last one {_BROKEN[code]}. "
-        "Ask again, or choose another model."
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -34,6 +35,8 @@ class Status(StrEnum):
     """The same call was made over and over, to the same end."""
     FORMAT_ERRORS = "format_errors"
     """Several replies in a row could not be understood."""
+    INVALID_OUTPUT = "invalid_output"
+    """The completion did not fit the task's output schema, however often it was asked for again."""
     FAILED = "failed"
     """The model service failed; `reason` says how."""
     SANDBOX_FAILED = "sandbox_failed"
@@ -122,6 +125,7 @@ class Outcome:
         usage: what the model calls used.
         seconds: wall time.
         retry_after: for `model_unavailable`: the seconds that the service asked to be left alone, if it said.
+        output_json: for a task with an output schema that is `finished`: the result as compact JSON, else empty.
     """
 
     status: Status
@@ -132,6 +136,13 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     retry_after: float | None = None
+    output_json: str = ""
+
+    @property
+    def structured_output(self) -> Plain:
+        """The result of a task with an output schema, as data; None without one."""
+        found: Plain = json.loads(self.output_json) if self.output_json else None
+        return found
 
     @override
     def __str__(self) -> str:

@@ -23,6 +23,7 @@ from agent_runtime.events import (
 )
 from agent_runtime.outcome import Outcome, Status, Usage
 from agent_runtime.reply import Reply, ReplyParser
+from agent_runtime.tools.protocol import Plain
 
 
 class Progress:
@@ -38,6 +39,8 @@ class Progress:
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
         waiting: the request that nobody has answered yet, and where that stands in the log.
+        output_schema: what its result must fit; None for a result in words.
+        unfit: how many completions did not fit it.
         parked: how it came to wait for the model service, if it does.
         ended: how it ended; None before.
         is_open: whether it neither ended nor waits for a person. It is at work, waits for the model service, or its
@@ -106,7 +109,8 @@ class Progress:
 
     def _begin(self, run_id: str) -> None:
         self.run_id = run_id
-        self.step = self.calls = 0
+        self.step = self.calls = self.unfit = 0
+        self.output_schema: dict[str, Plain] | None = None
         self.usage = Usage()
         self.reply = ""
         self.called: list[ToolReturned] = []
@@ -120,9 +124,10 @@ class Progress:
 
     def _take(self, position: int, event: Event) -> None:
         match event:
-            case Started(run_id=run_id):
+            case Started(run_id=run_id, task=task):
                 self.tasks += 1
                 self._begin(run_id)
+                self.output_schema = task.output_schema
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
                 self.reply, self.called, self.acted, self.parked = event.text, [], False, None
@@ -157,6 +162,7 @@ class Progress:
     def _see(self, event: Observed) -> None:
         if self._in_step:  # a later one tells of what others did
             self._steps[-1].observed = event
+        self.unfit += event.unfit
         self.acted, self._in_step = True, False
 
 

@@ -1,8 +1,8 @@
-"""What the model is told when its reply breaks the protocol: what, on which line, and how to mend it. Pure."""
+"""What is wrong with a reply that breaks the protocol, as the model is told it, and in short for people. Pure."""
 
 from __future__ import annotations
 
-from agent_runtime.errors import FormatError
+from agent_runtime.errors import FormatCode, FormatError
 from agent_runtime.payload_plan import CodeError, Slot
 
 _NOTHING_RAN = "Nothing in this reply was run."
@@ -149,3 +149,23 @@ def wrong_file(line: int, filename: str, number: int, slot: Slot) -> FormatError
 
 def _wanted(slots: tuple[Slot, ...]) -> str:
     return f"The codepilot block takes {len(slots)} payload{'' if len(slots) == 1 else 's'}"
+
+
+_BROKEN: dict[FormatCode, str] = {
+    "truncated": "was cut off",
+    "payload_count": "held more or fewer payloads than its calls need",
+    "multiple_control": "held several control blocks",
+    "completion_first": "ended the task before it acted",
+    "control_syntax": "held a control block that is no Python of ours",
+    "ambiguous": "could be read in two ways",
+    "filename_mismatch": "named other files than its calls",
+    "empty": "neither acted nor ended the task",
+}
+
+
+def unreadable(code: FormatCode, count: int) -> str:
+    """What a person is told; the model was told how to write it instead."""
+    return (
+        f"{count} replies of the model in a row did not have the form that is read here; the last one {_BROKEN[code]}. "
+        "Ask again, or choose another model."
+    )

@@ -24,6 +24,7 @@ from agent_runtime.hands import Hands
 from agent_runtime.hooks import HookSystem, Listener
 from agent_runtime.keys import StateKey
 from agent_runtime.outcome import Outcome, PendingCall, Status
+from agent_runtime.output_schema import require_schema
 from agent_runtime.progress import Progress
 from agent_runtime.providers.sight import require_sight
 from agent_runtime.run import Run
@@ -174,7 +175,8 @@ class AsyncRuntime:
         Raises:
             ResumeError: a call of an earlier run waits; answer it with `resume`, or `reset`.
             SessionError: the session cannot be written.
-            SettingsError: the task has images, and the model is not known to see. Nothing was sent or recorded.
+            SettingsError: the task has images, and the model is not known to see; or its output schema cannot be used.
+                Nothing was sent or recorded.
             UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
                 or the caller is one of its own handlers or tools, for which the run under way waits.
         """
@@ -183,6 +185,8 @@ class AsyncRuntime:
         if not task.goal.strip():
             raise UsageError("The task is empty: say what the agent is to do.")
         require_sight(self.agent.provider, task.images)
+        if task.output_schema is not None:
+            await require_schema(task.output_schema)
         resets = self._resets
         async with self._lock:
             self._require_usable(resets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent_runtime.images import Image
+from agent_runtime.tools.protocol import Plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,11 @@ class Task:
         goal: what to do, in the words of someone who may ask for it.
         quotes: material to read, never instructions.
         images: material to look at, e.g. screenshots; for a provider whose model sees.
+        output_schema: a JSON schema that the result must fit; `Outcome.structured_output` then holds that result. None
+            for a result in words.
     """
 
     goal: str
     quotes: tuple[Quote, ...] = ()
     images: tuple[Image, ...] = ()
+    output_schema: dict[str, Plain] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def opening(
     """Render the first message.
 
     Args:
-        task: the goal, the quotes, and the images, of which only the sources are told here.
+        task: the goal, the output schema, the quotes, and the images, of which only the sources are told here.
         orientation: facts about the workspace.
         nonce: frames everything that the person who asks did not write: quotes, names and lines of files. Their
             authors cannot know it, since it is random, new for each run.
@@ -92,6 +93,9 @@ def opening(
             where the caller trusts them as much as that: an agent follows them.
     """
     parts = [f"[Task {number}]\n{task.goal.strip()}"]
+    if task.output_schema is not None:
+        schema = json.dumps(task.output_schema, ensure_ascii=False, separators=(",", ":"))
+        parts.append(f"{notes.OUTPUT}\n{schema}")
     if task.images:  # before what may be long: a text that does not fit loses its middle
         parts.append(_images(nonce, task.images))
     parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast, get_args
 from agent_runtime.errors import SessionError
 from agent_runtime.events import (
     Ended,
+    Observed,
     Parked,
     Paused,
     Recorded,
@@ -123,10 +124,19 @@ def check_format(number: object) -> None:
 
 def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     given = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {name: item for name, item in given.items() if item or (type(value), name) not in _ADDED}
+    # An output schema without a word in it is one all the same.
+    return {name: item for name, item in given.items() if item or item == {} or (type(value), name) not in _ADDED}
 
 
-_ADDED: frozenset[tuple[type, str]] = frozenset({(Task, "images"), (Started, "facts")})
+_ADDED: frozenset[tuple[type, str]] = frozenset(
+    {
+        (Task, "images"),
+        (Task, "output_schema"),
+        (Started, "facts"),
+        (Observed, "unfit"),
+        (Outcome, "output_json"),
+    }
+)
 """Fields that format 1 did not begin with."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_fields_of)
@@ -235,6 +245,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "str | None": (str, NoneType),
     "float | None": (float, int, NoneType),
     "dict[str, Plain]": (dict,),
+    "dict[str, Plain] | None": (dict, NoneType),
     "PendingKind": (str,),
 }
 _TYPES: dict[type[Any], dict[str, tuple[type, ...]]] = {

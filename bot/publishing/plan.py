@@ -72,6 +72,7 @@ _UNFINISHED = {
     Status.TIMEOUT: "the run reached its time limit",
     Status.REPEATED_CALLS: "the run went in circles",
     Status.FORMAT_ERRORS: "the model's replies could not be understood",
+    Status.INVALID_OUTPUT: "the result did not fit the output schema",
     Status.FAILED: "the run failed",
     Status.SANDBOX_FAILED: "the sandbox failed",
     Status.MODEL_UNAVAILABLE: "the model service is down",

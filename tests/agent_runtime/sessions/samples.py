@@ -99,6 +99,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "tuple[int, ...]": st.lists(_int, max_size=3).map(tuple),
     "Plain": _plain,
     "dict[str, Plain]": _arguments,
+    "dict[str, Plain] | None": st.none() | _arguments,
     "dict[str, str | None]": st.dictionaries(_text, st.none() | _text, max_size=3),
     "Role": st.sampled_from(["user", "assistant"]),
     "PendingKind": st.sampled_from(["permission", "question"]),
