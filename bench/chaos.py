@@ -108,11 +108,14 @@ class Chaos:
         self.hub.set_webhook(self.app, address, SECRET)
         self.heard.set()
 
-    async def ask(self, jobs: int) -> None:
-        """Give commands, a few under way at a time."""
+    async def ask(self, jobs: int, *, kills: int) -> None:
+        """Give commands, a few under way at a time, spread over all the lives, so that no end meets an idle service."""
         await self.heard.wait()
         for number in range(jobs):
-            await eventually(lambda: len(self.under_way()) < _AT_ONCE, within=_DONE_SECONDS)
+            await eventually(
+                lambda due=number * kills: due <= jobs * self.lives and len(self.under_way()) < _AT_ONCE,
+                within=_DONE_SECONDS,
+            )
             repo = self.repos[number % len(self.repos)]
             issue = self.hub.open_issue(repo, author=repo.owner, title=f"It is wrong {number}")
             self.hub.comment(repo, issue.number, author=repo.owner, body="/codepilot fix")
@@ -181,7 +184,7 @@ async def run(*, kills: int, jobs: int, seed: int, directory: Path) -> int:
     """The whole of it; how many things are wrong."""
     async with LocalHub(directory / "hub") as hub:
         chaos = _chaos(hub, directory, random.Random(seed))  # noqa: S311 - to be the same every time
-        asking = asyncio.create_task(chaos.ask(jobs))
+        asking = asyncio.create_task(chaos.ask(jobs, kills=kills))
         begun = time.monotonic()
         for number in range(1, kills + 1):
             how = signal.SIGTERM if number % _TERM_EVERY == 0 else signal.SIGKILL
