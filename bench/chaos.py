@@ -35,7 +35,7 @@ _OWNERS = 10
 _AT_ONCE = 6
 _LATE_SHARE = 0.8
 """Of the lives that begin to count when the service listens; the others may end in its start."""
-_LONGEST_LIFE_SECONDS = 12.0
+_LONGEST_LIFE_SECONDS = 5.0
 _TERM_EVERY = 10
 _GRACE_SECONDS = 20.0
 _DONE_SECONDS = 900.0
