@@ -204,6 +204,15 @@ def demand_author_or_writer(site: Site, viewer: Viewer, repo: Repo, author_id: i
         raise HubError(403, "Must have admin rights to Repository.")
 
 
+def can_write(site: Site, viewer: Viewer, repo: Repo) -> bool:
+    """Whether the viewer may change a repository's contents."""
+    try:
+        demand(site, viewer, repo, permission="contents", level="write", role="write")
+    except HubError:
+        return False
+    return True
+
+
 def can_read(site: Site, viewer: Viewer, repo: Repo) -> bool:
     """Whether the viewer may know of the repository."""
     try:

@@ -15,7 +15,8 @@ from bot.localhub.routing import Call, check_length
 from bot.localhub.site import Json, node_id
 
 Wanted = Mapping[str, Any]
-_EVENTS: Mapping[str, ReviewState] = {
+_EVENTS: Mapping[str | None, ReviewState] = {
+    None: "PENDING",
     "APPROVE": "APPROVED",
     "REQUEST_CHANGES": "CHANGES_REQUESTED",
     "COMMENT": "COMMENTED",
@@ -107,16 +108,12 @@ def add_comment(call: Call, wanted: Wanted) -> Json:
 
 
 def add_review(call: Call, wanted: Wanted) -> Json:
-    """Do `addPullRequestReview`; the hub keeps no pending reviews, so there must be an event."""
+    """Do `addPullRequestReview`; without an event the review is pending."""
     repo, issue = thread_of(call, wanted["pullRequestId"], role="read")
-    event, body = wanted.get("event") or "", wanted.get("body") or ""
-    if event not in _EVENTS:
-        raise HubError(
-            422, "The local hub keeps no pending reviews: give an event, APPROVE, REQUEST_CHANGES or COMMENT."
-        )
-    if event != "APPROVE" and not body.strip():
+    state, body = _EVENTS[wanted.get("event")], wanted.get("body") or ""
+    if state in {"COMMENTED", "CHANGES_REQUESTED"} and not body.strip():
         raise HubError(422, "Body can't be blank")
-    made, _ = reviews.submit(call.site, issue, call.user, state=_EVENTS[event], body=body)
+    made, _ = reviews.submit(call.site, issue, call.user, state=state, body=body)
     return _answered(wanted, pullRequestReview=graphql_threads.review(call, repo, made))
 
 

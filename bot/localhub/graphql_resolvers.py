@@ -17,6 +17,7 @@ from bot.localhub import (
     git,
     graphql_checks,
     graphql_mutations,
+    graphql_releases,
     graphql_threads,
     refs,
     searching,
@@ -164,6 +165,7 @@ def _repository(call: Call, repo: Repo) -> Json:
         "issues": partial(_threads, call, repo, pulls=False),
         "pullRequests": partial(_threads, call, repo, pulls=True),
         "labels": partial(_labels, call, repo),
+        **graphql_releases.of(call, repo),
         "defaultBranchRef": None if default is None else _ref(call, repo, default),
         "ref": ref,
     }

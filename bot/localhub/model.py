@@ -14,7 +14,7 @@ Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 ROLES: tuple[Role, ...] = ("none", "read", "triage", "write", "maintain", "admin")
 """Weakest first."""
 
-ReviewState = Literal["COMMENTED", "APPROVED", "CHANGES_REQUESTED", "DISMISSED"]
+ReviewState = Literal["PENDING", "COMMENTED", "APPROVED", "CHANGES_REQUESTED", "DISMISSED"]
 
 ReactionKind = Literal["issue", "comment", "review_comment"]
 """What can be reacted to."""
@@ -175,8 +175,10 @@ class Review:
     """What somebody said of a pull request as a whole; each comment on a line belongs to one.
 
     Attributes:
+        state: of a `PENDING` one and its comments only its author knows.
         body: empty for the review that GitHub makes around a single comment.
         commit_sha: the head that was looked at.
+        submitted_at: of a pending one, when it was begun.
     """
 
     id: int

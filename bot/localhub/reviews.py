@@ -38,17 +38,50 @@ def submit(
 ) -> tuple[Review, list[ReviewComment]]:
     """Review a pull request at its present head; nothing is kept when one of the comments has no place.
 
+    A `PENDING` review is kept and told to nobody, until `publish` submits it.
+
     Raises:
-        HubError: 422, the author reviews work of their own in another way than by commenting.
+        HubError: 422, the author reviews work of their own in another way than by commenting, or has begun a review.
         UnplacedError: a comment is about a line that the difference does not show.
     """
-    if state != "COMMENTED" and author.id == issue.author_id:
-        verb = "approve" if state == "APPROVED" else "request changes on"
-        raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
+    _demand_other_author(issue, author, state)
+    if site.store.pending_review_of(issue, author) is not None:
+        told = "User can only have one pending review per pull request"
+        raise HubError(422, "Unprocessable Entity", errors=(told,))
     review = _review(site, issue, author, state=state, body=body)
     made = [_placed(site, issue, review, wanted) for wanted in comments]
-    _keep(site, issue, author, review, made)
+    if state != "PENDING":
+        _keep(site, issue, author, review, made)
+        return review, made
+    site.store.reviews.put(review)
+    for comment in made:
+        site.store.review_comments.put(comment)
     return review, made
+
+
+def publish(site: Site, issue: Issue, old: Review, author: User, *, state: ReviewState, body: str) -> Review:
+    """Submit a pending review with its comments.
+
+    Raises:
+        HubError: 422, the author reviews work of their own in another way than by commenting.
+    """
+    _demand_other_author(issue, author, state)
+    review = replace(old, state=state, body=body, submitted_at=site.now())
+    _keep(site, issue, author, review, [c for c in site.store.review_comments if c.review_id == old.id])
+    return review
+
+
+def discard(site: Site, old: Review) -> None:
+    """Remove a pending review with its comments."""
+    for comment in [c for c in site.store.review_comments if c.review_id == old.id]:
+        site.store.review_comments.remove(comment.id)
+    site.store.reviews.remove(old.id)
+
+
+def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None:
+    if state in {"APPROVED", "CHANGES_REQUESTED"} and author.id == issue.author_id:
+        verb = "approve" if state == "APPROVED" else "request changes on"
+        raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
 
 
 def dismiss(site: Site, old: Review, sender: User) -> Review:

@@ -25,7 +25,7 @@ from bot.localhub.rest import all_routes
 from bot.localhub.routing import Answer, Call, Route
 from bot.localhub.site import Site
 
-GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha"})
+GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag"})
 """Placeholders whose values may have slashes."""
 
 BY_NUMBER = "/repositories/{repository_id}"

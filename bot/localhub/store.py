@@ -28,6 +28,7 @@ from bot.localhub.model import (
     reaction_kind,
 )
 from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
+from bot.localhub.model_releases import Release
 from bot.localhub.uploads import Upload
 
 
@@ -100,6 +101,7 @@ class Store:
     workflows: Table[Workflow] = field(default_factory=Table)
     workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
     workflow_jobs: Table[WorkflowJob] = field(default_factory=Table)
+    releases: Table[Release] = field(default_factory=Table)
     deliveries: Table[Delivery] = field(default_factory=Table)
     uploads: Table[Upload] = field(default_factory=Table)
     large: dict[tuple[int, str], bytes] = field(default_factory=dict)
@@ -144,12 +146,21 @@ class Store:
         return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]
 
     def reviews_of(self, issue: Issue) -> list[Review]:
-        """A pull request's reviews, oldest first."""
-        return [r for r in self.reviews if r.repo_id == issue.repo_id and r.number == issue.number]
+        """A pull request's reviews, oldest first, without the pending ones."""
+        return [r for r in self._reviews_of(issue) if r.state != "PENDING"]
+
+    def pending_review_of(self, issue: Issue, author: User) -> Review | None:
+        """The review that somebody has begun and not submitted."""
+        own = (r for r in self._reviews_of(issue) if r.author_id == author.id)
+        return next((r for r in own if r.state == "PENDING"), None)
+
+    def _reviews_of(self, issue: Issue) -> Iterator[Review]:
+        return (r for r in self.reviews if r.repo_id == issue.repo_id and r.number == issue.number)
 
     def review_comments_of(self, issue: Issue) -> list[ReviewComment]:
-        """A pull request's comments on lines, oldest first."""
-        return [c for c in self.review_comments if c.repo_id == issue.repo_id and c.number == issue.number]
+        """A pull request's comments on lines, oldest first, without those of pending reviews."""
+        shown = {review.id for review in self.reviews_of(issue)}
+        return [c for c in self.review_comments if c.review_id in shown]
 
     def reactions_to(self, subject: Issue | Comment | ReviewComment) -> list[Reaction]:
         """Reactions to an issue or comment, oldest first."""

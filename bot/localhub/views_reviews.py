@@ -11,7 +11,8 @@ def review(site: Site, repo: Repo, value: Review) -> Json:
     """`pull-request-review`."""
     page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#pullrequestreview-{value.id}"
     pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
-    return {
+    submitted = {} if value.state == "PENDING" else {"submitted_at": iso(value.submitted_at)}
+    return submitted | {
         "id": value.id,
         "node_id": node_id("PullRequestReview", value.id),
         "user": views.user_by_id(site, value.author_id),
@@ -20,7 +21,6 @@ def review(site: Site, repo: Repo, value: Review) -> Json:
         "html_url": page,
         "pull_request_url": pull,
         "_links": {"html": {"href": page}, "pull_request": {"href": pull}},
-        "submitted_at": iso(value.submitted_at),
         "commit_id": value.commit_sha,
         "author_association": views.association(site, repo, value.author_id),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.localhub import EndedJob, LocalHub
+from bot.localhub.founding import APP_EVENTS
 from bot.localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
@@ -29,7 +30,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
     mona = hub.add_user("mona", name="Mona Lisa")
     repo = hub.add_repo("acme/widgets", owner="mona", files={"README.md": "# Widgets\n", "src/a.py": "x = 1\n"})
     fork = hub.add_repo("mona/widgets", fork_of=repo)
-    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s")
+    app = hub.add_app("codepilot", webhook_url="", webhook_secret="s", events=[*APP_EVENTS, "release"])
     installation = hub.install(app, repo)
     hub.install(app, fork)
     async with client(hub) as nobody:
@@ -40,6 +41,7 @@ async def test_every_route_and_every_webhook_is_as_github_describes_it(hub: Loca
         sha = await _git(user, bot)
         await _history(user, bot, sha)
         await _pulls(hub, user, bot)
+        await _releases(bot)
         await _checks(bot, sha)
         await _workflows(hub, bot, sha)
         await _apps(itself, nobody, app.id, installation)
@@ -66,6 +68,7 @@ _HEARD = {
     "pull_request_review_comment-deleted",
     "pull_request_review_comment-edited",
     "push",
+    "release-published",
     "repository-archived",
     "repository-renamed",
     "repository-transferred",
@@ -253,11 +256,34 @@ async def _reviews(user: Client, bot: Client, head: str) -> None:
     approval = await _ok(user, "POST", f"{R}/pulls/2/reviews", 200, {"event": "APPROVE"})
     assert isinstance(approval, dict)
     await _ok(bot, "PUT", f"{R}/pulls/2/reviews/{approval['id']}/dismissals", 200, {"message": "Too early"})
+    begun = await _ok(bot, "POST", f"{R}/pulls/2/reviews", 200, {"body": "First", "comments": [suggestion]})
+    assert isinstance(begun, dict)
+    await _ok(bot, "POST", f"{R}/pulls/2/reviews", 422, {"event": "COMMENT", "body": "Another"})
+    await _ok(bot, "PUT", f"{R}/pulls/2/reviews/{begun['id']}", 200, {"body": "Second"})
+    await _ok(bot, "POST", f"{R}/pulls/2/reviews/{begun['id']}/events", 200, {"event": "COMMENT"})
+    await _ok(bot, "DELETE", f"{R}/pulls/2/reviews/{begun['id']}", 422)
+    dropped = await _ok(bot, "POST", f"{R}/pulls/2/reviews", 200, {})
+    assert isinstance(dropped, dict)
+    await _ok(bot, "DELETE", f"{R}/pulls/2/reviews/{dropped['id']}")
     await _ok(bot, "GET", f"{R}/pulls/2/reviews")
     await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}")
     await _ok(bot, "GET", f"{R}/pulls/2/reviews/{review['id']}/comments")
     await _ok(bot, "GET", f"{R}/issues/2/timeline")
     await _ok(bot, "DELETE", f"{R}/pulls/comments/{reply['id']}", 204)
+
+
+async def _releases(bot: Client) -> None:
+    made = await _ok(bot, "POST", f"{R}/releases", 201, {"tag_name": "v1", "name": "One", "body": "First"})
+    draft = await _ok(bot, "POST", f"{R}/releases", 201, {"tag_name": "v/2", "draft": True})
+    assert isinstance(made, dict)
+    assert isinstance(draft, dict)
+    await _ok(bot, "POST", f"{R}/releases", 422, {"tag_name": "v1"})
+    await _ok(bot, "PATCH", f"{R}/releases/{draft['id']}", 200, {"draft": False, "prerelease": True})
+    await _ok(bot, "GET", f"{R}/releases?per_page=5")
+    await _ok(bot, "GET", f"{R}/releases/{made['id']}")
+    await _ok(bot, "GET", f"{R}/releases/tags/v%2F2")
+    await _ok(bot, "GET", f"{R}/releases/latest")
+    await _ok(bot, "DELETE", f"{R}/releases/{made['id']}", 204)
 
 
 async def _checks(bot: Client, sha: str) -> None:

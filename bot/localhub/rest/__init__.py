@@ -13,6 +13,7 @@ from bot.localhub.rest import (
     issues,
     pulls,
     reactions,
+    releases,
     repos,
     reviews,
     search,
@@ -34,6 +35,7 @@ MODULES = (
     commits,
     git_data,
     contents,
+    releases,
     repos,
 )
 

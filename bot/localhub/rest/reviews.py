@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from bot.localhub import reviews, views_reviews
@@ -24,6 +25,7 @@ _STATES: Mapping[str, ReviewState] = {
     "REQUEST_CHANGES": "CHANGES_REQUESTED",
     "COMMENT": "COMMENTED",
 }
+_REVIEW = "PullRequestReview"
 
 
 def review_comment_of(call: Call) -> ReviewComment:
@@ -166,31 +168,27 @@ def _side(value: object) -> Side | None:
 
 @routes.on("GET", ONE + "/reviews", allow=READ)
 def list_reviews(call: Call) -> Answer:
-    """A pull request's reviews, oldest first."""
+    """A pull request's reviews, oldest first; last the viewer's own that is pending."""
     issue, _ = pull_of(call)
-    found = call.site.store.reviews_of(issue)
+    pending = _pending(call, issue)
+    found = call.site.store.reviews_of(issue) + ([pending] if pending else [])
     return listed(call, found, lambda value: views_reviews.review(call.site, call.repo, value))
 
 
 @routes.on("POST", ONE + "/reviews", allow=WRITE, role="read")
 def create_review(call: Call) -> Answer:
-    """Review a pull request in one go."""
+    """Review a pull request in one go; without an event the review is pending."""
     issue = _writable(call)
-    event = call.text("event", "PullRequestReview", "")
-    if event not in _STATES:
-        raise unprocessable(
-            "The local hub keeps no pending reviews: give an event, APPROVE, REQUEST_CHANGES or COMMENT."
-        )
-    given = call.body.get("comments") or []
-    body = call.text("body", "PullRequestReview", "")
-    if event != "APPROVE" and not body.strip() and not given:
-        raise HubError(422, "Unprocessable Entity", errors=("Body can't be blank",))
+    given, body = call.body.get("comments") or [], call.text("body", _REVIEW, "")
+    state: ReviewState = "PENDING"
+    if call.body.get("event") is not None:
+        state = _submitted(call, body, blank=not given)
     head = issue.pull.head_sha if issue.pull else ""
     if call.body.get("commit_id", head) != head:
         raise unprocessable("The local hub reviews the head of a pull request only; commit_id is another commit.")
     wanted = [_new_comment(each) for each in given]
     try:
-        made, _ = reviews.submit(call.site, issue, call.user, state=_STATES[event], body=body, comments=wanted)
+        made, _ = reviews.submit(call.site, issue, call.user, state=state, body=body, comments=wanted)
     except reviews.UnplacedError as error:
         name = error.field.replace("_", " ").capitalize()
         raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
@@ -200,9 +198,23 @@ def create_review(call: Call) -> Answer:
 def _review_of(call: Call) -> Review:
     issue, _ = pull_of(call)
     found = call.site.store.reviews.get(call.number("review_id"))
-    if found is None or found not in call.site.store.reviews_of(issue):
+    if found is None or found not in (*call.site.store.reviews_of(issue), _pending(call, issue)):
         raise not_found()
     return found
+
+
+def _pending(call: Call, issue: Issue) -> Review | None:
+    return None if call.viewer.user is None else call.site.store.pending_review_of(issue, call.viewer.user)
+
+
+def _submitted(call: Call, body: str, *, blank: bool) -> ReviewState:
+    """The state that the request's event asks for; `blank` when the review holds no comment."""
+    event = call.text("event", _REVIEW)
+    if event not in _STATES:
+        raise invalid(_REVIEW, "event", "invalid")
+    if event != "APPROVE" and blank and not body.strip():
+        raise HubError(422, "Unprocessable Entity", errors=("Body can't be blank",))
+    return _STATES[event]
 
 
 @routes.on("GET", ONE + "/reviews/{review_id}", allow=READ)
@@ -211,11 +223,42 @@ def one_review(call: Call) -> Answer:
     return Answer(body=views_reviews.review(call.site, call.repo, _review_of(call)))
 
 
+@routes.on("PUT", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
+def edit_review(call: Call) -> Answer:
+    """Change the words of a review."""
+    old = _review_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    made = call.site.store.reviews.put(replace(old, body=call.text("body", _REVIEW)))
+    return Answer(body=views_reviews.review(call.site, call.repo, made))
+
+
+@routes.on("POST", ONE + "/reviews/{review_id}/events", allow=WRITE, role="read")
+def submit_review(call: Call) -> Answer:
+    """Submit a pending review."""
+    issue, old = _writable(call), _review_of(call)
+    if old.state != "PENDING":
+        raise unprocessable("Can not submit a review that is not pending")
+    body = call.text("body", _REVIEW, old.body)
+    state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
+    made = reviews.publish(call.site, issue, old, call.user, state=state, body=body)
+    return Answer(body=views_reviews.review(call.site, call.repo, made))
+
+
+@routes.on("DELETE", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
+def discard_review(call: Call) -> Answer:
+    """Remove a pending review."""
+    old = _review_of(call)
+    if old.state != "PENDING":
+        raise unprocessable("Can not delete a non-pending pull request review")
+    reviews.discard(call.site, old)
+    return Answer(body=views_reviews.review(call.site, call.repo, old))
+
+
 @routes.on("PUT", ONE + "/reviews/{review_id}/dismissals", allow=WRITE)
 def dismiss(call: Call) -> Answer:
     """Take the weight from an approval or a request for changes."""
     old = _review_of(call)
-    call.text("message", "PullRequestReview")
+    call.text("message", _REVIEW)
     if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
         raise unprocessable("Can not dismiss a commented pull request review")
     made = reviews.dismiss(call.site, old, call.user)

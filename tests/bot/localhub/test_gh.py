@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,12 @@ class Place:
     variables: Mapping[str, str]
     run_id: int
 
-    async def gh(self, *arguments: str) -> str:
-        """What `gh` prints; it must succeed."""
+    async def gh(self, *arguments: str, inside: str = "") -> str:
+        """What `gh` prints in a directory of the place; it must succeed."""
         process = await asyncio.create_subprocess_exec(
             "gh",
             *arguments,
-            cwd=self.directory,
+            cwd=self.directory / inside,
             env=self.variables,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -101,10 +101,27 @@ async def test_gh_reviews_and_merges_a_pull_request(place: Place) -> None:
 
 
 @pytest.mark.slow
+async def test_gh_makes_and_shows_releases(place: Place) -> None:
+    assert "/releases/tag/v1" in await place.gh("release", "create", "v1", "--title", "One", "--notes", "First")
+    assert "One" in await place.gh("release", "list")
+    assert "First" in await place.gh("release", "view", "v1")
+
+
+@pytest.mark.slow
 async def test_gh_shows_a_repository_its_runs_and_their_logs(place: Place) -> None:
     assert "# Widgets" in await place.gh("repo", "view", "acme/widgets")
     await place.gh("repo", "clone", "acme/widgets", "clone")
     assert (place.directory / "clone" / "a.py").read_text() == "x = 1\n"
+    # `gh` compares the hosts of remotes without their ports.
+    known = place.directory / "known"
+    known.mkdir()
+    (known / "hosts.yml").write_text(
+        f"localhost:\n    user: mona\n    oauth_token: {place.variables['GH_ENTERPRISE_TOKEN']}\n"
+    )
+    without = {name: value for name, value in place.variables.items() if name != "GH_HOST"}
+    elsewhere = replace(place, variables=without | {"GH_CONFIG_DIR": str(known)})
+    await elsewhere.gh("pr", "checkout", "2", inside="clone")
+    assert (place.directory / "clone" / "a.py").read_text() == "x = 2\n"
     assert "failure" in await place.gh("run", "list")
     assert "Run tests" in await place.gh("run", "view", str(place.run_id))
     assert "1 failed" in await place.gh("run", "view", str(place.run_id), "--log")

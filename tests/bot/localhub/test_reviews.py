@@ -116,7 +116,7 @@ async def test_nothing_of_a_review_is_kept_when_one_comment_has_no_place(pull: W
     assert not heard(pull, "pull_request_review")
 
 
-@pytest.mark.parametrize("body", [{}, {"event": "COMMENT"}, {"event": "COMMENT", "body": " "}, {"event": "SHRUG"}])
+@pytest.mark.parametrize("body", [{"event": "COMMENT"}, {"event": "COMMENT", "body": " "}, {"event": "SHRUG"}])
 async def test_a_review_says_something(pull: World, body: dict[str, str]) -> None:
     assert (await pull.bot.ask("POST", f"{R}/pulls/1/reviews", body)).status == 422
 
@@ -147,3 +147,31 @@ async def test_the_difference_comes_as_text_when_asked_for(pull: World) -> None:
     assert reply.body.startswith("diff --git a/long.txt b/long.txt\n")
     files = (await pull.bot.ask("GET", f"{R}/pulls/1/files?per_page=1")).body
     assert [(each["filename"], each["additions"], each["deletions"]) for each in files] == [("long.txt", 1, 2)]
+
+
+async def test_only_its_author_knows_of_a_pending_review_until_it_is_submitted(pull: World) -> None:
+    line = {"path": "long.txt", "line": 2, "body": "Why two?"}
+    reviews = f"{R}/pulls/1/reviews"
+    begun = (await pull.owner.ask("POST", reviews, {"body": "Draft", "comments": [line]})).body
+    assert begun["state"] == "PENDING"
+    assert "submitted_at" not in begun
+    assert [each["id"] for each in (await pull.owner.ask("GET", reviews)).body] == [begun["id"]]
+    assert (await pull.bot.ask("GET", reviews)).body == (await pull.bot.ask("GET", f"{R}/pulls/1/comments")).body == []
+    assert (await pull.bot.ask("GET", f"{reviews}/{begun['id']}")).status == 404
+    assert heard(pull, "pull_request_review") == heard(pull, "pull_request_review_comment") == []
+    second = await pull.owner.ask("POST", reviews, {"event": "COMMENT", "body": "More"})
+    assert (second.status, second.body["errors"]) == (422, ["User can only have one pending review per pull request"])
+    done = (await pull.owner.ask("POST", f"{reviews}/{begun['id']}/events", {"event": "COMMENT"})).body
+    assert (done["state"], done["body"]) == ("COMMENTED", "Draft")
+    assert [each["body"] for each in (await pull.bot.ask("GET", f"{R}/pulls/1/comments")).body] == ["Why two?"]
+    assert [each["review"]["id"] for each in heard(pull, "pull_request_review")] == [begun["id"]]
+    assert (await pull.owner.ask("DELETE", f"{reviews}/{begun['id']}")).status == 422
+
+
+async def test_a_pending_review_can_be_taken_back(pull: World) -> None:
+    line = {"path": "long.txt", "line": 2, "body": "Why two?"}
+    begun = (await pull.owner.ask("POST", f"{R}/pulls/1/reviews", {"comments": [line]})).body
+    assert (await pull.stranger.ask("DELETE", f"{R}/pulls/1/reviews/{begun['id']}")).status == 404
+    assert (await pull.owner.ask("DELETE", f"{R}/pulls/1/reviews/{begun['id']}")).status == 200
+    assert (await pull.owner.ask("GET", f"{R}/pulls/1/reviews")).body == []
+    assert (await pull.owner.ask("POST", f"{R}/pulls/1/reviews", {"event": "APPROVE"})).body["state"] == "APPROVED"
