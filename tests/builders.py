@@ -29,14 +29,14 @@ def a_job(
     comment_id: int = 900,
     title: str = "Adding is off by one",
     body: str = "`add(1, 1)` gives 3.",
+    thread: Thread | None = None,
 ) -> Job:
     return Job(
         id=job_id,
         delivery_id=delivery_id or f"delivery-of-{job_id}",
         repo=Repo(id=10, full_name="octo/calc", private=False),
-        thread=Thread(
-            kind="issue" if kind == "issue" else "pull", number=number, title=title, body=body, author="mona"
-        ),
+        thread=thread
+        or Thread(kind="issue" if kind == "issue" else "pull", number=number, title=title, body=body, author="mona"),
         actor=Actor(id=20, login="hubot-owner"),
         origin=Origin(kind="comment", id=comment_id, at="2026-01-02T03:04:05Z"),
         command=command or Fix(goal="mend it"),

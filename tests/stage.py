@@ -157,6 +157,8 @@ class Stage:
             if stored is None or TRANSITIONS[stored.state]:
                 return None
             told = (await self.queue.recall(job_id)).get("comment", "").partition(" ")[0]
+            if not stored.job.thread.has_comments:
+                return End(job_id=job_id, state=stored.state, reason=stored.reason, status="")
             number = stored.job.thread.number
             bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, number)}
             bodies |= {str(each.id): each.body for each in self.hub.review_comments(self.repo, number)}

@@ -332,6 +332,8 @@ def _without_command(job: Job) -> str:
 
 
 def _thread(job: Job) -> str:
+    if job.thread.kind == "branch":
+        return f"branch {_name(job.thread.branch)}"
     kind = "issue" if job.thread.kind == "issue" else "pull request"
     return f"{kind} #{job.thread.number} by @{_name(job.thread.author)}"
 

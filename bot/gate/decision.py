@@ -18,11 +18,11 @@ class ThreadFacts:
 
     Attributes:
         default_branch: the repository's default branch.
-        head_sha: the commit to work on: the pull request's head, or for an issue the default branch's; empty when the
-            repository has no commit.
+        head_sha: the commit to work on: the pull request's head, for an issue the default branch's, else the branch's;
+            empty when there is no such commit.
         head_ref: the branch of that commit; for `undo`, the branch of the commit that is taken back.
         head_repo_id: the numeric id of the repository that branch lives in, or None when it is gone.
-        base_ref: where a pull request goes: the pull request's base, or for an issue the default branch.
+        base_ref: where a pull request goes: the pull request's base, for an issue the default branch, else the branch.
         is_open: whether the issue or pull request is open.
         locked: whether its conversation is locked.
         archived: whether the repository is archived.

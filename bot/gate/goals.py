@@ -36,7 +36,7 @@ nothing of what you change is published."""
 _EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
 _ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"
 _CI = """\
-The workflow {name} failed on this pull request. Find the cause in the quoted failing checks and mend that, not the \
+The workflow {name} failed on {where}. Find the cause in the quoted failing checks and mend that, not the \
 check; then run what failed, to see it pass."""
 _APPROVED = """\
 A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
@@ -84,7 +84,8 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
 def _default_fix(job: Job, workflow: str) -> str:
     if job.origin.kind == "ci":
         name = f'"{workflow}"' if _NAME.fullmatch(workflow) else "quoted below"
-        return _CI.format(name=name)
+        where = "this pull request" if job.thread.kind == "pull" else "this branch"
+        return _CI.format(name=name, where=where)
     if job.origin.lines is not None:
         return "Fix what the discussion of the quoted lines is about."
     return f"Fix the problem described in {_this_thread(job)}."
@@ -93,8 +94,12 @@ def _default_fix(job: Job, workflow: str) -> str:
 def _explain_thread(job: Job) -> str:
     if job.origin.lines is not None:
         return _EXPLAIN.format(what="the quoted lines")
-    what = "this issue is about" if job.thread.kind == "issue" else "this pull request changes, and how"
-    return _EXPLAIN.format(what=f"what {what}")
+    what = {
+        "issue": "what this issue is about",
+        "pull": "what this pull request changes, and how",
+        "branch": "what this project is, and how it is built",
+    }
+    return _EXPLAIN.format(what=what[job.thread.kind])
 
 
 def _plan_thread(job: Job) -> str:
@@ -102,4 +107,4 @@ def _plan_thread(job: Job) -> str:
 
 
 def _this_thread(job: Job) -> str:
-    return "this issue" if job.thread.kind == "issue" else "this pull request"
+    return "this pull request" if job.thread.kind == "pull" else f"this {job.thread.kind}"

@@ -78,16 +78,17 @@ def level_for(request: AccessRequest) -> Found:
     return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
 
 
-def tools_for(level: Level, *, writes: bool) -> tuple[str, ...]:
+def tools_for(level: Level, *, writes: bool, asks: bool = True) -> tuple[str, ...]:
     """What the agent has.
 
     Args:
         level: the run's.
         writes: whether its verb is one that changes files.
+        asks: whether there is a thread in which somebody can answer its questions.
     """
     if level == "read-only":
         return _LOOKING
-    return (*(_FILES if writes else _LOOKING), *_RUNNING, "ask_user")
+    return (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
 
 
 _OFF_THE_LIST = "This command is not on the list of those that need no approval."

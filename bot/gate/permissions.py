@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
 
 from bot.gate.caps import cap_refusal
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
@@ -13,7 +12,7 @@ from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import PATH, RepoConfig
 from bot.gate.standing import Role, may_command
 from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
-from bot.jobs.job import Actor, Job
+from bot.jobs.job import Actor, Job, ThreadKind
 
 __all__ = [
     "AccessRequest",
@@ -40,7 +39,7 @@ _SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
 """What a job comes from when somebody wrote a trigger word."""
 
 
-def resolved(command: Command, *, kind: Literal["issue", "pull"], config: RepoConfig) -> Command:
+def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Command:
     """The command, with a verb: text without one means what the repository says it does.
 
     Args:
@@ -50,7 +49,7 @@ def resolved(command: Command, *, kind: Literal["issue", "pull"], config: RepoCo
     """
     if not isinstance(command, Bare):
         return command
-    verb = config.bare_issue if kind == "issue" else config.bare_pull
+    verb = config.bare_pull if kind == "pull" else config.bare_issue
     return _WORK[verb](goal=command.goal, options=command.options)
 
 
@@ -133,9 +132,10 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
 def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | None:
     """Why this kind of work cannot be done here, whoever asks."""
     job, facts = request.job, request.facts
-    if isinstance(command, Review) and job.thread.kind == "issue":
+    if isinstance(command, Review) and job.thread.kind != "pull":
+        where = "in an issue" if job.thread.kind == "issue" else f"on the branch `{job.thread.branch}` alone"
         return Refusal(
-            cause="no-pull", reason="There is nothing to review in an issue. Ask in a pull request, or use `explain`."
+            cause="no-pull", reason=f"There is nothing to review {where}. Ask in a pull request, or use `explain`."
         )
     if isinstance(command, Undo) and is_fork(request):
         return Refusal(cause="fork", reason="Nothing of mine is on a fork's branch: I never push to forks.")
@@ -173,7 +173,9 @@ def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: S
         publish=publish,
         bound_to_sha=request.facts.head_sha,
         level=level,
-        tools=() if isinstance(command, Undo) else tools_for(level, writes=isinstance(command, Fix)),
+        tools=()
+        if isinstance(command, Undo)
+        else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments),
         model=made.model,
         dry_run=options.dry_run,
         replay=publish == "pull_branch" and not found.bound,
@@ -187,7 +189,7 @@ def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
     """Where what comes of it may go."""
     match command:
         case Fix() if not is_fork(request):
-            return "new_branch" if request.job.thread.kind == "issue" else "pull_branch"
+            return "pull_branch" if request.job.thread.kind == "pull" else "new_branch"
         case Undo():
             return "pull_branch"
         case Review():

@@ -31,7 +31,7 @@ def thread_refusal(job: Job, facts: ThreadFacts, *, may_be_closed: bool = False)
         facts: the thread now.
         may_be_closed: whether it is work that only ends in words.
     """
-    thread = "issue" if job.thread.kind == "issue" else "pull request"
+    thread = "pull request" if job.thread.kind == "pull" else job.thread.kind
     if not facts.is_open and not may_be_closed:
         return Refusal(cause="closed", reason=f"This {thread} is closed. Reopen it and ask again.")
     if facts.locked:

@@ -73,7 +73,8 @@ class CheckDraft:
     Attributes:
         name: of the check, shown in the list of checks; the same for every job, so that a new run takes its place.
         head_sha: the commit it stands on.
-        external_id: what `check_run` events say it is ours by: `<job id>:<issue|pull>:<number>:<request id or ->`.
+        external_id: what `check_run` events say it is ours by: `<job id>:<issue|pull>:<number>:<request id or ->`,
+            or `<job id>:branch:<name>:<request id or ->`.
         status: whether it is under way.
         conclusion: how it ended; given exactly when `status` is `completed`.
         title: its headline.

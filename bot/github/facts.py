@@ -83,20 +83,22 @@ class PullFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A repository and one of its threads at the same moment.
+    """A repository and one of its threads, or of its branches, at the same moment.
 
     Attributes:
         default_head: the commit that the default branch stands at; None in an empty repository.
-        thread: None when there is no such thread.
+        thread: None when there is no such thread, or a branch was asked for.
         pull: its two ends, when it is a pull request.
         base_head: the commit that the pull request's base branch stands at; None when that branch is gone.
+        branch_head: the commit that the branch stands at that was asked for; None when there is none.
     """
 
     repo: RepoFacts
     default_head: str | None
-    thread: ThreadFacts | None
-    pull: PullFacts | None
-    base_head: str | None
+    thread: ThreadFacts | None = None
+    pull: PullFacts | None = None
+    base_head: str | None = None
+    branch_head: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from bot.github import parsing
 from bot.github.errors import GitHubError
 from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, RepoFacts, Snapshot, ThreadFacts
 from bot.github.part import Part
-from bot.github.snapshot import QUERY, snapshot
+from bot.github.snapshot import BRANCH_QUERY, QUERY, snapshot
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
@@ -63,8 +63,17 @@ class Reading(Part):
     async def snapshot(self, repo: str, number: int) -> Snapshot:
         """The repository and one of its threads as they are now."""
         owner, _, name = repo.partition("/")
-        what, variables = f"read {repo}#{number}", {"owner": owner, "name": name, "number": number}
-        answer = await self._connection.graphql(what, QUERY, variables, needs="repository", writes=False)
+        return await self._snapshot(f"read {repo}#{number}", QUERY, {"owner": owner, "name": name, "number": number})
+
+    async def branch_snapshot(self, repo: str, branch: str) -> Snapshot:
+        """The repository and one of its branches as they are now."""
+        owner, _, name = repo.partition("/")
+        variables = {"owner": owner, "name": name, "ref": f"refs/heads/{branch}"}
+        return await self._snapshot(f"read branch {branch} of {repo}", BRANCH_QUERY, variables)
+
+    async def _snapshot(self, what: str, query: str, variables: Mapping[str, Any]) -> Snapshot:
+        repo = f"{variables['owner']}/{variables['name']}"
+        answer = await self._connection.graphql(what, query, variables, needs="repository", writes=False)
         found = answer["repository"]
         empty = found.get("defaultBranchRef") is None
         return snapshot(found, default_branch=(await self.repo_facts(repo)).default_branch if empty else "")

@@ -1,4 +1,4 @@
-"""A repository, a thread of it and the heads of both in one GraphQL request. Pure."""
+"""A repository, a thread or a branch of it, and the heads of both in one GraphQL request. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ author {
 labels(first: 100) { nodes { name } }
 """
 
+_REPOSITORY = """
+id databaseId nameWithOwner isPrivate isArchived url
+defaultBranchRef { name target { oid } }
+"""
+
 # The states of issues and of pull requests are of different types, which GraphQL forbids to have one name.
 QUERY = f"""
 query ($owner: String!, $name: String!, $number: Int!) {{
   repository(owner: $owner, name: $name) {{
-    id databaseId nameWithOwner isPrivate isArchived url
-    defaultBranchRef {{ name target {{ oid }} }}
+    {_REPOSITORY}
     issueOrPullRequest(number: $number) {{
       __typename
       ... on Issue {{ {_THREAD} issueState: state }}
@@ -32,6 +36,15 @@ query ($owner: String!, $name: String!, $number: Int!) {{
         headRepository {{ databaseId nameWithOwner }} baseRef {{ target {{ oid }} }}
       }}
     }}
+  }}
+}}
+"""
+
+BRANCH_QUERY = f"""
+query ($owner: String!, $name: String!, $ref: String!) {{
+  repository(owner: $owner, name: $name) {{
+    {_REPOSITORY}
+    ref(qualifiedName: $ref) {{ target {{ oid }} }}
   }}
 }}
 """
@@ -62,6 +75,7 @@ def snapshot(data: Json, *, default_branch: str) -> Snapshot:
         thread=None if found is None else _thread(found, is_pull=is_pull),
         pull=_pull(found) if found is not None and is_pull else None,
         base_head=_head(found["baseRef"]) if found is not None and is_pull else None,
+        branch_head=_head(data.get("ref")),
     )
 
 

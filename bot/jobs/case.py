@@ -132,6 +132,11 @@ class Case:
         return spot_of(self.job)
 
     @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer what a run asks: in a thread, to a bot that is still there then."""
+        return self.house.can_wait and self.job.thread.has_comments
+
+    @property
     def kept(self) -> str:
         """Where the patch of work that was not published is, for the comment."""
         if self.house.sessions is None:
@@ -175,7 +180,7 @@ class Case:
 
     async def refuse(self, refusal: Refusal) -> Ending:
         """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
-        number, repo_id = self.job.thread.number, self.job.repo.id
+        number, repo_id = self.job.thread.key, self.job.repo.id
         await self.void(refusal.voided)
         silent = refusal.silent or self.job.is_unasked
         if silent and self.job.origin.kind == "description":

@@ -208,6 +208,8 @@ class Corridor:
         asked = found.asked
         if isinstance(case.job.command, Work | Bare) and (named := case.job.command.options.base) is not None:
             asked = replace(asked, config=replace(asked.config, base=named))
+        if case.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
+            asked = replace(asked, config=replace(asked.config, base=None))
         here = await self._at_base(here, asked.config.base)
         grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
@@ -308,15 +310,15 @@ class Corridor:
         return Source(url=here.repo.clone_url, token=token, ref=ref, sha=here.thread.head_sha)
 
     async def _base(self, here: Here, source: Source) -> Source:
-        """The base branch's commit as it is now; an issue's work begins at that very commit."""
-        if self._case.job.thread.kind == "issue":
+        """The base branch's commit as it is now; other work than a pull request's begins at that very commit."""
+        if self._case.job.thread.kind != "pull":
             return source
         branch = here.thread.base_ref
         return replace(source, ref=f"refs/heads/{branch}", sha=await head_of(self._case.github, here, branch))
 
     async def _at_base(self, here: Here, base: str | None) -> Here:
         """An issue's place, at the branch that the repository wants new pull requests to be for."""
-        if base is None or self._case.job.thread.kind == "pull" or isinstance(self._case.job.command, Undo):
+        if base is None or self._case.job.thread.kind != "issue" or isinstance(self._case.job.command, Undo):
             return here
         sha = await head_of(self._case.github, here, base)
         return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))

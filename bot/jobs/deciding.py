@@ -35,7 +35,7 @@ async def decide(case: Case, here: Here, config: RepoConfig, *, again: bool = Fa
 
 async def _set_labels(case: Case, here: Here, config: RepoConfig) -> tuple[SetLabel, ...]:
     """The permission labels that stand on the thread, each with who set it, and what they may do now."""
-    kept = {label.name.casefold(): label for label in await case.ledger.labels(here.repo.id, case.job.thread.number)}
+    kept = {label.name.casefold(): label for label in await case.ledger.labels(here.repo.id, case.job.thread.key)}
     found = []
     for name in here.labels:
         level = config.labels.level_of(name)

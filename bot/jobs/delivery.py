@@ -71,7 +71,7 @@ class Delivery:
         here = look(case.job, visit)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
-        may_wait = case.house.can_wait and not begun.grant.dry_run
+        may_wait = case.can_ask and not begun.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
             shown = await self._readable(publication, change)
             if not shown.hindrance:
@@ -237,7 +237,7 @@ class Delivery:
         """What came of it, for the comment, the check run and the queue."""
         case, begun = self._case, self._assignment
         finished = outcome.status is Status.FINISHED
-        if isinstance(begun.command, Plan) and finished and case.house.can_wait:
+        if isinstance(begun.command, Plan) and finished and case.can_ask:
             return await self._propose(outcome)
         review = None
         if isinstance(begun.command, Review) and finished:

@@ -182,7 +182,7 @@ class Errand:
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        facts = (begun.head_fact, *ready.facts, *(() if self._case.house.can_wait else (NOBODY_ANSWERS,)))
+        facts = (begun.head_fact, *ready.facts, *(() if self._case.can_ask else (NOBODY_ANSWERS,)))
         return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -215,7 +215,7 @@ class Errand:
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
             self._messages.go_to(runtime)
-            if case.house.can_wait:
+            if case.can_ask:
                 runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
             else:
                 Unattended(self._account, begun).answer(runtime.hooks)
@@ -238,7 +238,7 @@ class Errand:
             outcome = replace(outcome, reason=self._stopped)
         if denied := self._account.progress.denied:
             await keep_denied(case.memory, denied)
-        if outcome.pending is not None and case.house.can_wait:
+        if outcome.pending is not None and case.can_ask:
             until = time.time() + case.house.bounds.approval_seconds
             asked = waiting.request_for(outcome.pending, self._assignment.grant, until=until)
             await self._account.keep()

@@ -110,7 +110,7 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
             await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await case.queue.wake(each.job.id)
-    kept = await case.ledger.labels(job.repo.id, job.thread.number)
+    kept = await case.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
     config = await on_default_branch(case.github, job.repo.full_name)
@@ -147,4 +147,4 @@ async def _last_words(case: Case, why: str) -> dict[str, str]:
 
 
 async def _jobs(case: Case) -> tuple[Stored, ...]:
-    return await case.queue.of_thread(case.job.repo.id, case.job.thread.number)
+    return await case.queue.of_thread(case.job.repo.id, case.job.thread.key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from bot.intake.commands import DEFAULT_TRIGGER, Command, Happening, Steering, Talk
 
@@ -32,23 +33,53 @@ class Actor:
     login: str
 
 
+ThreadKind = Literal["issue", "pull", "branch"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """The issue or pull request, with its words as they stood when the command was given.
+    """The issue or pull request, with its words as they stood when the command was given; or a branch, which has none.
 
     Attributes:
-        kind: `issue` or `pull`.
-        number: its number in the repository.
+        kind: `issue`, `pull`, or `branch` for a job without a thread: nobody is answered in a comment there.
+        number: its number in the repository; 0 for a branch.
         title: snapshot of the title.
         body: snapshot of the body.
         author: login of who opened it.
+        branch: for a branch: its name, without `refs/heads/`; else empty.
     """
 
-    kind: Literal["issue", "pull"]
+    kind: ThreadKind
     number: int
     title: str
     body: str
     author: str
+    branch: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a branch without a name, and a thread with one."""
+        if (self.kind == "branch") != bool(self.branch) or (self.branch and self.number):
+            raise ValueError(
+                f"a thread of the kind {self.kind} cannot have branch {self.branch!r}, number {self.number}"
+            )
+
+    @classmethod
+    def of_branch(cls, name: str) -> Self:
+        """The place of a job without a thread."""
+        return cls(kind="branch", number=0, title="", body="", author="", branch=name)
+
+    @property
+    def key(self) -> int:
+        """What jobs of the same place share in their repository: the number, or for a branch one below zero."""
+        if self.kind != "branch":
+            return self.number
+        # 63 bits, which SQLite's integers hold.
+        return -1 - (int.from_bytes(hashlib.sha256(self.branch.encode()).digest()[:8], "big") >> 1)
+
+    @property
+    def has_comments(self) -> bool:
+        """Whether people can talk there, and so answer."""
+        return self.kind != "branch"
 
     @property
     def wordless(self) -> Thread:
@@ -57,7 +88,7 @@ class Thread:
 
 
 OriginKind = Literal[
-    "comment", "review_comment", "review", "description", "label", "assignment", "button", "ci", "event"
+    "comment", "review_comment", "review", "description", "label", "assignment", "button", "ci", "event", "workflow"
 ]
 
 
@@ -89,7 +120,8 @@ class Origin:
     Attributes:
         kind: `comment` on an issue or pull request, `review_comment` on lines of a pull request, the words of a
             `review`, the `description` that an issue or pull request was opened with, a `label`, an `assignment`, a
-            `button` of a check run, `ci` that went red, or another `event`.
+            `button` of a check run, `ci` that went red, another `event`, or the `workflow` file whose input is the
+            command.
         id: GitHub's numeric id of the comment, review, check run or workflow run; 0 where there is none.
         at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
         root: for a review comment: the first comment of its thread, which answers go to; else 0.

@@ -119,7 +119,7 @@ def _tally(rows: sqlite3.Connection, *, job: Job, since: float, bot_ids: frozens
         "since": since,
         "seq": seq,
         "repo": job.repo.id,
-        "thread": job.thread.number,
+        "thread": job.thread.key,
         "user": job.actor.id,
         "installation": job.installation,
     }
@@ -143,7 +143,7 @@ def _unattended(rows: sqlite3.Connection, job: Job, seq: int, bot_ids: frozenset
     before = rows.execute(
         "SELECT body FROM jobs WHERE lane = 'work' AND repo_id = ? AND thread = ? AND seq != ? AND body IS NOT NULL"
         " AND begun_at IS NOT NULL AND state != 'refused' ORDER BY seq DESC",
-        (job.repo.id, job.thread.number, seq),
+        (job.repo.id, job.thread.key, seq),
     )
     count = 0
     for (body,) in before:

@@ -67,7 +67,9 @@ async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] =
         GitHubError: something could not be found out, which nobody may take for a yes.
     """
     name = job.repo.full_name
-    snapshot = await github.snapshot(name, job.thread.number)
+    place = job.thread
+    asking = github.branch_snapshot(name, place.branch) if place.branch else github.snapshot(name, place.number)
+    snapshot = await asking
     if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
@@ -76,11 +78,13 @@ async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] =
 
 
 def look(job: Job, visit: Visit) -> Here:
-    """Look at the thread, too.
+    """Look at the thread, or at the branch, too.
 
     Raises:
         GitHubError: it is gone.
     """
+    if job.thread.kind == "branch":
+        return _on_branch(job.thread.branch, visit)
     repo, thread, pull = visit.repo, visit.snapshot.thread, visit.snapshot.pull
     if thread is None or (job.thread.kind == "pull" and pull is None):
         raise thread_is_gone(repo.full_name, job.thread.number)
@@ -105,6 +109,23 @@ def look(job: Job, visit: Visit) -> Here:
             author_id=thread.author_id,
         ),
     )
+
+
+def _on_branch(branch: str, visit: Visit) -> Here:
+    """A place without a thread, which nobody can close or lock."""
+    repo = visit.repo
+    facts = ThreadFacts(
+        default_branch=repo.default_branch,
+        head_sha=visit.snapshot.branch_head or "",
+        head_ref=branch,
+        head_repo_id=repo.id,
+        base_ref=branch,
+        is_open=True,
+        locked=False,
+        archived=repo.archived,
+        private=repo.private,
+    )
+    return Here(snapshot=visit.snapshot, labels=(), roles=visit.roles, thread=facts)
 
 
 async def head_of(github: GitHub, here: Here, branch: str) -> str:

@@ -24,7 +24,7 @@ _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
 
 async def gather(case: Case, begun: Assignment) -> Material:
-    """Read the thread, and for a pull request its reviews, its diff and its failing checks.
+    """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
 
     What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
     without it.
@@ -33,9 +33,11 @@ async def gather(case: Case, begun: Assignment) -> Material:
         GitHubError: GitHub failed in a way that may pass.
     """
     repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
+    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    if case.job.thread.kind == "branch":
+        return Material(language=language, approved_plan=plan, workflow=await _workflow(case, begun))
     me = (await github.me()).id
     comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
-    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
     material = Material(comments=comments, language=language, approved_plan=plan, files=await _linked(case, begun))
     if case.job.thread.kind == "issue":
         return material

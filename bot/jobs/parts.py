@@ -29,6 +29,8 @@ class _Below:
 async def show_parts(case: Case, view: StatusView) -> tuple[str, ...]:
     """Show what waits in as many comments as it takes, once however often a worker dies; their pages.
 
+    Without a thread there are none, and then nobody is asked.
+
     Args:
         case: the job.
         view: its status, with what waits.
@@ -37,7 +39,7 @@ async def show_parts(case: Case, view: StatusView) -> tuple[str, ...]:
         GitHubError: GitHub refused or stayed silent; nobody is asked then.
     """
     pending = view.pending
-    if pending is None:
+    if pending is None or not case.job.thread.has_comments:
         return ()
     texts = parts_of(pending.preview)
     counted = replace(pending, parts=("",) * len(texts))

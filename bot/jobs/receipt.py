@@ -70,7 +70,7 @@ class Receipt:
         return await self._nothing_follows(job, job.command) if isinstance(job.command, Happening) else ""
 
     async def _nothing_follows(self, job: Job, command: Happening) -> str:
-        repo_id, number = job.repo.id, job.thread.number
+        repo_id, number = job.repo.id, job.thread.key
         match command:
             case Labelled(label=label):
                 names = self._labels.of(repo_id)

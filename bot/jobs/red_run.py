@@ -34,7 +34,7 @@ async def unwanted(case: Case, here: Here) -> str:
 
 async def _attempts(case: Case) -> int:
     """How often CI has started work on this commit, or on one that the bot made it from."""
-    jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.number)]
+    jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.key)]
     made = {(await case.of(job).recall("commit") or "").partition(" ")[0]: job for job in jobs if job.id != case.job.id}
     count, head = 0, case.job.head_sha
     for _ in range(_LINEAGE):

@@ -63,7 +63,7 @@ def insert(rows: sqlite3.Connection, job: Job, now: float, held_until: float) ->
         job.id,
         job.delivery_id,
         job.repo.id,
-        job.thread.number,
+        job.thread.key,
         job.installation,
         job.actor.id,
         job.lane,

@@ -66,6 +66,8 @@ def _same_but_for_the_clock(shown: StatusView, now: StatusView) -> bool:
 class StatusComment:
     """The comment of one job, found again after a restart by its stored id, else by its signed marker.
 
+    A job without a thread has none: what would be said there is said in the check run and in the step's summary.
+
     Attributes:
         told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
     """
@@ -91,7 +93,7 @@ class StatusComment:
         Raises:
             GitHubError: GitHub refused or stayed silent.
         """
-        if body == self._body:
+        if body == self._body or not self._job.thread.has_comments:
             return
         if self._id is None:
             self._id = await self._known_id()
@@ -111,6 +113,7 @@ class StatusComment:
             stale: whether what the comment says is old already.
             beside: where else it is shown, less often.
         """
+        every = _BESIDE if self._job.thread.has_comments else 1
 
         async def refresh() -> None:
             shown, begun, edits = None if stale else view(), time.monotonic(), 0
@@ -123,7 +126,7 @@ class StatusComment:
                 if shown is not None and _same_but_for_the_clock(shown, now):
                     continue
                 shown, edits = now, edits + 1
-                for board in (self, *(beside if edits % _BESIDE == 0 else ())):
+                for board in (self, *(beside if edits % every == 0 else ())):
                     try:
                         await board.show(now)
                     except GitHubError:

@@ -38,7 +38,7 @@ class _Unfit(Exception):  # noqa: N818 - an answer that travels as an exception
 
 async def steer(case: Case, command: Steering, here: Here) -> Ending:
     """Do what someone with the right to command asks of the thread's jobs."""
-    jobs = await case.queue.of_thread(case.job.repo.id, case.job.thread.number)
+    jobs = await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
     try:
         match command:
             case Stop():

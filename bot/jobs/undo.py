@@ -19,7 +19,7 @@ from bot.workspace import Source
 _AIM = "undoing"
 """The fact that keeps which commit is taken back, and its branch."""
 
-_OWN_BRANCH = re.compile(r"codepilot/(?:issue|pull)-[0-9]+-([a-z0-9]+)")
+_OWN_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
 
 
 async def aimed(case: Case, here: Here) -> Here | Refusal:
@@ -92,7 +92,7 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
 
 async def _last_commit(case: Case, here: Here) -> str | None:
     """The commit and the branch, with a space between, of the newest job of this thread that made one."""
-    jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.number)]
+    jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.key)]
     own = _OWN_BRANCH.fullmatch(here.thread.head_ref) if case.job.thread.kind == "pull" else None
     if own is not None and (maker := await case.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
         jobs.append(maker.job)  # the pull request is the bot's own: the thread that it was asked for in is another

@@ -78,19 +78,18 @@ def render_check(
     Args:
         view: how the job is doing.
         job: what was asked, and where.
-        head_sha: the commit it stands on: a pull request's head, or the default branch's for an issue.
+        head_sha: the commit it stands on: a pull request's head, the branch's, or the default branch's for an issue.
         status: how the agent's run ended, when it has.
         patch: the change, attached as far as it fits.
         review: comments on lines, shown as annotations.
     """
     under_way = _UNDER_WAY.get(view.state)
-    kind, number = job.thread.kind, job.thread.number
     return CheckDraft(
         name=_name(job),
         head_sha=head_sha,
-        external_id=f"{job.id}:{kind}:{number}:{view.pending.request_id if view.pending else '-'}",
+        external_id=f"{job.id}:{_place(job)}:{view.pending.request_id if view.pending else '-'}",
         status=under_way or "completed",
-        conclusion=None if under_way else conclusion(view, status, blocking=kind == "pull"),
+        conclusion=None if under_way else conclusion(view, status, blocking=job.thread.kind == "pull"),
         title=one_line(f"{_TITLES[view.state]}: {view.asked}", TITLE_LIMIT),
         summary=_summary(view),
         text=_patch_text(patch, job.id),
@@ -128,6 +127,12 @@ def _answers(view: StatusView) -> tuple[Button, ...]:
         ),
         _STOP,
     )
+
+
+def _place(job: Job) -> str:
+    """Where the job is, for the button's delivery; no branch has a colon in its name."""
+    thread = job.thread
+    return f"branch:{thread.branch}" if thread.kind == "branch" else f"{thread.kind}:{thread.number}"
 
 
 def _name(job: Job) -> str:

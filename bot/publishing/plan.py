@@ -8,8 +8,17 @@ from agent_runtime import Outcome, Status
 from bot.gate.permissions import Grant
 from bot.jobs.job import Job
 from bot.publishing.screening import Objection, cautions, is_large, objections
-from bot.publishing.text import code
-from bot.publishing.wording import branch_name, commit_body, commit_title, pull_body, undo_body, undo_title
+from bot.publishing.text import code, one_line
+from bot.publishing.wording import (
+    TITLE_LIMIT,
+    branch_name,
+    commit_body,
+    commit_title,
+    place_of,
+    pull_body,
+    undo_body,
+    undo_title,
+)
 from bot.workspace.change import Change
 
 
@@ -178,7 +187,7 @@ def _commit(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=new,
-        title=commit_title(outcome.summary or "", fallback=f"Address {job.thread.kind} {job.thread.number}"),
+        title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
         body=commit_body(job, run_url=run_url),
         change=change,
     )
@@ -196,7 +205,7 @@ def _unfinished(
         branch=branch_name(job, unfinished=True),
         expected_head=change.base_sha,
         create_branch=True,
-        title=f"Keep unfinished work on {job.thread.kind} {job.thread.number}",
+        title=one_line(f"Keep unfinished work on {place_of(job)}", TITLE_LIMIT),
         body=commit_body(job, run_url=run_url),
         change=change,
     )

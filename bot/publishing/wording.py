@@ -8,7 +8,7 @@ from agent_runtime import Status
 from bot.jobs.job import Actor, Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
-from bot.publishing.text import COMMENT_LIMIT, clean, one_line
+from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
 
 TITLE_LIMIT = 72
 # The patterns below take time that grows with the square of a line's length.
@@ -34,7 +34,7 @@ REMEDIES = {
 }
 """What to do about a run that did not finish, for the comment."""
 
-_BRANCH = re.compile(r"codepilot/(?:issue|pull)-[1-9][0-9]{0,9}-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
 _CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
 _REFERENCE = re.compile(
@@ -77,7 +77,9 @@ def branch_name(job: Job, *, unfinished: bool = False) -> str:
     Raises:
         ValueError: the job's id cannot stand in a branch name (a bug of ours).
     """
-    name = f"codepilot/{job.thread.kind}-{job.thread.number}-{job.id}{'-wip' if unfinished else ''}"
+    thread = job.thread
+    place = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"
+    name = f"codepilot/{place}-{job.id}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
     return name
@@ -96,7 +98,13 @@ def commit_title(summary: str, *, fallback: str) -> str:
 def commit_body(job: Job, *, run_url: str = "") -> str:
     """What follows the title: which job, its page, and the person who asked as co-author."""
     run = f"\n{run_url}" if run_url else ""
-    return f"Codepilot job {job.id}, {job.thread.kind} {job.thread.number}.{run}{_trailer(job.actor)}"
+    return f"Codepilot job {job.id}, {place_of(job)}.{run}{_trailer(job.actor)}"
+
+
+def place_of(job: Job) -> str:
+    """Where a job is, for titles and messages, which are no Markdown: `issue 7`, `branch main`."""
+    thread = job.thread
+    return f"branch {clean(thread.branch)}" if thread.kind == "branch" else f"{thread.kind} {thread.number}"
 
 
 def undo_title(title: str) -> str:
@@ -113,12 +121,21 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
 def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:
     """The description of the pull request; it closes the job's own issue and no other."""
     allowed = Allowed(login=job.actor.login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    number = job.thread.number
-    link = f"Fixes #{number}" if job.thread.kind == "issue" else f"For #{number}"
-    tail = "\n\n".join([*notes, link, f"<sub>Made by Codepilot for @{job.actor.login} · job `{job.id}`</sub>"])
+    tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot for @{job.actor.login} · job `{job.id}`</sub>"])
     said = defuse(summary, allowed)
     body = f"{said}\n\n{tail}" if said else tail
     return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT)
+
+
+def _link(job: Job) -> str:
+    """What a pull request has to do with the job's place."""
+    match job.thread.kind:
+        case "issue":
+            return f"Fixes #{job.thread.number}"
+        case "pull":
+            return f"For #{job.thread.number}"
+        case "branch":
+            return f"For the branch {code(job.thread.branch)}"
 
 
 def _trailer(actor: Actor) -> str:

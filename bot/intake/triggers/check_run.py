@@ -12,12 +12,13 @@ from bot.intake.commands import Approve, Command, Deny, Retry, Stop
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, Sha, read
-from bot.jobs.job import Job, Origin, Thread
+from bot.jobs.job import Job, Origin, Thread, ThreadKind
 
 EVENT = "check_run"
 
 _EXTERNAL_ID = re.compile(
-    r"(?P<job>[a-z0-9]{1,40}):(?P<kind>issue|pull):(?P<number>[1-9][0-9]{0,17}):(?P<request>-|[0-9a-f]{4,64})"
+    r"(?P<job>[a-z0-9]{1,40}):(?:(?P<kind>issue|pull):(?P<number>[1-9][0-9]{0,17})|branch:(?P<branch>[^:\s]{1,250}))"
+    r":(?P<request>-|[0-9a-f]{4,64})"
 )
 
 _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
@@ -58,19 +59,20 @@ def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: st
     return job_of(
         delivery,
         event=event,
-        # A check run knows no words of the thread that its job is about.
-        thread=Thread(
-            kind="issue" if place["kind"] == "issue" else "pull",
-            number=int(place["number"]),
-            title="",
-            body="",
-            author="",
-        ),
+        thread=_thread(place),
         origin=Origin(kind="button", id=event.check_run.id),
         command=command,
         trigger=listening.triggers[0],
         head_sha=event.check_run.head_sha if place["kind"] == "pull" else "",
     )
+
+
+def _thread(place: re.Match[str]) -> Thread:
+    """Where the check run's job is; a check run knows no words of a thread."""
+    if place["branch"]:
+        return Thread.of_branch(place["branch"])
+    kind: ThreadKind = "issue" if place["kind"] == "issue" else "pull"
+    return Thread(kind=kind, number=int(place["number"]), title="", body="", author="")
 
 
 def _command(button: str, request: str, *, job_id: str) -> Command | Ignored:
@@ -97,7 +99,7 @@ class _App(Part):
 class _CheckRun(Part):
     id: Id
     head_sha: Sha
-    external_id: Annotated[str, Field(max_length=200)]
+    external_id: Annotated[str, Field(max_length=400)]
     app: _App | None
 
 

@@ -39,6 +39,14 @@ async def test_a_snapshot_of_a_fork_and_of_a_closed_archived_place_says_what_res
     assert (seen.pull.from_fork, seen.repo.archived) == (True, True)
 
 
+async def test_a_snapshot_of_a_branch_says_what_rest_says(world: World) -> None:
+    seen = await world.github.branch_snapshot(world.name, "main")
+    assert seen.repo == await world.github.repo_facts(world.name)
+    assert seen.branch_head == await world.github.branch_head(world.name, "main")
+    assert (seen.thread, seen.pull) == (None, None)
+    assert (await world.github.branch_snapshot(world.name, "gone")).branch_head is None
+
+
 async def test_a_thread_that_is_not_there_is_none_and_a_repository_an_error(world: World) -> None:
     assert (await world.github.snapshot(world.name, 99)).thread is None
     with pytest.raises(GitHubError) as caught:

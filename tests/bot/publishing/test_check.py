@@ -8,6 +8,7 @@ import pytest
 
 from agent_runtime import Status
 from bot.github import ReviewDraft, ReviewNote
+from bot.jobs.job import Thread
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import Check, PendingView, StatusView
@@ -81,6 +82,8 @@ def test_it_names_its_job_and_thread_for_the_buttons() -> None:
     draft = render_check(view("waiting", pending=PENDING), job=a_job(kind="pull"), head_sha=SHA)
     assert draft.external_id == "j1:pull:7:7f3a9b0c1d2e3f4a"
     assert render_check(view("working"), job=a_job(), head_sha=SHA).external_id == "j1:issue:7:-"
+    on_branch = a_job(thread=Thread.of_branch("release/2"))
+    assert render_check(view("working"), job=on_branch, head_sha=SHA).external_id == "j1:branch:release/2:-"
     assert (draft.name, draft.head_sha) == ("Codepilot fix", SHA)
     assert render_check(view("working"), job=a_job(), head_sha=SHA).name == "Codepilot fix #7"
 

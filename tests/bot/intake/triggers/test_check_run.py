@@ -35,6 +35,13 @@ def test_the_external_id_says_where_the_job_is() -> None:
     assert (found.thread.kind, found.thread.number, found.head_sha) == ("issue", 9, "")
 
 
+@pytest.mark.parametrize("branch", ["main", "release/2.x", "a" * 244])
+def test_the_external_id_of_a_branchs_job_brings_its_button_back_there(branch: str) -> None:
+    thread = Thread.of_branch(branch)
+    found = job(EVENT, check_run__external_id=f"abcdefgh2345:branch:{branch}:-")
+    assert (found.thread, found.thread.key, found.head_sha) == (thread, thread.key, "")
+
+
 def test_running_a_check_again_is_a_retry() -> None:
     assert job(EVENT, action="rerequested", requested_action=None).command == Retry(job_id="abcdefgh2345")
 
