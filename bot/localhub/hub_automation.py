@@ -1,13 +1,14 @@
-"""What CI does: attempts of workflow runs, and the check runs of other Apps."""
+"""What CI does: attempts of workflow runs, what they keep, and the check runs of other Apps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from bot.localhub import check_runs, workflows
 from bot.localhub.hub_threads import Threads
 from bot.localhub.model import App, CheckRun, Repo
-from bot.localhub.model_actions import WorkflowRun
+from bot.localhub.model_actions import Artifact, WorkflowRun
 
 
 class Automation(Threads):
@@ -36,6 +37,18 @@ class Automation(Threads):
         """The runs of a repository's workflows, oldest first."""
         with self._site.lock:
             return [run for run in self._site.store.workflow_runs if run.repo_id == repo.id]
+
+    def keep_artifact(
+        self, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, days: int = 90
+    ) -> Artifact:
+        """Keep files for a workflow's run, as `actions/upload-artifact` does."""
+        with self._site.lock:
+            return workflows.keep(self._site, repo, name, files, run_id=run_id, life=timedelta(days=days))
+
+    def artifacts(self, repo: Repo) -> list[Artifact]:
+        """What the runs of a repository's workflows kept, oldest first."""
+        with self._site.lock:
+            return [each for each in self._site.store.artifacts if each.repo_id == repo.id]
 
     def check(self, repo: Repo, app: App, *, head_sha: str, name: str, conclusion: str, summary: str = "") -> CheckRun:
         """Say that another App's check of a commit has ended, as CI that is no workflow reports it."""

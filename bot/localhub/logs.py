@@ -1,4 +1,4 @@
-"""Logs of workflow jobs, a job's as text and a run's as a zip; the API leads to addresses that are good for minutes.
+"""Logs of workflow jobs and artifacts of runs, from addresses that the API leads to and that are good for minutes.
 
 They are on another host, as GitHub's are, and whoever sends a token there is refused.
 """
@@ -11,7 +11,7 @@ import zipfile
 
 from aiohttp import web
 
-from bot.localhub.model_actions import WorkflowJob, WorkflowRun
+from bot.localhub.model_actions import Artifact, WorkflowJob, WorkflowRun
 from bot.localhub.signing import is_signed, signed
 from bot.localhub.site import Site
 
@@ -26,6 +26,11 @@ def log_of(site: Site, job: WorkflowJob) -> str:
 def logs_of(site: Site, run: WorkflowRun, attempt: int) -> str:
     """Where the logs of all jobs of an attempt are given out, for a while."""
     return _elsewhere(signed(site, f"/logs/runs/{run.id}/{attempt}"))
+
+
+def archive_of(site: Site, artifact: Artifact) -> str:
+    """Where an artifact's zip file is given out, for a while."""
+    return _elsewhere(signed(site, f"/artifacts/{artifact.id}"))
 
 
 def _elsewhere(address: str) -> str:
@@ -43,6 +48,7 @@ class Logs:
         """Add their addresses."""
         app.router.add_get("/logs/jobs/{id}", self._job)
         app.router.add_get("/logs/runs/{id}/{attempt}", self._run)
+        app.router.add_get("/artifacts/{id}", self._artifact)
 
     async def _job(self, request: web.Request) -> web.Response:
         with self._site.lock:
@@ -80,6 +86,13 @@ class Logs:
                     archive.writestr(f"{name}/{number}_{_ODD.sub('', step.name)}.txt", content)
         packed.seek(0)
         return web.Response(body=packed, content_type="application/zip")
+
+    async def _artifact(self, request: web.Request) -> web.Response:
+        with self._site.lock:
+            artifact = self._site.store.artifacts.get(self._number(request))
+        if artifact is None:
+            raise web.HTTPNotFound
+        return web.Response(body=io.BytesIO(artifact.content), content_type="application/zip")
 
     def _number(self, request: web.Request) -> int:
         # https://learn.microsoft.com/rest/api/storageservices/status-and-error-codes2: two ways to say who asks

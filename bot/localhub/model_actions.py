@@ -75,3 +75,21 @@ class WorkflowJob:
     steps: tuple[WorkflowStep, ...] = ()
     log: str | None = field(default="", repr=False)
     attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Files that a workflow's run kept.
+
+    Attributes:
+        run_id: the run; it need not be one that the hub was told of.
+        content: a zip file.
+    """
+
+    id: int
+    repo_id: int
+    run_id: int
+    name: str
+    content: bytes = field(repr=False)
+    created_at: datetime
+    expires_at: datetime

@@ -27,7 +27,7 @@ from bot.localhub.model import (
     User,
     reaction_kind,
 )
-from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
+from bot.localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.model_releases import Release
 from bot.localhub.uploads import Upload
 
@@ -101,6 +101,7 @@ class Store:
     workflows: Table[Workflow] = field(default_factory=Table)
     workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
     workflow_jobs: Table[WorkflowJob] = field(default_factory=Table)
+    artifacts: Table[Artifact] = field(default_factory=Table)
     releases: Table[Release] = field(default_factory=Table)
     deliveries: Table[Delivery] = field(default_factory=Table)
     uploads: Table[Upload] = field(default_factory=Table)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from bot.localhub import git, views, views_git, views_threads
 from bot.localhub.model import Repo
-from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
+from bot.localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.site import Json, Site, iso, node_id
 
 
@@ -70,6 +72,25 @@ def told_run(site: Site, repo: Repo, value: WorkflowRun, *, attempt: int | None 
         "repository": views.simple_repository(site, repo),
         "head_repository": views.simple_repository(site, home),
         "display_title": head.message.partition("\n")[0],
+    }
+
+
+def artifact(site: Site, repo: Repo, value: Artifact) -> Json:
+    """`artifact`."""
+    url = views_git.api(site, repo, "actions", "artifacts", value.id)
+    return {
+        "id": value.id,
+        "node_id": node_id("Artifact", value.id),
+        "name": value.name,
+        "size_in_bytes": len(value.content),
+        "url": url,
+        "archive_download_url": f"{url}/zip",
+        "expired": value.expires_at <= site.now(),
+        "digest": f"sha256:{hashlib.sha256(value.content).hexdigest()}",
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.created_at),
+        "expires_at": iso(value.expires_at),
+        "workflow_run": {"id": value.run_id, "repository_id": repo.id, "head_repository_id": repo.id},
     }
 
 

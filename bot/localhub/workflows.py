@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from bot.localhub import check_runs, views_actions, webhooks
 from bot.localhub.model import Repo, User
-from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun, WorkflowStep
+from bot.localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun, WorkflowStep
 from bot.localhub.site import Json, Site
 
 
@@ -85,6 +88,26 @@ def end_again(
     _keep_jobs(site, ended, jobs)
     _tell(site, repo, ended, "completed")
     return ended
+
+
+def keep(site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, life: timedelta) -> Artifact:
+    """Keep files for a run, packed as GitHub packs them."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+    now = site.now()
+    return site.store.artifacts.put(
+        Artifact(
+            id=site.store.new_id(),
+            repo_id=repo.id,
+            run_id=run_id,
+            name=name,
+            content=packed.getvalue(),
+            created_at=now,
+            expires_at=now + life,
+        )
+    )
 
 
 def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:

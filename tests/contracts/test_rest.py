@@ -332,7 +332,12 @@ async def _workflows(hub: LocalHub, bot: Client, sha: str) -> None:
     hub.check(repo, other, head_sha=sha, name="build", conclusion="failure", summary="It fails.")
     await _ok(bot, "GET", f"{R}/actions/workflows")
     await _ok(bot, "GET", f"{R}/actions/workflows/ci.yml")
+    kept = hub.keep_artifact(repo, "report", {"report.txt": b"1 failed"}, run_id=run.id)
     await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/artifacts")
+    await _ok(bot, "GET", f"{R}/actions/artifacts?name=report&per_page=5")
+    await _ok(bot, "GET", f"{R}/actions/artifacts/{kept.id}")
+    await _ok(bot.staying(), "GET", f"{R}/actions/artifacts/{kept.id}/zip", 302)
+    await _ok(mona, "DELETE", f"{R}/actions/artifacts/{kept.id}", 204)
     jobs = await _ok(bot, "GET", f"{R}/actions/runs/{run.id}/jobs")
     assert isinstance(jobs, dict)
     one = f"{R}/actions/jobs/{jobs['jobs'][0]['id']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.localhub import logs, views_actions, workflows
 from bot.localhub.errors import HubError, not_found
-from bot.localhub.model_actions import Workflow, WorkflowJob, WorkflowRun
+from bot.localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
 from bot.localhub.routing import Answer, Call, Routes, wrapped
 
 routes = Routes()
@@ -127,11 +127,53 @@ def jobs_of_attempt(call: Call) -> Answer:
     return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
 
 
+def _artifacts(call: Call, found: list[Artifact]) -> Answer:
+    kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
+    return wrapped(call, "artifacts", kept, lambda each: views_actions.artifact(call.site, call.repo, each))
+
+
+def _artifact_of(call: Call) -> Artifact:
+    found = call.site.store.artifacts.get(call.number("artifact_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
 @routes.on("GET", BASE + "/runs/{run_id}/artifacts", allow=READ)
 def artifacts_of_run(call: Call) -> Answer:
-    """What a run kept; nothing runs here, so nothing."""
-    _run_of(call)
-    return Answer(body={"total_count": 0, "artifacts": []})
+    """What a run kept, newest first."""
+    run = _run_of(call)
+    return _artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
+
+
+@routes.on("GET", BASE + "/artifacts", allow=READ)
+def artifacts(call: Call) -> Answer:
+    """What the repository's runs kept, newest first."""
+    return _artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
+
+
+@routes.on("GET", BASE + "/artifacts/{artifact_id}", allow=READ)
+def one_artifact(call: Call) -> Answer:
+    """One artifact."""
+    return Answer(body=views_actions.artifact(call.site, call.repo, _artifact_of(call)))
+
+
+@routes.on("DELETE", BASE + "/artifacts/{artifact_id}", allow=WRITE)
+def delete_artifact(call: Call) -> Answer:
+    """Remove an artifact."""
+    call.site.store.artifacts.remove(_artifact_of(call).id)
+    return Answer(status=204)
+
+
+@routes.on("GET", BASE + "/artifacts/{artifact_id}/{archive_format}", allow=READ)
+def download_artifact(call: Call) -> Answer:
+    """Where an artifact's zip file is."""
+    found = _artifact_of(call)
+    if call.params["archive_format"] != "zip":
+        raise not_found()
+    if found.expires_at <= call.site.now():
+        raise HubError(410, "Artifact has expired")
+    return Answer(status=302, body=b"", headers={"Location": logs.archive_of(call.site, found)})
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}", allow=READ)
