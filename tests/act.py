@@ -63,6 +63,7 @@ def run_action(
         timeout: seconds until the run is given up.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    _keep_tools(directory / "cache")
     project = _copy(directory / "project", inputs, event, repository)
     (directory / "event.json").write_text(json.dumps(payload), encoding="utf-8")
     variables = {"GITHUB_API_URL": api_url, "GITHUB_SERVER_URL": server_url, "GITHUB_RUN_ID": "7"}
@@ -90,6 +91,14 @@ def run_action(
         check=False,
     )
     return ActRun(succeeded=done.returncode == 0, log=done.stdout, outputs=dict(_PRINTED.findall(done.stdout)))
+
+
+def _keep_tools(cache: Path) -> None:
+    """Let all runs share the runner's tool cache, as the jobs of one machine do, over runs of the tests, too."""
+    tools = ROOT / ".cache" / "act-tools"
+    tools.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(exist_ok=True)
+    (cache / "tool_cache").symlink_to(tools)
 
 
 def _copy(project: Path, inputs: Mapping[str, str], event: str, repository: str) -> Path:
