@@ -59,21 +59,12 @@ def work() -> None:
 @cli.command()
 def act() -> None:
     """Handle the event of one GitHub workflow run; what `action.yml` calls."""
-    from bot import config, wiring  # noqa: PLC0415 - as above
-    from bot.household import redactor_for  # noqa: PLC0415 - as above
-    from bot.intake.deliveries import Ignored  # noqa: PLC0415 - as above
-    from bot.jobs.job import JobState  # noqa: PLC0415 - as above
-    from bot.logs import start_log  # noqa: PLC0415 - as above
-    from bot.process import guard  # noqa: PLC0415 - as above
+    from bot import config  # noqa: PLC0415 - as above
+    from bot.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
+    from bot.step import take_step  # noqa: PLC0415 - as above
 
-    settings = config.load_action()
-    guard(allow_root=settings.agent.allow_root)
-    start_log(redactor_for(settings))
-    result = finish(wiring.act(settings))
-    if isinstance(result, Ignored):
-        click.echo(f"Nothing to do: {result.reason}")
-    elif result is None or result in {JobState.FAILED, JobState.STOPPED}:  # None: the workflow was cancelled
-        sys.exit(1)
+    code = finish(take_step(config.survey_action()))
+    sys.exit(exit_code(Conclusion.CANCELLED) if code is None else code)
 
 
 @cli.command()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from bot.config_reader import SECRETS, Reader, spellings
 from bot.config_table import AGENT, PROVIDER_KEYS, SERVICE
-from bot.config_values import ActionSettings, AgentSettings, Settings, Survey, bounds_of
-from bot.errors import ConfigError
+from bot.config_values import ActionSettings, ActionSurvey, AgentSettings, Settings, Survey, bounds_of
+from bot.errors import ConfigError, InputProblem, InputsError, OutsideActionsError
 from bot.runner_table import RUNNER
 
 __all__ = [
     "ActionSettings",
+    "ActionSurvey",
     "AgentSettings",
     "Settings",
     "Survey",
@@ -23,6 +25,7 @@ __all__ = [
     "load_action",
     "load_demo",
     "survey",
+    "survey_action",
 ]
 
 
@@ -52,8 +55,6 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
     """
     reader = Reader(os.environ if environ is None else environ)
     service, agent = reader.read(SERVICE), reader.agent()
-    usual = {key: setting.parse(setting.default) for key, setting in AGENT.items() if setting.default}
-    mended = {key: value for key, value in usual.items() if hasattr(agent, key) and getattr(agent, key) is None}
     problems: tuple[str, ...] = ()
     try:
         reader.check()
@@ -63,7 +64,7 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
         _forget_secrets()
     return Survey(
         problems=problems,
-        agent=replace(agent, **mended),
+        agent=reader.usual(agent),
         webhook_secret=service["webhook_secret"],
         app_id=service["app_id"],
         private_key=service["private_key"],
@@ -78,9 +79,26 @@ def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
         environ: the variables, by default the process's own.
 
     Raises:
-        ConfigError: with every missing, wrong and unknown setting at once.
+        InputsError: with every missing, wrong and unknown input at once.
+        OutsideActionsError: this is no step of a workflow.
+    """
+    found = survey_action(environ)
+    if found.problems:
+        raise InputsError(found.problems)
+    return found.settings
+
+
+def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
+    """Read as much as there is of what `codepilot act` needs.
+
+    Args:
+        environ: the variables, by default the process's own.
+
+    Raises:
+        OutsideActionsError: this is no step of a workflow.
     """
     given = dict(os.environ if environ is None else environ)
+    _require_runner(given)
     data_dir = AGENT["data_dir"].name
     if (temporary := given.get("RUNNER_TEMP")) and not given.get(data_dir):
         given[data_dir] = f"{temporary}/codepilot"
@@ -89,10 +107,26 @@ def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
         reader.default(AGENT["allow_root"], "yes")
     runner = reader.read(RUNNER)
     agent = reader.agent()
-    reader.check()
+    problems: tuple[InputProblem, ...] = ()
+    try:
+        reader.check()
+    except InputsError as error:
+        problems = error.wrong
+        agent, runner["token"] = reader.usual(agent), runner["token"] or SecretStr("")
     if environ is None:
         _forget_secrets()
-    return ActionSettings(agent=agent, **runner)
+    return ActionSurvey(problems=problems, settings=ActionSettings(agent=agent, **runner))
+
+
+def _require_runner(given: Mapping[str, str]) -> None:
+    """The runner sets these for every step, whatever the workflow says."""
+    needed = [each.name for key, each in RUNNER.items() if each.default is None and key != "token"]
+    if missing := [name for name in needed if not given.get(name, "").strip()]:
+        raise OutsideActionsError(
+            f"This is no step of a GitHub Actions workflow: {', '.join(missing)} {'are' if missing[1:] else 'is'} not "
+            "set. Use the action in a workflow, as docs/action.md shows; on your own machine, `codepilot run` does one "
+            "task."
+        )
 
 
 def load_demo(

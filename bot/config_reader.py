@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import yaml
 
 from agent_runtime import ContainerSettings, RunLimits, SandboxLimits
 from bot.config_file import read_file
 from bot.config_table import AGENT, CONFIG, MODELS, PROVIDER_KEYS, SERVICE, SETTINGS
 from bot.config_values import AgentSettings
-from bot.errors import ConfigError
+from bot.errors import ConfigError, InputProblem, InputsError
 from bot.gate.standing import Caps
 from bot.runner_table import RUNNER
 from bot.setting import PREFIX, Setting
@@ -30,14 +33,30 @@ def spellings(name: str) -> tuple[str, ...]:
     return (name, f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}")
 
 
+def input_name(setting: Setting) -> str:
+    """What a setting is called among the Action's inputs; empty where it is none of them."""
+    if setting in _NO_INPUTS:
+        return ""
+    return setting.name.removeprefix(PREFIX).lower().replace("_", "-")
+
+
+_NO_INPUTS = (AGENT["data_dir"], CONFIG, *(each for key, each in RUNNER.items() if key != "token"))
+_FROM_STORE = "{name}: ${{{{ secrets.{variable} }}}}"
+
+
 class Reader:
-    """Reads settings, and keeps what is wrong until all were read; nothing it gives may be used before `check`."""
+    """Reads settings, and keeps what is wrong until all were read; nothing it gives may be used before `check`.
+
+    Args:
+        environ: the variables.
+        inputs: whether these are the inputs of an Action, which errors then name.
+    """
 
     def __init__(self, environ: Mapping[str, str], *, inputs: bool = False) -> None:
         self._environ = environ
         self._inputs = inputs
         self._defaults: dict[str, str] = {}
-        self._problems: list[str] = []
+        self._problems: list[InputProblem] = []
         self._file = self._further()
 
     def default(self, setting: Setting, written: str) -> None:
@@ -60,10 +79,10 @@ class Reader:
             outage_seconds=min(found["model_patience"] or 0, _ACTION_OUTAGE if self._inputs else _OUTAGE),
         )
         if provider in PROVIDER_KEYS and keys[provider] is None:
-            self._missing(PROVIDER_KEYS[provider])
+            self._lacks_key(provider, [name for name, key in keys.items() if key is not None])
         model = found.pop("model") or MODELS.get(provider, "")
         if provider == "scripted" and not model:
-            self._missing(AGENT["model"])
+            self._missing(AGENT["model"], "For the provider `scripted` it is the path of the script.")
         trusted = found.pop("trusted_bot_ids") or frozenset()
         found |= {key: found[key] or () for key in ("allow_commands", "models")}
         caps = found.pop("caps") or Caps()
@@ -71,7 +90,7 @@ class Reader:
         bounds = found.pop("sandbox_limits") or SandboxLimits()
         image, program = found.pop("docker_image"), found.pop("docker_program")
         if found["sandbox"] == "docker" and image is None:
-            self._missing(AGENT["docker_image"])
+            self._missing(AGENT["docker_image"], "The sandbox `docker` needs an image that is on the runner.")
         return AgentSettings(
             provider=provider,
             model=model,
@@ -94,19 +113,27 @@ class Reader:
         try:
             return read_file(path, may_stand_there, secrets=[setting.name for setting in SECRETS])
         except ConfigError as error:
-            self._problems += error.problems
+            self._problems += [InputProblem(text=each) for each in error.problems]
             return {}
 
+    def usual(self, agent: AgentSettings) -> AgentSettings:
+        """The same with the default of each setting that is wrong or missing."""
+        usual = {key: setting.parse(setting.default) for key, setting in AGENT.items() if setting.default}
+        unset = {key: value for key, value in usual.items() if hasattr(agent, key) and getattr(agent, key) is None}
+        return replace(agent, **unset)
+
     def check(self) -> None:
-        """Raise ConfigError when anything was wrong, unknown variables included."""
+        """Raise ConfigError, for an Action InputsError, when anything was wrong, unknown variables included."""
         known = [s.name.removeprefix(PREFIX) for s in SETTINGS if s.name.startswith(PREFIX)]
         written = sorted(name.removeprefix(PREFIX) for name in self._environ if name.startswith(PREFIX))
         for name in (name for name in written if name not in known):
             near = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {PREFIX}{near[0]}?" if near else "remove it"
-            self._problems.append(f"{PREFIX}{name} is no setting of this version; {remedy}")
+            self._problems.append(InputProblem(text=f"{PREFIX}{name} is no setting of this version; {remedy}"))
+        if self._problems and self._inputs:
+            raise InputsError(tuple(self._problems))
         if self._problems:
-            raise ConfigError(tuple(self._problems))
+            raise ConfigError(tuple(each.text for each in self._problems))
 
     def _found(self, setting: Setting) -> str | None:
         """The environment first, then the file, then the default."""
@@ -121,12 +148,40 @@ class Reader:
         try:
             return setting.parse(written)
         except ValueError as error:
-            self._problems.append(f"{setting.name} {error}. Example: {setting.name}={setting.example}")
+            self._wrong(setting, f"{error}.")
             return None
 
     def _written(self, name: str) -> str:
         names = spellings(name) if self._inputs and name.startswith(PREFIX) else (name,)
         return next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
 
-    def _missing(self, setting: Setting) -> None:
-        self._problems.append(f"{setting.name} is not set. {setting.meaning} Example: {setting.name}={setting.example}")
+    def _missing(self, setting: Setting, why: str = "") -> None:
+        """Keep that a setting is missing, and why it is needed, where its meaning alone does not say so."""
+        if self._named(setting):
+            self._wrong(setting, f"is empty. {why or setting.meaning}", secret=setting in SECRETS)
+        else:
+            self._wrong(setting, f"is not set. {setting.meaning}")
+
+    def _lacks_key(self, provider: str, others: list[str]) -> None:
+        """Say that the key of the model service is missing, and which service there is a key for."""
+        self._missing(PROVIDER_KEYS[provider], f"The model service `{provider}` cannot be asked without its key.")
+        if self._inputs and others and not self._written(AGENT["provider"].name):
+            text = f"There is a key for `{others[0]}`, and without the input `provider` the service is `{provider}`."
+            self._problems[-1] = InputProblem(text=text, input="provider", line=f"provider: {others[0]}")
+
+    def _wrong(self, setting: Setting, what: str, *, secret: bool = False) -> None:
+        """Keep what is wrong with a setting, in the words of whoever wrote it."""
+        name = self._named(setting)
+        if not name:
+            text = f"{setting.name} {what} Example: {setting.name}={setting.example}"
+            self._problems.append(InputProblem(text=text))
+            return
+        line = yaml.safe_dump({name: setting.example.strip("`")}, allow_unicode=True, width=1000).strip()
+        if setting.example.isdecimal():
+            line = f"{name}: {setting.example}"
+        if setting in PROVIDER_KEYS.values():
+            line = _FROM_STORE.format(name=name, variable=setting.name)
+        self._problems.append(InputProblem(text=f"The input `{name}` {what}", input=name, line=line, secret=secret))
+
+    def _named(self, setting: Setting) -> str:
+        return input_name(setting) if self._inputs else ""

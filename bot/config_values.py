@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.config_table import Pictures, Provider, SandboxChoice
+from bot.errors import InputProblem
 from bot.gate.standing import Bounds, Caps, Level
 from bot.intake.commands import DEFAULT_TRIGGER
 
@@ -159,6 +160,11 @@ class ActionSettings:
     output_path: Path | None
     summary_path: Path | None
 
+    @property
+    def run_page(self) -> str:
+        """The page of the workflow run."""
+        return f"{self.server_url.rstrip('/')}/{self.repository}/actions/runs/{self.run_id}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
@@ -179,3 +185,16 @@ class Survey:
     app_id: int | None
     private_key: SecretStr | None
     api_url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSurvey:
+    """What can be made of a step's inputs, whether they are complete or not.
+
+    Attributes:
+        problems: one for each input that is missing, wrong or unknown.
+        settings: with the defaults of those; the token is empty where there is none. Good for telling problems only.
+    """
+
+    problems: tuple[InputProblem, ...]
+    settings: ActionSettings

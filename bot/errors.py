@@ -6,6 +6,8 @@ is a bug of ours. An error's text names the thing, the place and the remedy.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 
 class BotError(Exception):
     """Base of all errors the bot raises on purpose."""
@@ -22,6 +24,43 @@ class ConfigError(BotError):
         count = "one setting is" if len(problems) == 1 else f"{len(problems)} settings are"
         super().__init__("\n".join([f"{count} missing or wrong:", *(f"  - {problem}" for problem in problems)]))
         self.problems = problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputProblem:
+    """What is wrong with one input of the Action.
+
+    Attributes:
+        text: a sentence or two that name the input.
+        input: its name, e.g. `max-steps`; empty for what is no input.
+        line: what to write below `with:`, as YAML; empty where nothing there helps.
+        secret: whether the input is a secret, and empty.
+    """
+
+    text: str
+    input: str = ""
+    line: str = ""
+    secret: bool = False
+
+
+class OutsideActionsError(BotError):
+    """What only a step of a workflow can do was started somewhere else."""
+
+
+class InputsError(ConfigError):
+    """The inputs of the Action cannot work; the text names every wrong one at once.
+
+    Attributes:
+        wrong: one for each.
+    """
+
+    def __init__(self, wrong: tuple[InputProblem, ...]) -> None:
+        super().__init__(tuple(" ".join(filter(None, (each.text, _to_write(each)))) for each in wrong))
+        self.wrong = wrong
+
+
+def _to_write(problem: InputProblem) -> str:
+    return f"Write below `with:`: `{problem.line}`" if problem.line else ""
 
 
 class DeliveryError(BotError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from agent_runtime import Provider
-from bot.action import delivery_from, write_outputs, write_summary
+from bot.action import delivery_from, listening_of, write_outputs, write_summary
 from bot.config import ActionSettings, Settings
 from bot.errors import BotError, ConfigError
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
@@ -54,9 +54,6 @@ ACTION_LEASE_SECONDS = 15.0
 
 _ACTION_WAIT_SECONDS = 900.0
 """A workflow run has nothing else to do while GitHub wants a pause."""
-
-# https://api.github.com/users/github-actions[bot]
-_ACTIONS_BOT_ID = 41898282
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,15 +222,7 @@ async def act(
         MalformedError: the event file is not what a runner writes.
         SandboxError: the agent could not run safely here.
     """
-    job = job_from(
-        delivery_from(settings),
-        Listening(
-            triggers=settings.agent.triggers,
-            own_ids=frozenset({_ACTIONS_BOT_ID}),
-            trusted_bot_ids=settings.agent.trusted_bot_ids,
-            start_label=settings.agent.start_label,
-        ),
-    )
+    job = job_from(delivery_from(settings), listening_of(settings))
     if isinstance(job, Ignored):
         _report(settings, {"status": "ignored"}, f"Codepilot had nothing to do: {job.reason}")
         return job
@@ -264,7 +253,7 @@ async def _see_through(
         edit_seconds=EDIT_SECONDS,
         provider=None,
         comes_back=False,
-        run_url=f"{settings.server_url.rstrip('/')}/{settings.repository}/actions/runs/{settings.run_id}",
+        run_url=settings.run_page,
     )
     async with AsyncExitStack() as stack:
         # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.

@@ -23,6 +23,7 @@ import yaml
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.settings.schema import json_schema
 from bot import app_table
+from bot.action.conclusion import conclusions_table
 from bot.chat.commands import run
 from bot.config_table import settings_table
 from bot.gate.known_files import file_kinds
@@ -194,6 +195,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "apptable": _app_table,
     "commandline": _help,
     "commands": help_text,
+    "conclusions": conclusions_table,
     "events": _events,
     "knownfiles": _known_files,
     "inputs": lambda: _action_table("inputs"),

@@ -92,6 +92,8 @@ _PURE = (
     "agent_runtime/workspace/text.py",
     "agent_runtime/workspace/unified.py",
     "agent_runtime/workspace/views.py",
+    "bot/action/commands.py",
+    "bot/action/conclusion.py",
     "bot/app_table.py",
     "bot/chat/answers.py",
     "bot/chat/visible.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bot.action.event import delivery_from
+from bot.action.event import delivery_from, listening_of
 from bot.action.files import MAX_SUMMARY_BYTES, write_outputs, write_summary
 
-__all__ = ["MAX_SUMMARY_BYTES", "delivery_from", "write_outputs", "write_summary"]
+__all__ = ["MAX_SUMMARY_BYTES", "delivery_from", "listening_of", "write_outputs", "write_summary"]

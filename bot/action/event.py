@@ -7,7 +7,10 @@ import json
 from bot.config import ActionSettings
 from bot.errors import MalformedError
 from bot.intake.deliveries import Delivery, from_action
+from bot.intake.listening import Listening
 
+# https://api.github.com/users/github-actions[bot]
+_ACTIONS_BOT_ID = 41898282
 _MAX_EVENT_BYTES = 25 * 1024 * 1024
 
 
@@ -37,6 +40,16 @@ def delivery_from(settings: ActionSettings) -> Delivery:
     )
     _check_repository(delivery, settings)
     return delivery
+
+
+def listening_of(settings: ActionSettings) -> Listening:
+    """What a workflow's step listens for."""
+    return Listening(
+        triggers=settings.agent.triggers,
+        own_ids=frozenset({_ACTIONS_BOT_ID}),
+        trusted_bot_ids=settings.agent.trusted_bot_ids,
+        start_label=settings.agent.start_label,
+    )
 
 
 def _check_repository(delivery: Delivery, settings: ActionSettings) -> None:

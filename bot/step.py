@@ -1,0 +1,68 @@
+"""One step of a workflow as a process: masks first, then the work, and at the end an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from agent_runtime import AgentError
+from bot.action import commands, misconfigured
+from bot.action.conclusion import Conclusion, conclusion_of, exit_code
+from bot.config_values import ActionSettings, ActionSurvey
+from bot.errors import BotError, ConfigError, InputProblem
+from bot.household import redactor_for
+from bot.intake.deliveries import Ignored
+from bot.logs import start_log
+from bot.process import guard
+from bot.wiring import act
+
+_ROOT = (
+    "This runner works as root, from whom nothing on the machine is safe should the sandbox ever fail. Let the runner "
+    "work as another user; or, where the whole machine is thrown away with the job, allow it by the input `allow-root`."
+)
+
+
+async def take_step(survey: ActionSurvey) -> int:
+    """Handle the event of one workflow run.
+
+    Args:
+        survey: what the step was given.
+
+    Returns:
+        The exit code of the step.
+    """
+    settings = survey.settings
+    for line in _masks(settings):
+        say(line)
+    redactor = redactor_for(settings)
+    problems = survey.problems or _of_root(settings)
+    if not problems:
+        try:
+            start_log(redactor)
+            ended = await act(settings)
+            if isinstance(ended, Ignored):
+                say(commands.annotation("notice", f"Nothing to do: {ended.reason}", title="Codepilot"))
+            return exit_code(conclusion_of(ended))
+        except (BotError, AgentError) as error:
+            problems = (misconfigured.problem_of(error),)
+    await misconfigured.tell(settings, problems, redactor=redactor, say=say)
+    return exit_code(Conclusion.MISCONFIGURED)
+
+
+def say(line: str) -> None:
+    """Write to the step's output at once: the runner carries commands out in the order in which they come."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _of_root(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """Close this process to others; what is wrong where it belongs to root, who must allow that."""
+    try:
+        guard(allow_root=settings.agent.allow_root)
+    except ConfigError:
+        return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
+    return ()
+
+
+def _masks(settings: ActionSettings) -> list[str]:
+    secrets = [settings.token, settings.agent.api_key]
+    return [line for each in secrets if each is not None for line in commands.mask(each.get_secret_value())]
