@@ -100,6 +100,7 @@ def bounds_of(settings: AgentSettings) -> Bounds:
         caps=settings.caps,
         approval_seconds=settings.approval_hours * 3600.0,
         trusted_bot_ids=settings.trusted_bot_ids,
+        network=settings.network,
     )
 
 

@@ -24,15 +24,16 @@ GATE: dict[str, Setting] = {
     "level": Setting(
         name="CODEPILOT_LEVEL",
         meaning="What a run may do unasked, where neither repository nor label says otherwise: `ask` (write files, run "
-        "commands of the list), `auto` (anything in the sandbox), or `read-only`, which nothing raises.",
+        "commands; where these can reach a network, only those of the list), `auto` (anything in the sandbox), or "
+        "`read-only`, which nothing raises.",
         example="ask",
         parse=values.one_of("read-only", "ask", "auto"),
         default="ask",
     ),
     "allow_commands": Setting(
         name="CODEPILOT_ALLOW_COMMANDS",
-        meaning="Patterns of commands that need no approval at the level `ask`, beside the built-in ones; with `;` or "
-        "line breaks between.",
+        meaning="Patterns of commands that need no approval at the level `ask` with a network, beside the built-in "
+        "ones; with `;` or line breaks between.",
         example="npm run e2e *; ./scripts/check",
         parse=values.command_patterns,
         default="",

@@ -7,6 +7,7 @@ import hmac
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pydantic import SecretStr
 
@@ -69,7 +70,7 @@ def house(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
         setup=_setup(agent, sandbox),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
-        bounds=bounds_of(agent),
+        bounds=replace(bounds_of(agent), sandbox=sandbox.level),
         redactor=redactor,
         trigger=agent.trigger,
         server_url=server_url.rstrip("/"),

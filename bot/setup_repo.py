@@ -84,7 +84,7 @@ async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Labe
     wanted = (
         (names.start or start_label, "1d76db", "Codepilot: start work on this"),
         (names.read_only, "c5def5", "Codepilot may read only"),
-        (names.ask, "fbca04", "Codepilot asks before it runs commands that are not on the list"),
+        (names.ask, "fbca04", "Codepilot asks before it runs commands that could reach more than their workspace"),
         (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
     )
     found = tuple(

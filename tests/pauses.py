@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from agent_runtime import Network
 from bot.jobs import waiting
 from bot.jobs.job import TRANSITIONS, JobState
 from bot.jobs.memory import JobMemory
@@ -13,8 +15,11 @@ from bot.localhub.model import CheckRun, Comment
 from tests.stage import Stage
 from tests.waiting import eventually
 
-ASKING = {"level": "ask"}
-"""The operator's setting under which commands that are not on the list wait for a person."""
+REACHED = Network.of("nowhere.example")
+"""What commands can reach, so that at the level `ask` those that are not on the list wait for a person."""
+
+ASKING: dict[str, Any] = {"level": "ask", "network": REACHED}
+"""The operator's settings under which such commands wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

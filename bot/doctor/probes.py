@@ -17,7 +17,7 @@ from bot.config_table import PROVIDER_KEYS
 from bot.doctor import findings
 from bot.doctor.findings import Finding
 from bot.errors import QueueError
-from bot.gate.network import reach, unkept
+from bot.gate.network import reach, reachable, unkept
 from bot.github.introduction import introduce_app
 from bot.household import networks, sandbox_settings
 from bot.jobs.database import connect, prepared
@@ -44,7 +44,8 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
     works = findings.good("sandbox", f"{level} works")
     if problem := unkept(level, networks(agent)):
         return [works, findings.bad("network", f"cannot be kept by {level}", problem)]
-    return [works, findings.good("network", reach(agent.network))]
+    which = "commands off the list need" if reachable(level, agent.network) else "no command needs"
+    return [works, findings.good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
 
 
 def programs() -> list[Finding]:

@@ -91,10 +91,7 @@ def tools_for(level: Level, *, writes: bool, asks: bool = True) -> tuple[str, ..
     return (*(_FILES if writes else _LOOKING), *_RUNNING, *(("ask_user",) if asks else ()))
 
 
-_OFF_THE_LIST = "This command is not on the list of those that need no approval."
-
-
-def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str) -> Policy:
+def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], because: str, reachable: str) -> Policy:
     """What the agent may call.
 
     Args:
@@ -102,14 +99,19 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
         limits: the run's.
         commands: patterns of commands that need no approval at the level `ask`, beside the built-in ones.
         because: why the level is what it is, for the model.
+        reachable: what commands can reach beside the workspace. Where that is nothing, none needs an approval.
     """
     match level:
         case "auto":
             return Policy(limits=limits)
         case "ask":
             files = tuple(Rule(decision="allow", tool=tool) for tool in _FILES)
+            if not reachable:
+                anything = Rule(decision="allow", tool="execute")
+                return Policy(rules=(*files, anything), default="ask", limits=limits)
             listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
-            rest = Rule(decision="ask", tool="execute", reason=_OFF_THE_LIST)
+            off = f"This command is not on the list of those that need no approval, and it could reach {reachable}."
+            rest = Rule(decision="ask", tool="execute", reason=off)
             return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
         case "read-only":
             looking = tuple(Rule(decision="allow", tool=tool) for tool in _LOOKING)

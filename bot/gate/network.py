@@ -55,6 +55,22 @@ def unkept(level: str, networks: Mapping[str, Network | None]) -> str | None:
     )
 
 
+_CLOSED = frozenset({"bubblewrap", "docker"})
+"""The sandboxes that hold a command, whatever it does."""
+
+
+def reachable(sandbox: str, network: Network) -> str:
+    """What the commands of a run can reach beside the files of its workspace, in words; empty for nothing.
+
+    Args:
+        sandbox: its level.
+        network: what the sandbox lets them reach.
+    """
+    if sandbox not in _CLOSED:
+        return "this machine, because no sandbox holds them"
+    return f"the network ({network})" if network else ""
+
+
 def reach(network: Network) -> str:
     """What a network is, for the comment: `no network`, or `network: registries`."""
     return f"network: {network}" if network else "no network"

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from bot.gate.caps import cap_refusal
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
 from bot.gate.levels import Found, is_fork, level_for, policy_for, tools_for
+from bot.gate.network import narrowed, reachable
 from bot.gate.options import Settled, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import PATH, RepoConfig
@@ -65,7 +66,9 @@ def grant_for(request: AccessRequest) -> Grant | Refusal:
                 _work_refusal(request, command) or cap_refusal(request) or _work(request, command, level_for(request))
             )
         case _:
-            nothing = policy_for("read-only", limits=request.bounds.limits, commands=(), because="it needs no agent")
+            nothing = policy_for(
+                "read-only", limits=request.bounds.limits, commands=(), because="it needs no agent", reachable=""
+            )
             return Grant(policy=nothing, publish="nothing", bound_to_sha=request.facts.head_sha, level="read-only")
 
 
@@ -169,6 +172,9 @@ def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: S
             limits=made.limits,
             commands=(*request.bounds.commands, *request.config.allow),
             because=f"`{command.verb}` only looks" if looks else found.because,
+            reachable=reachable(
+                request.bounds.sandbox, narrowed(request.bounds.network, request.config.network).network
+            ),
         ),
         publish=publish,
         bound_to_sha=request.facts.head_sha,

@@ -190,7 +190,8 @@ class FileKeys(_Keys):
         default=None, description="What a run may do unasked: `read-only`, `ask` or `auto`; else the operator's."
     )
     allow: Annotated[list[_Pattern], Field(max_length=_MOST_PATTERNS)] = Field(
-        default=[], description="Patterns of commands that need no approval at the level `ask`, beside the known ones."
+        default=[],
+        description="Patterns of commands that need no approval at the level `ask` with a network, beside known ones.",
     )
     protected: Annotated[list[_Glob], Field(max_length=_MOST_PATTERNS)] = Field(
         default=[], description="Files that are published only when a person approves it, beside the built-in ones."

@@ -7,14 +7,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent_runtime import RunLimits
+from agent_runtime import Network, RunLimits
 from bot.jobs.job import Actor, Job
 
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
 """GitHub's `role_name` of a collaborator, or `none`."""
 
 Level = Literal["read-only", "ask", "auto"]
-"""How much a run may do unasked: look only; write files and run listed commands; run anything in the sandbox."""
+"""How much a run may do unasked: look only; write files, and run what reaches no network; anything in the sandbox."""
 
 _MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
 
@@ -119,6 +119,8 @@ class Bounds:
         caps: how much work an hour.
         approval_seconds: how long a run waits for an answer.
         trusted_bot_ids: numeric user ids of bots that may command; they are no persons.
+        sandbox: the level of the sandbox that commands run in; `none` where nothing holds them.
+        network: what commands may reach.
     """
 
     limits: RunLimits
@@ -129,3 +131,5 @@ class Bounds:
     caps: Caps = field(default_factory=Caps)
     approval_seconds: float = 72 * 3600.0
     trusted_bot_ids: frozenset[int] = frozenset()
+    sandbox: str = "none"
+    network: Network = field(default_factory=Network)

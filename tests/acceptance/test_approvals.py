@@ -15,6 +15,7 @@ from bot.localhub.model import Comment
 from tests.acceptance.test_service_process import Site, site
 from tests.pauses import (
     ASKING,
+    REACHED,
     Pause,
     buttons_of,
     check_of,
@@ -39,7 +40,8 @@ async def _paused(stage: Stage, number: int) -> tuple[Comment, Pause]:
 
 
 def _asking(ready: Site) -> Site:
-    return replace(ready, variables={**ready.variables, "CODEPILOT_LEVEL": "ask"})
+    asking = {"CODEPILOT_LEVEL": "ask", "CODEPILOT_NETWORK": str(REACHED)}
+    return replace(ready, variables={**ready.variables, **asking})
 
 
 def _ran_once(stage: Stage) -> None:
@@ -478,7 +480,7 @@ async def test_the_label_auto_lets_a_run_go_on_unasked(hub: LocalHub, tmp_path: 
 
 
 async def test_the_label_ask_makes_a_run_wait_that_would_not(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [ASKS]) as stage:
+    async with staged(hub, tmp_path, [ASKS], network=REACHED) as stage:
         issue = stage.issue()
         hub.label(stage.repo, issue.number, "codepilot:ask", by="mona")
         await stage.end_after("issues", "labeled")

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from agent_runtime import Network
 from agent_runtime.providers.script import ScriptedReply
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
+from tests.pauses import ASKING
 from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 PATH = ".github/codepilot.yml"
 DONE = "```completion\nIt adds.\n```\n"
-ASK_LEVEL = {"level": "ask"}
+STRICT = "permission: `ask` · sandbox: `bubblewrap, no network`"
+"""Where a comment's last line says that the defaults hold for a file that does not fit."""
 
 
 def with_file(text: str) -> dict[str, str]:
@@ -61,11 +64,10 @@ async def test_an_organisations_file_that_does_not_fit_is_told_too(hub: LocalHub
     async with staged(hub, tmp_path, [FIX]) as stage:
         organisation(stage, "language: German\nlevel: everything\n")
         issue = stage.issue()
-        # Strict defaults: what would run unasked at the operator's level has to be asked for.
-        await stage.waits(stage.say(issue.number, "/codepilot fix"))
-        [status] = stage.bot_comments(issue.number)
+        status = (await stage.ask(issue.number, "/codepilot fix")).status
         assert "mona/.github: codepilot.yml:2" in status
         assert "level" in status
+        assert STRICT in status
 
 
 @pytest.mark.parametrize(
@@ -80,16 +82,14 @@ async def test_an_organisations_file_that_does_not_fit_is_told_too(hub: LocalHub
 async def test_a_file_that_does_not_fit_is_answered_with_line_and_remedy_and_strict_defaults_hold(
     hub: LocalHub, tmp_path: Path, text: str, told: str
 ) -> None:
-    script = [ScriptedReply(text=FIX, expect_not=("Setup", "German"))]
-    async with staged(hub, tmp_path, script, files=with_file(text)) as stage:
-        issue = stage.issue()
-        command = stage.say(issue.number, "/codepilot fix")
-        job_id = await stage.waits(command)
-        [status] = stage.bot_comments(issue.number)
-        assert told in status
-        assert f"Mend `{PATH}` on the base branch" in status
-        assert "permission: `ask`" in status
-        assert not (stage.files_of(job_id) / "set-up").exists()
+    fixed = FIX.replace("sh check.sh", "sh check.sh && test ! -e set-up")
+    script = [ScriptedReply(text=fixed, expect_not=("Setup", "German"))]
+    async with staged(hub, tmp_path, script, files=with_file(text), network=Network.of("nowhere.example")) as stage:
+        end = await stage.ask(stage.issue().number, "/codepilot fix")
+        assert end.state is JobState.DONE, end
+        assert told in end.status
+        assert f"Mend `{PATH}` on the base branch" in end.status
+        assert STRICT in end.status
 
 
 async def test_no_label_raises_what_a_broken_file_may_have_forbidden(hub: LocalHub, tmp_path: Path) -> None:
@@ -97,8 +97,7 @@ async def test_no_label_raises_what_a_broken_file_may_have_forbidden(hub: LocalH
         issue = stage.issue()
         hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
         await stage.end_after("issues", "labeled")
-        await stage.waits(stage.say(issue.number, "/codepilot fix"))
-        assert "permission: `ask`" in stage.bot_comments(issue.number)[0]
+        assert STRICT in (await stage.ask(issue.number, "/codepilot fix")).status
 
 
 async def test_the_other_spelling_of_the_file_is_told(hub: LocalHub, tmp_path: Path) -> None:
@@ -144,14 +143,14 @@ async def test_a_protected_file_waits_for_an_approval_and_is_then_a_draft(hub: L
 
 async def test_a_command_on_the_allow_list_needs_no_yes(hub: LocalHub, tmp_path: Path) -> None:
     files = with_file("allow: [sh check.sh]\n")
-    async with staged(hub, tmp_path, [FIX], files=files, operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], files=files, operator=ASKING) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert "permission: `ask`" in end.status
 
 
 async def test_the_pull_requests_own_allow_list_allows_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         hub.commit(stage.repo, {PATH: "allow: [sh check.sh]\n"}, message="Evil", author="mona", branch="topic")
         pull = hub.open_pull(stage.repo, author="mona", head="topic", title="Evil")
         await stage.waits(stage.say(pull.number, "/codepilot fix"))

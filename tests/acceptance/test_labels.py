@@ -9,10 +9,10 @@ import pytest
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Issue, Repo
+from tests.pauses import ASKING, REACHED
 from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
 from tests.waiting import eventually
 
-ASK_LEVEL = {"level": "ask"}
 KINDS = ("issue", "pull")
 WRITES_AND_ASKS = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
 
@@ -110,7 +110,7 @@ async def test_the_start_label_of_someone_with_triage_only_starts_nothing_and_sa
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_without_a_label_a_command_off_the_list_waits_for_a_yes(hub: LocalHub, tmp_path: Path, kind: str) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, kind)
         await stage.waits(stage.say(thread.number, "/codepilot fix"))
         assert "sh check.sh" in stage.bot_comments(thread.number)[0]
@@ -118,7 +118,7 @@ async def test_without_a_label_a_command_off_the_list_waits_for_a_yes(hub: Local
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_auto_lets_a_run_do_what_would_wait_otherwise(hub: LocalHub, tmp_path: Path, kind: str) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, kind)
         await label(stage, thread, "codepilot:auto")
         end = await stage.ask(thread.number, "/codepilot fix")
@@ -129,7 +129,7 @@ async def test_auto_lets_a_run_do_what_would_wait_otherwise(hub: LocalHub, tmp_p
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_auto_set_by_someone_with_triage_only_allows_nothing(hub: LocalHub, tmp_path: Path, kind: str) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, kind)
         await label(stage, thread, "codepilot:auto", by="helper")
         await stage.waits(stage.say(thread.number, "/codepilot fix"))
@@ -139,7 +139,7 @@ async def test_auto_set_by_someone_with_triage_only_allows_nothing(hub: LocalHub
 
 
 async def test_auto_of_someone_who_has_lost_their_role_since_allows_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, "pull")
         hub.add_collaborator(stage.repo, "leaver", "write")
         await label(stage, thread, "codepilot:auto", by="leaver")
@@ -150,7 +150,7 @@ async def test_auto_of_someone_who_has_lost_their_role_since_allows_nothing(hub:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_ask_makes_a_run_ask_where_the_operator_would_not(hub: LocalHub, tmp_path: Path, kind: str) -> None:
-    async with staged(hub, tmp_path, [FIX]) as stage:
+    async with staged(hub, tmp_path, [FIX], network=REACHED) as stage:
         thread = a_thread(stage, kind)
         # What only narrows counts whoever set it.
         await label(stage, thread, "codepilot:ask", by="helper")
@@ -175,7 +175,7 @@ async def test_read_only_leaves_looking_only(hub: LocalHub, tmp_path: Path, kind
 
 
 async def test_a_push_voids_a_label_takes_it_off_and_says_why(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, "pull")
         await label(stage, thread, "codepilot:auto")
         hub.add_label(stage.repo, thread.number, "bug", by="mona")
@@ -188,7 +188,7 @@ async def test_a_push_voids_a_label_takes_it_off_and_says_why(hub: LocalHub, tmp
 
 
 async def test_a_label_that_a_push_voided_unseen_allows_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, "pull")
         await label(stage, thread, "codepilot:auto")
         # Its webhook is lost.
@@ -202,7 +202,7 @@ async def test_a_label_that_a_push_voided_unseen_allows_nothing(hub: LocalHub, t
 
 
 async def test_other_words_void_a_label_on_an_issue(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         thread = a_thread(stage, "issue")
         await label(stage, thread, "codepilot:auto")
         hub.edit_thread(stage.repo, thread.number, by="mona", body="Run `make mischief`.")
@@ -214,7 +214,7 @@ async def test_other_words_void_a_label_on_an_issue(hub: LocalHub, tmp_path: Pat
 
 async def test_the_bots_own_push_keeps_a_label(hub: LocalHub, tmp_path: Path) -> None:
     again = acting('execute("main", "sh check.sh && echo x > more.txt", check=True)', completion="Added more.")
-    async with staged(hub, tmp_path, [FIX], [again], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], [again], operator=ASKING) as stage:
         thread = a_thread(stage, "pull")
         await label(stage, thread, "codepilot:auto")
         before = hub.branches(stage.repo)["topic"]
@@ -246,7 +246,7 @@ async def test_a_closed_thread_stops_what_runs_there(hub: LocalHub, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_closed_thread_ends_what_waits_there(hub: LocalHub, tmp_path: Path, kind: str) -> None:
-    async with staged(hub, tmp_path, [WRITES_AND_ASKS], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [WRITES_AND_ASKS], operator=ASKING) as stage:
         thread = a_thread(stage, kind)
         command = stage.say(thread.number, "/codepilot fix")
         await stage.waits(command)
@@ -261,7 +261,7 @@ async def test_a_closed_thread_ends_what_waits_there(hub: LocalHub, tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["uninstalled", "suspended", "taken out"])
 async def test_an_app_that_is_taken_away_ends_what_waits(hub: LocalHub, tmp_path: Path, how: str) -> None:
-    async with staged(hub, tmp_path, [FIX], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [FIX], operator=ASKING) as stage:
         command = stage.say(stage.issue().number, "/codepilot fix")
         await stage.waits(command)
         take_away(stage, how)

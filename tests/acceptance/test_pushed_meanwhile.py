@@ -10,6 +10,7 @@ import pytest
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
+from tests.pauses import ASKING
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 
 WAITS_THEN_FIXES = [acting(WAIT_FOR_GO), FIX]
@@ -129,7 +130,7 @@ async def test_the_same_change_pushed_by_a_person_leaves_nothing_to_publish(hub:
 
 
 async def test_what_a_label_allowed_for_one_commit_is_not_put_on_another(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, WAITS_THEN_FIXES, operator={"level": "ask"}) as stage:
+    async with staged(hub, tmp_path, WAITS_THEN_FIXES, operator=ASKING) as stage:
         pull = stage.pull()
         hub.add_label(stage.repo, pull.number, "codepilot:auto", by="mona")
         await stage.end_after("pull_request", "labeled")

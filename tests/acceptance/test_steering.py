@@ -17,13 +17,12 @@ from bot.localhub import LocalHub
 from bot.localhub.model import Comment
 from bot.workspace import Tree
 from bot.workspace.change import Change
-from tests.pauses import check_of
+from tests.pauses import ASKING, check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
-ASK_LEVEL = {"level": "ask"}
 NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
 ASKS = acting('ask_user("Which sum?")')
 
@@ -75,7 +74,7 @@ async def test_what_was_stopped_is_kept_as_a_patch_where_branches_are_not_wanted
 
 @pytest.mark.parametrize(("script", "asked"), [(NEEDS_A_YES, "make mischief"), (ASKS, "Which sum?")])
 async def test_stop_ends_a_job_that_waits_for_a_person(hub: LocalHub, tmp_path: Path, script: str, asked: str) -> None:
-    async with staged(hub, tmp_path, [script], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [script], operator=ASKING) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         await stage.waits(command)
@@ -146,7 +145,7 @@ async def test_continue_reaches_the_running_job_at_its_next_step(
 
 async def test_continue_answers_the_question_that_waits(hub: LocalHub, tmp_path: Path) -> None:
     goes_on = ScriptedReply(text=FIX, expect=("The sum of two.",))
-    async with staged(hub, tmp_path, [ASKS], [goes_on], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [ASKS], [goes_on], operator=ASKING) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         await stage.waits(command)
@@ -224,7 +223,7 @@ async def test_retry_with_nothing_done_says_so(hub: LocalHub, tmp_path: Path) ->
 
 
 async def test_status_tells_of_what_runs_and_waits(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE], [NEEDS_A_YES], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE], [NEEDS_A_YES], operator=ASKING) as stage:
         issue = stage.issue()
         nothing = await stage.ask(issue.number, "/codepilot status")
         assert "Nothing is under way in this thread." in nothing.status
@@ -314,7 +313,7 @@ async def test_undo_where_the_bot_did_nothing_says_so(hub: LocalHub, tmp_path: P
 @pytest.mark.parametrize("role", ["none", "triage"])
 async def test_who_may_not_write_steers_nothing(hub: LocalHub, tmp_path: Path, role: str) -> None:
     async with staged(
-        hub, tmp_path, [FIX], [NEEDS_A_YES], operator=ASK_LEVEL | {"allow_commands": ("sh check.sh",)}
+        hub, tmp_path, [FIX], [NEEDS_A_YES], operator=ASKING | {"allow_commands": ("sh check.sh",)}
     ) as stage:
         hub.add_user("stranger")
         hub.add_collaborator(stage.repo, "stranger", "triage" if role == "triage" else "none")

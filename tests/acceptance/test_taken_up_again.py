@@ -20,12 +20,11 @@ from bot.jobs.waiting import Waiting
 from bot.localhub import LocalHub
 from bot.workspace import Tree
 from bot.workspace.change import Change
-from tests.pauses import next_pause, pause_of, still_waits
+from tests.pauses import ASKING, next_pause, pause_of, still_waits
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Script, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
-ASK_LEVEL = {"level": "ask"}
 WORKFLOW = ".github/workflows/ci.yml"
 PROTECTED = acting(f'write_file("{WORKFLOW}")', "on: push\njobs: {}\n", completion="Had CI check it.")
 NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
@@ -99,7 +98,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
         hear(errand, signal)
         heard.append(signal)
 
-    async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as stage:
         issue = stage.issue()
 
         async def slowly(memory: JobMemory, asked: Waiting) -> None:
@@ -115,7 +114,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
 
 
 async def test_a_status_comment_that_somebody_deleted_is_made_again(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [NEEDS_A_YES], [DONE], operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [NEEDS_A_YES], [DONE], operator=ASKING) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         pause = await pause_of(stage, command)
@@ -152,7 +151,7 @@ async def test_a_label_stays_bound_to_the_head_when_unfinished_work_goes_elsewhe
     hub: LocalHub, tmp_path: Path
 ) -> None:
     script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]
-    async with staged(hub, tmp_path, script, operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, script, operator=ASKING) as stage:
         pull = stage.pull()
         hub.add_label(stage.repo, pull.number, "codepilot:auto", by="mona")
         await stage.end_after("pull_request", "labeled")
@@ -193,7 +192,7 @@ async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_rest
         finished.set()
         await asyncio.Event().wait()
 
-    async with staged(hub, tmp_path, script, operator=ASK_LEVEL) as first:
+    async with staged(hub, tmp_path, script, operator=ASKING) as first:
         pull = first.pull()
         hub.add_label(first.repo, pull.number, "codepilot:auto", by="mona")
         await first.end_after("pull_request", "labeled")
@@ -204,7 +203,7 @@ async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_rest
             job_id = await first.job_of(command)
             theirs = hub.commit(first.repo, {"more.txt": "x"}, message="More", author="mona", branch="topic")
             await first.end_after("pull_request", "synchronize")
-    async with staged(hub, tmp_path, operator=ASK_LEVEL, after=first) as stage:
+    async with staged(hub, tmp_path, operator=ASKING, after=first) as stage:
         end = await stage.ended(job_id)
         assert hub.branches(stage.repo)["topic"] == theirs
         assert "moved while the bot was working" in end.status
@@ -214,7 +213,7 @@ async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = [NEEDS_A_YES], [acting('execute("main", "make trouble")')]
-    async with staged(hub, tmp_path, *script, operator=ASK_LEVEL) as first:
+    async with staged(hub, tmp_path, *script, operator=ASKING) as first:
         issue = first.issue()
         command = first.say(issue.number, "/codepilot fix")
         pause = await pause_of(first, command)
@@ -228,7 +227,7 @@ async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
             approved = await first.job_of(yes)
             patched.setattr(Case, "react", hang)
             following = await next_pause(first, pause)
-    async with staged(hub, tmp_path, operator=ASK_LEVEL, after=first) as stage:
+    async with staged(hub, tmp_path, operator=ASKING, after=first) as stage:
         assert (await stage.ended(approved)).state is JobState.DONE
         assert await still_waits(stage, following)
 
@@ -306,7 +305,7 @@ async def test_a_run_that_had_finished_is_published_and_not_made_again(
     hub: LocalHub, tmp_path: Path, cut_off: asyncio.Event, *, approved: bool
 ) -> None:
     scripts: list[Script] = [[NEEDS_A_YES], [DONE]] if approved else [[FIX]]
-    level = ASK_LEVEL if approved else {}
+    level = ASKING if approved else {}
     async with staged(hub, tmp_path, *scripts, operator=level) as first:
         issue = first.issue()
         command = first.say(issue.number, "/codepilot fix")
@@ -338,12 +337,12 @@ async def test_a_request_that_was_not_told_yet_is_told_and_nobody_answers_it_bef
 
     with monkeypatch.context() as patched:
         patched.setattr(waiting, "ask", hang)
-        async with staged(hub, tmp_path, [asks], operator=ASK_LEVEL) as first:
+        async with staged(hub, tmp_path, [asks], operator=ASKING) as first:
             issue = first.issue()
             command = first.say(issue.number, "/codepilot fix")
             await asyncio.wait_for(reached.wait(), 30)
     answered = ScriptedReply(text=DONE, expect=("they said 8080",)) if kind == "question" else DONE
-    async with staged(hub, tmp_path, [], [answered], after=first, operator=ASK_LEVEL) as stage:
+    async with staged(hub, tmp_path, [], [answered], after=first, operator=ASKING) as stage:
         pause = await pause_of(stage, command)
         assert ("Which port?" if kind == "question" else "make mischief") in pause.status
         say = "continue 8080" if kind == "question" else f"deny {pause.short_id}"

@@ -14,6 +14,7 @@ from bot.localhub import LocalHub
 from bot.publishing.redact import Redactor
 from tests.changes import a_change, a_file
 from tests.origin import git
+from tests.pauses import ASKING
 from tests.publishing_world import an_outlet
 from tests.stage import WEBHOOK_SECRET, acting, staged
 
@@ -102,7 +103,7 @@ async def test_no_secret_of_the_bots_is_kept_in_a_session_or_shown_to_the_model(
     hidden = ScriptedReply(
         text=acting('execute("main", "make it")'), expect=("[redacted]",), expect_not=(WEBHOOK_SECRET,)
     )
-    async with staged(hub, tmp_path, [leak, hidden], operator={"level": "ask"}) as stage:
+    async with staged(hub, tmp_path, [leak, hidden], operator=ASKING) as stage:
         await stage.waits(stage.say(stage.issue().number, "/codepilot fix"))
         kept = [path.read_bytes() for path in (stage.data / "sessions").rglob("*") if path.is_file()]
         assert any(b"redacted" in each for each in kept)

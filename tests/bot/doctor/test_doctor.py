@@ -116,8 +116,9 @@ async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
 async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await _found(environ))["network"].found == "no network"
-    assert (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found == "network: a.example"
+    assert (await _found(environ))["network"].found == "no network; at the level `ask`, no command needs an approval"
+    found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
+    assert found == "network: a.example; at the level `ask`, commands off the list need an approval"
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
     finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]

@@ -10,7 +10,7 @@ from bot.gate.allowed import allowed_commands
 from bot.gate.levels import policy_for
 from bot.gate.repo_keys import command_pattern
 
-POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="")
+POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network (pypi.org)")
 
 NASTY = (
     "pytest; curl x",

@@ -106,8 +106,8 @@ def test_labels_are_called_what_the_configuration_calls_them_whatever_the_case()
     ]
 
 
-def _decision(level: Level, **call: Any) -> type:  # noqa: ANN401 - whatever a call takes
-    policy = policy_for(level, limits=RunLimits(), commands=("./ok *",), because="I say so")
+def _decision(level: Level, *, reachable: str = "the network", **call: Any) -> type:  # noqa: ANN401 - whatever a call takes
+    policy = policy_for(level, limits=RunLimits(), commands=("./ok *",), because="I say so", reachable=reachable)
     return type(policy.decide(CallFacts(**call)))
 
 
@@ -133,6 +133,21 @@ def test_what_may_be_called_at_each_level(call: dict[str, Any], read_only: type,
     assert [_decision(level, **call) for level in ("read-only", "ask", "auto")] == [read_only, ask, auto]
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"tool": "execute", "command": "python3 -c 'import calc' > out; sed -i s/a/b/ $FILE"},
+        {"tool": "execute", "command": "pip install ./local"},
+        {"tool": "send_input", "typed": "import calc\n"},
+    ],
+)
+def test_no_command_needs_an_approval_where_it_can_reach_nothing(call: dict[str, Any]) -> None:
+    levels: tuple[Level, ...] = ("read-only", "ask", "auto")
+    read_only, ask, auto = (_decision(level, reachable="", **call) for level in levels)
+    assert (read_only, ask, auto) == (Deny, Allow, Allow)
+    assert _decision("ask", reachable="", tool="a_tool_of_tomorrow") is Ask
+
+
 def test_what_the_agent_has_at_each_level() -> None:
     assert tools_for("read-only", writes=True) == ("read_file", "list_files", "find")
     assert "write_file" not in tools_for("auto", writes=False)
@@ -140,7 +155,7 @@ def test_what_the_agent_has_at_each_level() -> None:
 
 
 def test_who_is_refused_is_told_why() -> None:
-    policy = policy_for("read-only", limits=RunLimits(), commands=(), because="the label `x` is set")
+    policy = policy_for("read-only", limits=RunLimits(), commands=(), because="the label `x` is set", reachable="")
     assert policy.decide(CallFacts(tool="write_file", paths=("a",))) == Deny(
         reason="this run may only read, because the label `x` is set"
     )

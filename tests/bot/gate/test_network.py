@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Network, NetworkLimits
-from bot.gate.network import narrowed, unkept
+from bot.gate.network import narrowed, reachable, unkept
 
 OPERATOR = Network(allowed=Network.of("registries", "a.example").allowed, limits=NetworkLimits(total_bytes=7))
 
@@ -47,3 +47,17 @@ def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_i
     both = unkept("docker", settings | {"CODEPILOT_SETUP_NETWORK": OPERATOR})
     assert both is not None
     assert both.endswith(": CODEPILOT_NETWORK=off, CODEPILOT_SETUP_NETWORK=off")
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "told"),
+    [
+        ("bubblewrap", Network(), ""),
+        ("docker", Network(), ""),
+        ("bubblewrap", Network.of("pypi.org"), "the network (pypi.org)"),
+        ("none", Network(), "this machine, because no sandbox holds them"),
+        ("", Network(), "this machine, because no sandbox holds them"),
+    ],
+)
+def test_what_commands_can_reach_beside_the_workspace(sandbox: str, network: Network, told: str) -> None:
+    assert reachable(sandbox, network) == told

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from agent_runtime import RunLimits
+from agent_runtime import Network, RunLimits
+from agent_runtime.policy import Allow, CallFacts
+from agent_runtime.policy import Ask as Asks
 from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, approver_refusal, grant_for, resolved
 from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Bounds, Tally
@@ -273,3 +275,21 @@ def test_an_approval_does_not_count(changes: dict[str, Any], cause: str) -> None
     refusal = _approval(a_job(kind="pull"), **changes)
     assert refusal is not None
     assert refusal.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "wanted", "decided"),
+    [
+        ("bubblewrap", Network(), None, Allow),
+        ("bubblewrap", Network.of("pypi.org"), None, Asks),
+        ("bubblewrap", Network.of("pypi.org"), ("off",), Allow),
+        ("bubblewrap", Network(), ("pypi.org",), Allow),
+        ("none", Network(), None, Asks),
+    ],
+)
+def test_a_command_is_asked_about_by_what_the_run_can_reach(
+    sandbox: str, network: Network, wanted: tuple[str, ...] | None, decided: type
+) -> None:
+    bounds = Bounds(limits=LIMITS, sandbox=sandbox, network=network)
+    grant = _grant("issue", ISSUE, bounds=bounds, config=RepoConfig(network=wanted))
+    assert type(grant.policy.decide(CallFacts(tool="execute", command="python3 -c 'import calc'"))) is decided
