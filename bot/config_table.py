@@ -77,7 +77,7 @@ AGENT: dict[str, Setting] = {
     "toolchains": Setting(
         name="CODEPILOT_TOOLCHAINS",
         meaning="Directories outside the system's own that the sandbox shows read-only, with colons between; "
-        "the `bin` of each goes on the `PATH`.",
+        "the `bin` of each goes on the `PATH`. A virtual environment brings the Python that it was made from.",
         example="/opt/python3.13:/opt/node",
         parse=values.directories,
         default="",

@@ -20,6 +20,7 @@ from bot.jobs.house import House, Listener
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.redact import Redactor
+from bot.toolchains import directories_to_show
 from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
@@ -120,9 +121,13 @@ def _setup(agent: AgentSettings, sandbox: Sandbox) -> Setup:
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
-    """Show the operator's toolchains, and put their `bin` before the system's programs."""
+    """Show the operator's toolchains with what they need, and put their `bin` before the system's programs.
+
+    Raises:
+        ConfigError: a toolchain cannot run in a sandbox.
+    """
     return SandboxSettings(
-        read_only=agent.toolchains,
+        read_only=directories_to_show(agent.toolchains, private=(agent.data_dir,)),
         path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
         environment=_ENVIRONMENT,
         limits=agent.sandbox_limits,

@@ -16,7 +16,7 @@ from bot.config import AgentSettings
 from bot.config_table import PROVIDER_KEYS
 from bot.doctor import findings
 from bot.doctor.findings import Finding
-from bot.errors import QueueError
+from bot.errors import ConfigError, QueueError
 from bot.gate.network import reach, reachable, unkept
 from bot.github.introduction import introduce_app
 from bot.household import networks, sandbox_settings
@@ -39,7 +39,7 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
     """Start a program in the sandbox that jobs would run in; and whether that can keep to the network."""
     try:
         level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
-    except AgentError as error:
+    except (AgentError, ConfigError) as error:
         return [findings.bad("sandbox", "none that works", str(error))]
     works = findings.good("sandbox", f"{level} works")
     if problem := unkept(level, networks(agent)):
