@@ -13,11 +13,12 @@ from agent_runtime import Image, Quote, Task
 from bot.gate.budget import Part, fitted
 from bot.gate.goals import goal_for
 from bot.gate.pictures import Picture, Words, pictures
+from bot.gate.red_jobs import change_quotes, job_quotes, remark_lines
 from bot.gate.sanitise import clean, clean_code, clean_line
 from bot.intake.commands import Bare, Command, Work
 from bot.intake.grammar import parse_command
 from bot.jobs.job import Job, Lines, OriginKind
-from bot.red_ci.failed import Remark
+from bot.red_ci.failed import FailedRun, Remark
 
 BUDGET = 60_000
 """Characters of all quotes together: about 15,000 tokens."""
@@ -31,7 +32,7 @@ _FILE_CHARS = 8_000
 _NAME_CHARS = 200
 _FRAME_CHARS = 100
 _BEGINNING_CHARS = 150
-_MOST_CHECKS, _MOST_REMARKS = 20, 20
+_MOST_CHECKS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class Material:
         checks: that fail on its head.
         files: that the thread links to.
         workflow: for a job that red CI started: the name of the workflow that failed.
+        failed: what failed in it.
         approved_plan: a plan of the agent's that a person has approved.
         language: what the agent is to answer in, from the configuration.
     """
@@ -128,6 +130,7 @@ class Material:
     checks: tuple[FailingCheck, ...] = ()
     files: tuple[LinkedFile, ...] = ()
     workflow: str = ""
+    failed: FailedRun | None = None
     approved_plan: str = ""
     language: str = ""
 
@@ -218,8 +221,9 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[P
         ("commented lines", 4_000, [_lines(lines)] if lines else []),
         ("plan", 8_000, _own("the plan that a maintainer approved", material.approved_plan)),
         ("description", 9_000, [_description(job)] if described else []),
-        ("failing checks", 8_000, map(_check, material.checks[:_MOST_CHECKS])),
+        ("failing checks", 8_000, _failing(material)),
         ("diff", 17_000, [_diff(material.diff)] if material.diff.strip() else []),
+        ("changes since the last green run", 0, change_quotes(material.failed) if material.failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
         ("reviews from the middle", 2_000, _quotes(verdicts)),
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
@@ -338,12 +342,16 @@ def _thread(job: Job) -> str:
     return f"{kind} #{job.thread.number} by @{_name(job.thread.author)}"
 
 
+def _failing(material: Material) -> list[Quote]:
+    """The failed jobs of the run that started the job, and other red checks; a job's own check says nothing more."""
+    jobs = material.failed.jobs if material.failed is not None else ()
+    others = [each for each in material.checks if each.name not in {job.name for job in jobs}]
+    quotes = job_quotes(material.failed) if material.failed is not None else []
+    return [*quotes, *map(_check, others[:_MOST_CHECKS])]
+
+
 def _check(check: FailingCheck) -> Quote:
-    said = [
-        f"{_name(each.path)}:{each.line}: {clean_code(each.message, limit=_NAME_CHARS * 5)}"
-        for each in check.remarks[:_MOST_REMARKS]
-    ]
-    text = "\n".join(filter(None, [clean_code(check.summary, limit=_CHECK_CHARS), *said]))
+    text = "\n".join(filter(None, [clean_code(check.summary, limit=_CHECK_CHARS), *remark_lines(check.remarks)]))
     return Quote(
         source=f"failing check {_name(check.name)}: {_name(check.conclusion)}", text=text or "(it says nothing)"
     )

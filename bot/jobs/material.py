@@ -12,7 +12,8 @@ from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, 
 from bot.intake.commands import Fix
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case
-from bot.red_ci.failed import Remark
+from bot.jobs.failed_run import failed_run
+from bot.red_ci.failed import FailedRun, Remark
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,14 @@ async def gather(case: Case, begun: Assignment) -> Material:
     """
     repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
     language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    failed = await _failed(case, begun)
+    workflow = failed.name if failed is not None else ""
+    material = Material(language=language, approved_plan=plan, failed=failed, workflow=workflow)
     if case.job.thread.kind == "branch":
-        return Material(language=language, approved_plan=plan, workflow=await _workflow(case, begun))
+        return material
     me = (await github.me()).id
     comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
-    material = Material(comments=comments, language=language, approved_plan=plan, files=await _linked(case, begun))
+    material = replace(material, comments=comments, files=await _linked(case, begun))
     if case.job.thread.kind == "issue":
         return material
     return replace(
@@ -47,7 +51,6 @@ async def gather(case: Case, begun: Assignment) -> Material:
         verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
         diff=await pull_diff(case, begun, limit=_DIFF_CHARS),
         checks=await _checks(case, begun),
-        workflow=await _workflow(case, begun),
     )
 
 
@@ -74,10 +77,18 @@ async def _checks(case: Case, begun: Assignment) -> tuple[FailingCheck, ...]:
     return tuple(map(_check, found))
 
 
-async def _workflow(case: Case, begun: Assignment) -> str:
+async def _failed(case: Case, begun: Assignment) -> FailedRun | None:
+    """What failed in the workflow run that started the job, if one did."""
     if case.job.origin.kind != "ci":
-        return ""
-    return (await case.github.run_facts(begun.here.repo.full_name, case.job.origin.id)).name
+        return None
+    here = begun.here
+    try:
+        return await failed_run(case, here.repo, begun.source, case.job.origin.id, base=here.thread.base_ref)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: the run that failed was not read: %s", case.job.id, error)
+        return None
 
 
 async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:

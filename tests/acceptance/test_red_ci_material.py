@@ -1,0 +1,85 @@
+"""What an agent is told of a workflow run that went red."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.workflows import EndedJob
+from tests.acceptance.test_red_ci import CONFIGURED, ran
+from tests.stage import FIX, Stage, staged
+
+STEPS = [("Set up job", "success"), ("Run tests", "failure")]
+TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
+WORKFLOW = """\
+name: CI
+on: [push, pull_request]
+env:
+  MODE: ci
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    strategy:
+      matrix:
+        python: ["3.10", "3.11"]
+    env:
+      TOKEN: ${{ secrets.CALC_TOKEN }}
+    steps:
+      - uses: actions/setup-python@v6
+        with:
+          python-version: ${{ matrix.python }}
+      - name: Run tests
+        run: sh check.sh ${{ matrix.python }}
+"""
+LOG = f"""\
+\ufeff2026-01-01T00:00:00.0000001Z ##[group]Run sh check.sh 3.11
+2026-01-01T00:00:00.0000002Z \x1b[36;1msh check.sh 3.11\x1b[0m
+2026-01-01T00:00:00.0000003Z ##[endgroup]
+2026-01-01T00:00:00.1000000Z using {TOKEN}
+2026-01-01T00:00:00.2000000Z \x1b[31m1 failed\x1b[0m
+2026-01-01T00:00:00.3000000Z ##[error]Process completed with exit code 1.
+"""
+
+
+def went_red(stage: Stage, jobs: Sequence[EndedJob]) -> None:
+    stage.hub.workflow_run(
+        stage.repo,
+        head_sha=stage.hub.branches(stage.repo)["topic"],
+        head_branch="topic",
+        conclusion="failure",
+        actor="mona",
+        event="pull_request",
+        jobs=jobs,
+    )
+
+
+async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_mends_them(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    expected = (
+        "failed job test (3.11) of workflow CI: failure",
+        "Failed step 2: Run tests (failure)",
+        "1 failed\nError: Process completed with exit code 1.",
+        "using [redacted]",
+    )
+    files = CONFIGURED | {".github/workflows/ci.yml": WORKFLOW}
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        green = EndedJob(name="test (3.10)", conclusion="success", steps=STEPS[:1], log="well\n")
+        went_red(stage, [green, EndedJob(name="test (3.11)", conclusion="failure", steps=STEPS, log=LOG)])
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+
+
+async def test_an_expired_log_is_named_and_the_job_goes_on(hub: LocalHub, tmp_path: Path) -> None:
+    expected = ("failed job test of workflow CI: failure", "No log: GitHub no longer has this job's log")
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, log=None)])
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
