@@ -126,6 +126,7 @@ _PURE = (
     "bot/publishing/verdict.py",
     "bot/publishing/view.py",
     "bot/publishing/wording.py",
+    "bot/red_ci/excerpts/*.py",
     "bot/red_ci/failed.py",
     "bot/red_ci/log.py",
     "bot/replays.py",

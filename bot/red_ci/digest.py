@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from bot.red_ci.excerpts.table import excerpt, is_signal
 from bot.red_ci.log import Moment, failing_lines
 
 _CHUNK_BYTES = 256 * 1024
-_TAIL_LINES = 80
 
 
 def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
@@ -24,8 +24,8 @@ def digest(path: str, moments: list[Moment], limit: int) -> tuple[str, int]:
     # Where GitHub's times are not those of the log, all of it counts.
     for times in (moments, []):
         with Path(path).open("rb") as log:
-            lines = lines or failing_lines(_chunks(log), times)
-    return "\n".join(lines[-_TAIL_LINES:])[-limit:], 0
+            lines = lines or failing_lines(_chunks(log), times, is_signal=is_signal)
+    return excerpt(lines, limit)
 
 
 def _chunks(log: BinaryIO) -> Iterator[bytes]:

@@ -26,9 +26,14 @@ _MARKS = {
     "##[warning]": "Warning: ",
     "##[notice]": "Notice: ",
 }
-_SILENT = ("##[endgroup]", "##[debug]", "##[add-matcher]", "##[remove-matcher]")
+_SILENT = ("##[endgroup]", "##[debug]", "##[add-matcher]", "##[remove-matcher]", "##[start-action", "##[end-action")
+# The runner puts its mark before what it recognised, e.g. `##[error]src/a.ts(1,43): error TS2322: …`.
+_SAYS_WHERE = re.compile(r"^\S{1,300}[:(]\d|^\s|^(?:error|warning)\b", re.IGNORECASE)
 _STEP = "##[group]Run "
 _ERROR = "##[error]"
+
+GAP = re.compile(r"\[… ([\d,]{1,15}) lines left out …\]")
+"""What `gap` says."""
 
 Moment = tuple[str, str]
 """When a step began and ended, as GitHub writes it: `2024-01-01T00:00:00Z`; empty where it does not say."""
@@ -115,20 +120,21 @@ class _Kept:
         """Begin a part with the lines just before the signal."""
         before = [self._tail.pop() for _ in range(min(_LINES_BEFORE, len(self._tail)))][::-1]
         self._dropped += len(self._tail)
-        gap = [_gap(self._dropped)] if self._dropped else []
-        self._parts.append([*gap, *before])
+        left_out = [gap(self._dropped).encode()] if self._dropped else []
+        self._parts.append([*left_out, *before])
         self._room, self._tail_bytes, self._dropped = _PART_BYTES, 0, 0
         self._tail.clear()
 
     def _close(self) -> None:
-        gap = [_gap(self._dropped)] if self._dropped else []
-        self._parts.append([*gap, *self._tail])
+        left_out = [gap(self._dropped).encode()] if self._dropped else []
+        self._parts.append([*left_out, *self._tail])
         self._tail.clear()
         self._dropped = 0
 
 
-def _gap(lines: int) -> bytes:
-    return f"[… {lines:,} lines left out …]".encode()
+def gap(lines: int) -> str:
+    """What stands where so many lines were."""
+    return f"[… {lines:,} lines left out …]"
 
 
 def _plain(line: bytes) -> str:
@@ -146,7 +152,9 @@ def _failing_steps(lines: list[str]) -> list[str]:
 
 
 def _unmarked(line: str) -> str:
+    """The line without the runner's mark; a word for it where the line does not say itself what it is."""
     for mark, word in _MARKS.items():
         if line.startswith(mark):
-            return word + line.removeprefix(mark)
+            text = line.removeprefix(mark)
+            return text if _SAYS_WHERE.search(text) else word + text
     return line
