@@ -28,7 +28,7 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
                 reason=f"I have begun {done} pieces of work {words} in the last hour, and {most} is the most. Ask "
                 f"again in an hour; who runs this bot can raise it (`CODEPILOT_CAPS={scope}=…`).",
             )
-    if is_unattended(request.job, bounds.trusted_bot_ids) and tally.unattended >= caps.unattended:
+    if is_unattended(request.job, bounds.trusted_bots) and tally.unattended >= caps.unattended:
         return Refusal(
             cause="breaker",
             reason=f"I have worked {tally.unattended} times in this thread without a person asking, and stop here so "

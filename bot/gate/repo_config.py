@@ -10,6 +10,7 @@ from agent_runtime import SettingsError, read_settings
 from bot.errors import BotError
 from bot.gate.repo_keys import VERBS, Automatic, BareVerb, FileKeys, VerbKeys
 from bot.gate.standing import Level
+from bot.intake.commands import ReviewEvent
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
@@ -101,7 +102,8 @@ class RepoConfig:
         verbs: these three by verb, which count first; see `wishes`.
         labels: what the labels are called.
         language: what the agent answers in; None for the language of the command.
-        automatic: what starts without a command.
+        review_on: what starts a review without a command.
+        automatic: what else starts without a command.
         wip_branches: whether unfinished work is kept on a branch of its own.
         base: where new pull requests are to be merged; None for the default branch.
         given: the keys that the file holds, and `labels.start` for one of `labels`.
@@ -124,10 +126,19 @@ class RepoConfig:
     verbs: Mapping[str, Wishes] = field(default_factory=dict)
     labels: LabelNames = field(default_factory=LabelNames)
     language: str | None = None
+    review_on: frozenset[ReviewEvent] = frozenset()
     automatic: frozenset[Automatic] = frozenset()
     wip_branches: bool = True
     base: str | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
+        """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.
+
+        A draft is new to its reviewers when it becomes ready.
+        """
+        events = self.review_on if "review_on" in self.given else usual
+        return on in events or (on == "ready" and "opened" in events)
 
     def wishes(self, verb: str) -> Wishes:
         """What a run of a verb is to use."""
@@ -165,7 +176,7 @@ def defaults_when_broken() -> RepoConfig:
 
     Whoever wrote it may have meant to forbid something. Merge it over the organisation's as the file would be.
     """
-    strict = frozenset({"setup", "cache", "network", "allow", "automatic"})
+    strict = frozenset({"setup", "cache", "network", "allow", "review_on", "automatic"})
     return RepoConfig(network=("off",), highest="ask", given=strict)
 
 
@@ -249,6 +260,7 @@ def _config(file: FileKeys) -> RepoConfig:
         verbs={verb: _wishes(getattr(file.verbs, verb)) for verb in VERBS if verb in file.verbs.model_fields_set},
         labels=LabelNames(start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto),
         language=file.language,
+        review_on=frozenset(file.review_on),
         automatic=frozenset(file.automatic),
         wip_branches=file.wip_branches,
         base=file.base,

@@ -19,10 +19,11 @@ from pydantic import (
 
 from agent_runtime import Network, Rule, SettingsError, schema_of
 from bot.gate.standing import Level
+from bot.intake.commands import ReviewEvent
 from bot.intake.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
-Automatic = Literal["review_when_ready", "fix_red_ci"]
+Automatic = Literal["fix_red_ci"]
 
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
 
@@ -71,6 +72,17 @@ def _one_or_more(value: object) -> object:
     values = value if isinstance(value, list) else [value]
     texts = ["off" if each is False else each for each in values]
     return value if value is None or not all(isinstance(each, str) for each in texts) else texts
+
+
+def _words(value: object) -> object:
+    """One text with commas between as the list that it means."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+def _renamed(values: object) -> object:
+    if isinstance(values, list) and "review_when_ready" in values:
+        raise ValueError("`review_when_ready` is a key of its own now: write `review_on: [ready]`")
+    return values
 
 
 def _command(text: str) -> str:
@@ -204,8 +216,15 @@ class FileKeys(_Keys):
     language: Annotated[str, AfterValidator(_language)] | None = Field(
         default=None, description="The language that the agent answers in; else that of the command."
     )
-    automatic: list[Automatic] = Field(
-        default=[], description="What starts without a command: `review_when_ready`, `fix_red_ci`."
+    review_on: Annotated[list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)] = (
+        Field(
+            default=[],
+            description="When a pull request of somebody with write access is reviewed without a command: `opened`, "
+            "`ready`, `push`.",
+        )
+    )
+    automatic: Annotated[list[Automatic], BeforeValidator(_renamed, json_schema_input_type=list[Automatic])] = Field(
+        default=[], description="What starts without a command: `fix_red_ci`."
     )
     wip_branches: bool = Field(default=True, description="Whether unfinished work is kept on a branch of its own.")
     base: Annotated[str, AfterValidator(_branch)] | None = Field(

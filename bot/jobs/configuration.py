@@ -18,6 +18,7 @@ from bot.gate.repo_config import (
     parse_config,
 )
 from bot.github import GitHub
+from bot.jobs.case import Case
 from bot.jobs.setup import Asked
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
@@ -92,6 +93,15 @@ async def on_default_branch(github: GitHub, repo: str) -> RepoConfig:
     """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
     organisation, _ = await _organisation(github, repo)
     return merged(organisation, (await _parsed(github, repo, PATH))[0])
+
+
+async def lately_on_default_branch(case: Case) -> RepoConfig:
+    """The same, at most a minute old: of a storm of events one asks GitHub."""
+    known, repo = case.house.configs, case.job.repo
+    if (config := known.of(repo.id)) is None:
+        config = await on_default_branch(case.github, repo.full_name)
+        known.learn(repo.id, config)
+    return config
 
 
 async def _organisation(github: GitHub, repo: str) -> tuple[RepoConfig, str]:

@@ -11,7 +11,7 @@ from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Bare, Happening, Steering, Talk, Undo, Work
+from bot.intake.commands import Bare, Happening, Review, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
 from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
@@ -29,6 +29,7 @@ from bot.jobs.red_run import unwanted
 from bot.jobs.setup import Asked
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
+from bot.jobs.unasked_review import unasked_for, unfit_for_review
 from bot.jobs.undo import aimed, undo
 from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
@@ -72,6 +73,8 @@ class Corridor:
         case, command = self._case, self._case.job.command
         if isinstance(command, Happening):
             return await happen(case, command)
+        if why := await unasked_for(case):
+            return Ending(state=JobState.REFUSED, reason=why)
         visit = case.visits.take(case.job.id)
         visit = await self._arrive() if visit is None else self._arrived(visit)
         if not visit.may_command and await begun_before(case) is None:
@@ -107,8 +110,10 @@ class Corridor:
             What was asked of GitHub; None where nobody is to be answered.
         """
         case = self._case
+        if case.job.lane != "work" or case.job.is_unasked:
+            return None
         visit = await self._arrive()
-        if not visit.may_command or case.job.lane != "work" or case.job.is_unasked:
+        if not visit.may_command:
             return None
         if await case.react("eyes"):
             await case.memory.remember(_SEEN, "yes")
@@ -171,7 +176,7 @@ class Corridor:
 
     async def _arrive(self) -> Visit:
         case = self._case
-        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
         return self._arrived(visit)
 
     def _arrived(self, visit: Visit) -> Visit:
@@ -198,7 +203,7 @@ class Corridor:
 
     async def _work(self, here: Here) -> Ending:
         case, unasked = self._case, self._case.job.is_unasked
-        if unasked and (why := await unwanted(case, here)):
+        if unasked and (why := await self._left_alone(here)):
             return Ending(state=JobState.REFUSED, reason=why)
         if not unasked:
             await self._greet_late()
@@ -225,6 +230,12 @@ class Corridor:
         grant = await begun_on(case, grant)
         source = replace(await self._source(here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
+
+    async def _left_alone(self, here: Here) -> str:
+        """Why nothing is done about what nobody gave a command for; empty when something is."""
+        return (
+            unfit_for_review(here) if isinstance(self._case.job.command, Review) else await unwanted(self._case, here)
+        )
 
     async def _granted(self, here: Here, grant: Grant, asked: Asked, source: Source) -> Ending:
         case = self._case

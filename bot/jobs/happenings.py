@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import assert_never
 
 from bot.gate.decision import Refusal
-from bot.gate.repo_config import LabelNames
 from bot.gate.standing import LabelGrant, text_binding
 from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed
 from bot.jobs import telling, waiting
@@ -17,7 +16,7 @@ from bot.jobs.account import Account
 from bot.jobs.again import fix_for
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CHECKED
-from bot.jobs.configuration import on_default_branch
+from bot.jobs.configuration import lately_on_default_branch, on_default_branch
 from bot.jobs.job import JobState
 from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
@@ -52,7 +51,7 @@ async def happen(case: Case, command: Happening) -> Ending:
 
 async def _labelled(case: Case, command: Labelled) -> Ending:
     """Keep who set a permission label on what; the repository's own start label asks for a fix."""
-    job, names = case.job, await _label_names(case)
+    job, names = case.job, (await lately_on_default_branch(case)).labels
     if names.is_start(command.label):
         return await _start(case, command)
     if names.level_of(command.label) is not None:
@@ -69,22 +68,13 @@ async def _labelled(case: Case, command: Labelled) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _label_names(case: Case) -> LabelNames:
-    """What the repository calls its labels; of a storm of labels one asks GitHub."""
-    known, repo = case.house.labels, case.job.repo
-    if (names := known.of(repo.id)) is None:
-        names = (await on_default_branch(case.github, repo.full_name)).labels
-        known.learn(repo.id, names)
-    return names
-
-
 async def _start(case: Case, command: Labelled) -> Ending:
     """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
     job = case.job
     thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
         reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
-        visit = await arrive(case.github, job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, job, bounds=case.house.bounds)
         return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
     await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_runtime import AsyncRuntime, Event, Network, Policy
 from bot.gate.standing import Bounds
 from bot.jobs.job import Job
-from bot.jobs.receipt import KnownLabels
+from bot.jobs.receipt import KnownConfigs
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.defuse import Allowed
@@ -75,7 +75,7 @@ class House:
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
         places: directories of this machine, and what comments call them.
-        labels: what repositories call their labels, as far as somebody has looked lately.
+        configs: what repositories ask for on their default branches, as far as somebody has looked lately.
     """
 
     workspaces: Workspaces
@@ -98,7 +98,7 @@ class House:
     ci_note: str = ""
     run_url: str = ""
     listeners: tuple[Listener, ...] = ()
-    labels: KnownLabels = field(default_factory=KnownLabels)
+    configs: KnownConfigs = field(default_factory=KnownConfigs)
     places: Mapping[str, str] = field(default_factory=dict)
 
     def marker(self, job: Job) -> str:

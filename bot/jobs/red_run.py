@@ -1,9 +1,8 @@
-"""Work that nobody asked for: a workflow's run that went red, a pull request that became ready."""
+"""Work that nobody asked for: a workflow's run that went red."""
 
 from __future__ import annotations
 
 from bot.gate.caps import RedRun, red_run_refusal
-from bot.gate.repo_config import PATH
 from bot.github import GitHubError
 from bot.jobs.case import Case
 from bot.jobs.configuration import on_default_branch
@@ -16,8 +15,6 @@ _LINEAGE = 10
 async def unwanted(case: Case, here: Here) -> str:
     """Why this is left alone; empty when the repository's default branch wants it."""
     config = await on_default_branch(case.github, here.repo.full_name)
-    if case.job.origin.kind != "ci":
-        return "" if "review_when_ready" in config.automatic else f"`automatic` in `{PATH}` lists no such event."
     if case.job.head_sha != here.thread.head_sha:
         return "The pull request has moved on since that run."
     try:

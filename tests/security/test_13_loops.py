@@ -11,10 +11,11 @@ from bot.gate.caps import RedRun, red_run_refusal
 from bot.gate.permissions import Grant, Refusal, grant_for
 from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Bounds, Caps, Tally
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job
 from tests.builders import a_job, a_request_for, thread_facts
 
-BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bot_ids=frozenset({77}))
+BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bots=TrustedBots(ids=frozenset({77})))
 OTHER_BOT = replace(a_job(), actor=Actor(id=77, login="renovate[bot]"))
 
 

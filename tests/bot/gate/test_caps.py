@@ -10,11 +10,12 @@ from agent_runtime import RunLimits
 from bot.gate.caps import RedRun, cap_refusal, red_run_refusal
 from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Bounds, Caps, Tally, is_unattended
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job, OriginKind
 from tests.builders import a_job, a_request_for
 
 CAPS = Caps(thread=2, user=3, repository=4, installation=5, unattended=1)
-BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bot_ids=frozenset({77}))
+BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bots=TrustedBots(ids=frozenset({77})))
 
 
 def _from(kind: OriginKind) -> Job:
@@ -48,7 +49,7 @@ def test_a_person_is_worked_for_however_often_machines_asked() -> None:
     ids=["ci", "trusted bot", "trusted account", "any bot"],
 )
 def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> None:
-    assert is_unattended(job, BOUNDS.trusted_bot_ids)
+    assert is_unattended(job, BOUNDS.trusted_bots)
     assert cap_refusal(a_request_for(job, bounds=BOUNDS)) is None
     refusal = cap_refusal(a_request_for(job, bounds=BOUNDS, tally=Tally(unattended=1)))
     assert refusal is not None
@@ -58,7 +59,7 @@ def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> N
 
 @pytest.mark.parametrize("kind", ["comment", "review_comment", "review", "label", "assignment", "button"])
 def test_what_a_person_does_is_attended(kind: OriginKind) -> None:
-    assert not is_unattended(_from(kind), {77})
+    assert not is_unattended(_from(kind), BOUNDS.trusted_bots)
 
 
 RED = RedRun(attempts=0, own_branch=False, red_on_base=False)
@@ -74,7 +75,7 @@ def test_a_red_ci_is_mended_where_the_repository_wants_it() -> None:
     ("run", "config", "cause", "silent"),
     [
         (RED, RepoConfig(), "automatic-off", True),
-        (RED, RepoConfig(automatic=frozenset({"review_when_ready"})), "automatic-off", True),
+        (RED, RepoConfig(review_on=frozenset({"ready"})), "automatic-off", True),
         (replace(RED, own_branch=True), AUTOMATIC, "own-branch", True),
         (replace(RED, red_on_base=True), AUTOMATIC, "red-on-base", True),
         (replace(RED, red_on_base=None), AUTOMATIC, "red-on-base", True),

@@ -135,7 +135,8 @@ verbs:
   plan: {budget_usd: 0.5}
 labels: {start: 'bot: go', auto: 'bot: auto'}
 language: pt-BR
-automatic: [review_when_ready, fix_red_ci]
+review_on: [ready, push]
+automatic: [fix_red_ci]
 wip_branches: false
 base: develop
 """
@@ -156,7 +157,8 @@ def test_what_is_asked_about_runs_is_read() -> None:
         verbs={"fix": Wishes(model="small", max_steps=40), "plan": Wishes(budget_usd=0.5)},
         labels=LabelNames(start="bot: go", auto="bot: auto"),
         language="pt-BR",
-        automatic=frozenset({"review_when_ready", "fix_red_ci"}),
+        review_on=frozenset({"ready", "push"}),
+        automatic=frozenset({"fix_red_ci"}),
         wip_branches=False,
         base="develop",
     )
@@ -191,7 +193,12 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label's name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
         (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
-        (b"automatic: [everything]", "`automatic[0]`: must be one of 'review_when_ready' or 'fix_red_ci'."),
+        (b"automatic: [everything]", "`automatic[0]`: must be one of 'fix_red_ci'."),
+        (
+            b"automatic: [review_when_ready]",
+            "`automatic`: `review_when_ready` is a key of its own now: write `review_on: [ready]`.",
+        ),
+        (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
         (b"base: ../x", "`base`: must be a branch's name"),
         (b"base: -x", "`base`: must be a branch's name"),

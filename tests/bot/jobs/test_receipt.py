@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bot.gate.repo_config import LabelNames
+from bot.gate.repo_config import LabelNames, RepoConfig
 from bot.gate.standing import LabelGrant
 from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Stop
 from bot.jobs.database import Database
 from bot.jobs.job import Actor, JobState
 from bot.jobs.ledger import Ledger
 from bot.jobs.queue import SqliteQueue
-from bot.jobs.receipt import FRESH_SECONDS, KnownLabels, Receipt
+from bot.jobs.receipt import FRESH_SECONDS, KnownConfigs, Receipt
 from tests.builders import a_job
 from tests.queues import Clock, claimed
 
@@ -26,12 +26,12 @@ HEAD = "b" * 40
 class Desk:
     queue: SqliteQueue
     ledger: Ledger
-    labels: KnownLabels
+    configs: KnownConfigs
     clock: Clock
 
     async def kept(self, command: Command) -> bool:
         """Whether a job in the thread of `a_job` is kept."""
-        receipt = Receipt(self.queue, self.ledger, self.labels)
+        receipt = Receipt(self.queue, self.ledger, self.configs)
         return not await receipt.unneeded(a_job("happened", command=command))
 
 
@@ -39,16 +39,16 @@ class Desk:
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     database, clock = Database(tmp_path / "queue.sqlite"), Clock()
     queue = SqliteQueue(database, clock=clock)
-    yield Desk(queue=queue, ledger=Ledger(database, clock=clock), labels=KnownLabels(clock), clock=clock)
+    yield Desk(queue=queue, ledger=Ledger(database, clock=clock), configs=KnownConfigs(clock), clock=clock)
     await database.close()
 
 
 async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
     noise = Labelled(label="bug", bound_to=HEAD)
     assert await desk.kept(noise)
-    desk.labels.learn(11, LabelNames())
+    desk.configs.learn(11, RepoConfig())
     assert await desk.kept(noise)
-    desk.labels.learn(10, LabelNames(start="bot: go", auto="Trusted"))
+    desk.configs.learn(10, RepoConfig(labels=LabelNames(start="bot: go", auto="Trusted")))
     assert not await desk.kept(noise)
     for name in ("BOT: go", "trusted", "codepilot:ask"):
         assert await desk.kept(replace(noise, label=name))
@@ -81,7 +81,7 @@ async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, c
 
 @pytest.mark.parametrize("command", [Stop(), Help(), Assigned(assignee_id=1)])
 async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
-    desk.labels.learn(10, LabelNames())
+    desk.configs.learn(10, RepoConfig())
     assert await desk.kept(command)
 
 
