@@ -23,10 +23,11 @@ from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
-from bot.jobs.look import Here, Visit, arrive, head_of, look
+from bot.jobs.look import Here, Visit, arrive, look
 from bot.jobs.queue import Signal
 from bot.jobs.red_run import unwanted
 from bot.jobs.setup import Asked
+from bot.jobs.sources import at_base, base_of, source_of
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
 from bot.jobs.unasked_review import unasked_for, unfit_for_review
@@ -207,15 +208,15 @@ class Corridor:
             return Ending(state=JobState.REFUSED, reason=why)
         if not unasked:
             await self._greet_late()
-        source = await self._source(here)
-        base = await self._base(here, source)
+        source = await source_of(case, here)
+        base = await base_of(case, here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
         asked = found.asked
         if isinstance(case.job.command, Work | Bare) and (named := case.job.command.options.base) is not None:
             asked = replace(asked, config=replace(asked.config, base=named))
         if case.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
             asked = replace(asked, config=replace(asked.config, base=None))
-        here = await self._at_base(here, asked.config.base)
+        here = await at_base(case, here, asked.config.base)
         grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
@@ -228,7 +229,7 @@ class Corridor:
         self._account.begin(grant, warning=found.warning)
         await case.void(grant.voided)
         grant = await begun_on(case, grant)
-        source = replace(await self._source(here), sha=grant.bound_to_sha)
+        source = replace(await source_of(case, here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
 
     async def _left_alone(self, here: Here) -> str:
@@ -268,7 +269,7 @@ class Corridor:
             here=here,
             grant=nothing,
             asked=Asked(config=RepoConfig(), base_sha=base),
-            source=replace(await self._source(here), sha=base),
+            source=replace(await source_of(case, here), sha=base),
             closing=why,
         )
         try:
@@ -311,25 +312,3 @@ class Corridor:
     async def _show(self) -> None:
         await self.comment.show(self._account.now())
         self._shown_at = time.time()
-
-    async def _source(self, here: Here) -> Source:
-        """The commit to work on; of a run that waits or is to be published, the one that it began on."""
-        job = self._case.job
-        pull = job.thread.kind == "pull"
-        ref = f"refs/pull/{job.thread.number}/head" if pull else f"refs/heads/{here.thread.head_ref}"
-        token = await self._case.github.clone_token(here.repo.full_name)
-        return Source(url=here.repo.clone_url, token=token, ref=ref, sha=here.thread.head_sha)
-
-    async def _base(self, here: Here, source: Source) -> Source:
-        """The base branch's commit as it is now; other work than a pull request's begins at that very commit."""
-        if self._case.job.thread.kind != "pull":
-            return source
-        branch = here.thread.base_ref
-        return replace(source, ref=f"refs/heads/{branch}", sha=await head_of(self._case.github, here, branch))
-
-    async def _at_base(self, here: Here, base: str | None) -> Here:
-        """An issue's place, at the branch that the repository wants new pull requests to be for."""
-        if base is None or self._case.job.thread.kind != "issue" or isinstance(self._case.job.command, Undo):
-            return here
-        sha = await head_of(self._case.github, here, base)
-        return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))
