@@ -110,7 +110,13 @@ EVENTS = (
         name="check_run",
         shown="Check run",
         weight="wanted",
-        without="buttons of check runs do nothing",
+        without="buttons of check runs do nothing, and a failed check of another App starts no fix",
+    ),
+    Event(
+        name="check_suite",
+        shown="Check suite",
+        weight="wanted",
+        without="failed checks of other Apps than GitHub Actions start no fix where these report whole suites only",
     ),
     Event(
         name="issue_comment",
@@ -152,7 +158,7 @@ EVENTS = (
         name="workflow_run",
         shown="Workflow run",
         weight="wanted",
-        without="a failed workflow starts no work",
+        without="a failed workflow starts no fix",
     ),
 )
 """`installation` and `installation_repositories` are sent to every App unasked:

@@ -15,7 +15,6 @@ from bot.config_table import AGENT, CONFIG, MODELS, PROVIDER_KEYS, SERVICE, SETT
 from bot.config_values import AgentSettings
 from bot.errors import ConfigError, InputProblem, InputsError
 from bot.gate.standing import Caps
-from bot.intake.listening import TrustedBots
 from bot.runner_table import RUNNER
 from bot.setting import PREFIX, Setting
 
@@ -84,8 +83,7 @@ class Reader:
         model = found.pop("model") or MODELS.get(provider, "")
         if provider == "scripted" and not model:
             self._missing(AGENT["model"], "For the provider `scripted` it is the path of the script.")
-        trusted = found.pop("trusted_bots") or TrustedBots()
-        found |= {key: found[key] or frozenset() for key in ("allowed_users", "review_on")}
+        trusted = found.pop("trusted_bot_ids") or frozenset()
         found |= {key: found[key] or () for key in ("allow_commands", "models")}
         caps = found.pop("caps") or Caps()
         toolchains = found.pop("toolchains") or ()
@@ -98,7 +96,7 @@ class Reader:
             model=model,
             api_key=keys.get(provider),
             limits=limits,
-            trusted_bots=trusted,
+            trusted_bot_ids=trusted,
             caps=caps,
             toolchains=toolchains,
             sandbox_limits=bounds,

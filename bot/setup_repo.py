@@ -86,6 +86,7 @@ async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Labe
         (names.read_only, "c5def5", "Codepilot may read only"),
         (names.ask, "fbca04", "Codepilot asks before it runs commands that could reach more than their workspace"),
         (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
+        (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
     )
     found = tuple(
         Label(name=name, color=color, description=description, made=name.casefold() not in there)

@@ -7,23 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening, TrustedBots
+from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
 from bot.jobs.job import Job
 from tests.builders import a_comment_event, changed
 
 OWN_ID, TRUSTED_ID, OWN_APP_ID = 77, 88, 500
-TRUSTED_NAME = "dependabot[bot]"
 LISTENING = Listening(
-    own_ids=frozenset({OWN_ID}),
-    own_app_id=OWN_APP_ID,
-    trusted_bots=TrustedBots(ids=frozenset({TRUSTED_ID}), logins=frozenset({TRUSTED_NAME})),
-    start_label="codepilot",
+    own_ids=frozenset({OWN_ID}), own_app_id=OWN_APP_ID, trusted_bot_ids=frozenset({TRUSTED_ID}), start_label="codepilot"
 )
 HEAD = "a" * 40
 
 _WHERE: dict[str, Any] = {
-    "repository": {"id": 10, "full_name": "octo/calc", "private": False},
+    "repository": {"id": 10, "full_name": "octo/calc", "private": False, "default_branch": "main"},
     "sender": {"id": 20, "login": "octo-owner", "type": "User"},
     "installation": {"id": 30},
 }
@@ -74,10 +70,30 @@ _PAYLOADS: dict[str, dict[str, Any]] = {
         "requested_action": {"identifier": "stop"},
         "check_run": {"id": 903, "head_sha": HEAD, "external_id": "abcdefgh2345:pull:8:7f3a9c21", "app": {"id": 500}},
     },
+    "check_suite": {
+        "action": "completed",
+        "check_suite": {
+            "id": 905,
+            "head_branch": "topic",
+            "head_sha": HEAD,
+            "conclusion": "failure",
+            "created_at": "2026-01-02T03:04:05Z",
+            "app": {"id": 600, "slug": "other-ci"},
+            "pull_requests": [
+                {
+                    "number": 8,
+                    "head": {"ref": "topic", "sha": HEAD, "repo": {"id": 10}},
+                    "base": {"ref": "main", "sha": "c" * 40, "repo": {"id": 10}},
+                }
+            ],
+        },
+    },
     "workflow_run": {
         "action": "completed",
         "workflow_run": {
             "id": 904,
+            "name": "CI",
+            "html_url": "https://github.com/octo/calc/actions/runs/904",
             "run_attempt": 1,
             "conclusion": "failure",
             "created_at": "2026-01-02T03:04:05Z",

@@ -157,7 +157,7 @@ class Stage:
             if stored is None or TRANSITIONS[stored.state]:
                 return None
             told = (await self.queue.recall(job_id)).get("comment", "").partition(" ")[0]
-            if not stored.job.thread.has_comments:
+            if not stored.job.thread.number:
                 return End(job_id=job_id, state=stored.state, reason=stored.reason, status="")
             number = stored.job.thread.number
             bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, number)}
@@ -167,10 +167,12 @@ class Stage:
         return await eventually(over, within=within)
 
     async def end_after(self, event: str, action: str) -> End:
-        """Wait until the job of the newest delivery of an event has ended."""
+        """Wait until the job of the newest delivery of an event has ended, and the work that it began."""
         answer = await self.answer_to(event, action)
         assert "job" in answer, answer
-        return await self.ended(answer["job"])
+        end = await self.ended(answer["job"])
+        begun = (await self.queue.recall(end.job_id)).get("leads-to")
+        return end if begun is None else await self.ended(begun)
 
     async def waits(self, comment: Comment) -> str:
         """Wait until a comment's job waits for a person; the job."""
@@ -257,6 +259,7 @@ def agent_settings(
         triggers=(trigger,),
         level="auto",
         limits=limits or RunLimits(),
+        trusted_bot_ids=frozenset(),
         data_dir=data,
     )
 

@@ -36,8 +36,18 @@ nothing of what you change is published."""
 _EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
 _ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"
 _CI = """\
-The workflow {name} failed on {where}. Find the cause in the quoted failing checks and mend that, not the \
-check; then run what failed, to see it pass."""
+{what} failed on {where}. What failed is quoted, with the commands of its steps where they are known.
+1. Before you change anything, see it fail here: run the failing step's own command, or the part of it that fails.
+2. Fix the cause, not the check: make nothing pass by skipping, weakening or deleting a test, a rule or a step.
+3. Run the same command again, and what is near it.
+After you end, the host runs the command that you saw fail once more, in a fresh sandbox with the files as you leave \
+them. Your change is published only if that command failed before it and passes after it. If you cannot see it fail \
+here, change nothing, and complete with a diagnosis: the likely cause, what you tried, why it does not show here.
+Your completion says the cause and what you changed, in a few sentences; its first line becomes the title."""
+_CI_OF_A_FORK = """\
+{what} failed on this pull request, which comes from a fork. Its code is not run and nothing is changed. Read what is \
+quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
+lines. Say what you could not verify."""
 _APPROVED = """\
 A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
 
@@ -70,28 +80,37 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
         case Review():
             return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
         case Explain():
-            return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
+            return (
+                _EXPLAIN.format(what="what is asked below") + f"\n\n{words}"
+                if words
+                else _explain_thread(job, workflow)
+            )
         case Plan():
             return _PLAN.format(what="the request below") + f"\n\n{words}" if words else _plan_thread(job)
         case Ask():
-            return _ASK.format(goal=words) if words else _explain_thread(job)
+            return _ASK.format(goal=words) if words else _explain_thread(job, workflow)
         case Test():
             return f"{_TEST}\n\nIn particular: {words}" if words else _TEST
         case other:
             assert_never(other)
 
 
+def _failed(job: Job, workflow: str) -> str:
+    kind, name = "workflow" if job.origin.id else "check", workflow or job.origin.name
+    return f'The {kind} "{name}"' if _NAME.fullmatch(name) else f"A {kind}, named below,"
+
+
 def _default_fix(job: Job, workflow: str) -> str:
     if job.origin.kind == "ci":
-        name = f'"{workflow}"' if _NAME.fullmatch(workflow) else "quoted below"
-        where = "this pull request" if job.thread.kind == "pull" else "this branch"
-        return _CI.format(name=name, where=where)
+        return _CI.format(what=_failed(job, workflow), where=_this_thread(job))
     if job.origin.lines is not None:
         return "Fix what the discussion of the quoted lines is about."
     return f"Fix the problem described in {_this_thread(job)}."
 
 
-def _explain_thread(job: Job) -> str:
+def _explain_thread(job: Job, workflow: str) -> str:
+    if job.origin.kind == "ci":
+        return _CI_OF_A_FORK.format(what=_failed(job, workflow))
     if job.origin.lines is not None:
         return _EXPLAIN.format(what="the quoted lines")
     what = {

@@ -8,9 +8,8 @@ from typing import Literal
 
 from agent_runtime import SettingsError, read_settings
 from bot.errors import BotError
-from bot.gate.repo_keys import VERBS, Automatic, BareVerb, FileKeys, VerbKeys
+from bot.gate.repo_keys import VERBS, Automatic, BareVerb, FileKeys, FixCi, VerbKeys
 from bot.gate.standing import Level
-from bot.intake.commands import ReviewEvent
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
@@ -59,20 +58,26 @@ class LabelNames:
         read_only: stands for the level `read-only`.
         ask: stands for the level `ask`.
         auto: stands for the level `auto`.
+        fix_ci: has the failing checks of the pull request fixed that it is set on.
     """
 
     start: str | None = None
     read_only: str = "codepilot:read-only"
     ask: str = "codepilot:ask"
     auto: str = "codepilot:auto"
+    fix_ci: str = "codepilot:fix-ci"
 
     def is_start(self, name: str) -> bool:
         """Whether a label is the repository's own for starting work."""
         return self.start is not None and name.casefold() == self.start.casefold()
 
+    def is_fix_ci(self, name: str) -> bool:
+        """Whether a label has failing checks fixed."""
+        return name.casefold() == self.fix_ci.casefold()
+
     def means_something(self, name: str) -> bool:
-        """Whether a label starts work or stands for a level."""
-        return self.is_start(name) or self.level_of(name) is not None
+        """Whether a label starts work, has failing checks fixed, or stands for a level."""
+        return self.is_start(name) or self.is_fix_ci(name) or self.level_of(name) is not None
 
     def level_of(self, name: str) -> Level | None:
         """What a label stands for, or None; GitHub does not tell upper from lower case in labels."""
@@ -102,8 +107,9 @@ class RepoConfig:
         verbs: these three by verb, which count first; see `wishes`.
         labels: what the labels are called.
         language: what the agent answers in; None for the language of the command.
-        review_on: what starts a review without a command.
-        automatic: what else starts without a command.
+        automatic: what starts without a command.
+        fix_ci: where failing checks start a fix.
+        rerun_failed_jobs: whether a workflow's failed jobs are run once more before a fix is begun.
         wip_branches: whether unfinished work is kept on a branch of its own.
         base: where new pull requests are to be merged; None for the default branch.
         given: the keys that the file holds, and `labels.start` for one of `labels`.
@@ -126,19 +132,12 @@ class RepoConfig:
     verbs: Mapping[str, Wishes] = field(default_factory=dict)
     labels: LabelNames = field(default_factory=LabelNames)
     language: str | None = None
-    review_on: frozenset[ReviewEvent] = frozenset()
     automatic: frozenset[Automatic] = frozenset()
+    fix_ci: frozenset[FixCi] = frozenset()
+    rerun_failed_jobs: bool = False
     wip_branches: bool = True
     base: str | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
-
-    def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
-        """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.
-
-        A draft is new to its reviewers when it becomes ready.
-        """
-        events = self.review_on if "review_on" in self.given else usual
-        return on in events or (on == "ready" and "opened" in events)
 
     def wishes(self, verb: str) -> Wishes:
         """What a run of a verb is to use."""
@@ -176,7 +175,7 @@ def defaults_when_broken() -> RepoConfig:
 
     Whoever wrote it may have meant to forbid something. Merge it over the organisation's as the file would be.
     """
-    strict = frozenset({"setup", "cache", "network", "allow", "review_on", "automatic"})
+    strict = frozenset({"setup", "cache", "network", "allow", "automatic", "fix_ci", "rerun_failed_jobs"})
     return RepoConfig(network=("off",), highest="ask", given=strict)
 
 
@@ -258,10 +257,13 @@ def _config(file: FileKeys) -> RepoConfig:
         budget_usd=file.budget_usd,
         max_steps=file.max_steps,
         verbs={verb: _wishes(getattr(file.verbs, verb)) for verb in VERBS if verb in file.verbs.model_fields_set},
-        labels=LabelNames(start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto),
+        labels=LabelNames(
+            start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto, fix_ci=labels.fix_ci
+        ),
         language=file.language,
-        review_on=frozenset(file.review_on),
         automatic=frozenset(file.automatic),
+        fix_ci=frozenset(file.fix_ci),
+        rerun_failed_jobs=file.rerun_failed_jobs,
         wip_branches=file.wip_branches,
         base=file.base,
         given=frozenset(file.model_fields_set) | {f"labels.{name}" for name in labels.model_fields_set},

@@ -19,11 +19,11 @@ from pydantic import (
 
 from agent_runtime import Network, Rule, SettingsError, schema_of
 from bot.gate.standing import Level
-from bot.intake.commands import ReviewEvent
 from bot.intake.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
-Automatic = Literal["fix_red_ci"]
+Automatic = Literal["review_when_ready"]
+FixCi = Literal["pull-requests", "default-branch"]
 
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
 
@@ -67,22 +67,23 @@ def _glob(text: str) -> str:
     return text
 
 
+def _without_fix_red_ci(value: object) -> object:
+    """Refuse what has a key of its own now."""
+    if isinstance(value, list) and "fix_red_ci" in value:
+        raise ValueError("has `fix_red_ci` no more; write `fix_ci: [pull-requests]`")
+    return value
+
+
+def _listed(value: object) -> object:
+    """A lone text as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
 def _one_or_more(value: object) -> object:
     """A lone text as a list of one; YAML 1.1 reads an unquoted `off` as false."""
     values = value if isinstance(value, list) else [value]
     texts = ["off" if each is False else each for each in values]
     return value if value is None or not all(isinstance(each, str) for each in texts) else texts
-
-
-def _words(value: object) -> object:
-    """One text with commas between as the list that it means."""
-    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
-
-
-def _renamed(values: object) -> object:
-    if isinstance(values, list) and "review_when_ready" in values:
-        raise ValueError("`review_when_ready` is a key of its own now: write `review_on: [ready]`")
-    return values
 
 
 def _command(text: str) -> str:
@@ -166,14 +167,16 @@ class LabelKeys(_Keys):
     read_only: _Label = Field(default="codepilot:read-only", description="Stands for the level `read-only`.")
     ask: _Label = Field(default="codepilot:ask", description="Stands for the level `ask`.")
     auto: _Label = Field(default="codepilot:auto", description="Stands for the level `auto`.")
+    fix_ci: _Label = Field(default="codepilot:fix-ci", description="Has the pull request's failing checks fixed.")
 
-    @field_validator("auto")
+    @field_validator("auto", "fix_ci")
     @classmethod
-    def _different(cls, auto: str, info: ValidationInfo) -> str:
-        names = [str(name).casefold() for name in (*info.data.values(), auto) if name is not None]
+    def _different(cls, last: str, info: ValidationInfo) -> str:
+        # Those that stand before it in this class.
+        names = [str(name).casefold() for name in (*info.data.values(), last) if name is not None]
         if len(set(names)) != len(names):
             raise ValueError("two labels have the same name, and GitHub does not tell upper from lower case")
-        return auto
+        return last
 
 
 class FileKeys(_Keys):
@@ -216,15 +219,14 @@ class FileKeys(_Keys):
     language: Annotated[str, AfterValidator(_language)] | None = Field(
         default=None, description="The language that the agent answers in; else that of the command."
     )
-    review_on: Annotated[list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)] = (
-        Field(
-            default=[],
-            description="When a pull request of somebody with write access is reviewed without a command: `opened`, "
-            "`ready`, `push`.",
-        )
+    automatic: Annotated[list[Automatic], BeforeValidator(_without_fix_red_ci)] = Field(
+        default=[], description="What starts without a command: `review_when_ready`."
     )
-    automatic: Annotated[list[Automatic], BeforeValidator(_renamed, json_schema_input_type=list[Automatic])] = Field(
-        default=[], description="What starts without a command: `fix_red_ci`."
+    fix_ci: Annotated[list[FixCi], BeforeValidator(_listed, json_schema_input_type=FixCi | list[FixCi])] = Field(
+        default=[], description="Where failing checks start a fix: `pull-requests`, `default-branch`."
+    )
+    rerun_failed_jobs: bool = Field(
+        default=False, description="Whether a workflow's failed jobs are run once more before a fix is begun."
     )
     wip_branches: bool = Field(default=True, description="Whether unfinished work is kept on a branch of its own.")
     base: Annotated[str, AfterValidator(_branch)] | None = Field(

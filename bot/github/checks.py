@@ -98,24 +98,23 @@ class Checks(Reading):
         """A workflow run."""
         return parsing.run(await self._read(f"read a workflow run of {repo}", f"/repos/{repo}/actions/runs/{run_id}"))
 
-    async def red_on_base(self, repo: str, run_id: int, branch: str) -> bool:
-        """Whether the workflow of a run fails on the base branch, too: then the change is not what broke it.
+    async def red_on_base(self, repo: str, run: RunFacts, branch: str) -> RunFacts | None:
+        """The run of the same workflow that fails on the base branch, too; None when it passes there, or never ran.
 
         Args:
             repo: `owner/name`.
-            run_id: of the run that went red.
+            run: the one that went red.
             branch: the base branch. Its newest run with a verdict counts; runs of a fork's branch of the same name
                 do not.
         """
-        run = await self.run_facts(repo, run_id)
         home = (await self.repo_facts(repo)).id
         path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
         query = {"branch": branch, "status": "completed"}
         async for each in self._entries(f"read the runs of a workflow of {repo}", path, query, within="workflow_runs"):
             base = parsing.run(each)
             if base.head_repo_id == home and base.head_branch == branch and base.conclusion not in _NO_VERDICT:
-                return base.conclusion in _RED
-        return False
+                return base if base.conclusion in _RED else None
+        return None
 
     def _check(self, draft: CheckDraft) -> dict[str, Any]:
         output = {

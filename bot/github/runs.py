@@ -11,6 +11,9 @@ from bot.github.reading import Reading
 _MOST_JOBS = 1_000
 _MOST_RUNS = 200
 _FOUND = 302
+_MOST_ATTEMPTS = 5
+_FEW = 5
+_PASSED = "success"
 
 
 class Runs(Reading):
@@ -74,6 +77,50 @@ class Runs(Reading):
             if seen == _MOST_RUNS:
                 break
         return None
+
+    async def passed_before(self, repo: str, run: RunFacts) -> bool:
+        """Whether the same workflow passed on the same commit before: in an earlier attempt, or for the same event.
+
+        A run for another event may have tested something else: for a pull request GitHub merges the base into it.
+        """
+        for attempt in range(run.attempt - 1, max(0, run.attempt - 1 - _MOST_ATTEMPTS), -1):
+            path = f"/repos/{repo}/actions/runs/{run.id}/attempts/{attempt}"
+            if (
+                parsing.run(await self._read(f"read an attempt of a workflow run of {repo}", path)).conclusion
+                == _PASSED
+            ):
+                return True
+        path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
+        query = {"head_sha": run.head_sha, "status": _PASSED, "event": run.event, "per_page": _FEW}
+        answer = await self._read(f"read the runs of a workflow of {repo}", path, query)
+        found = map(parsing.run, answer["workflow_runs"])
+        return any(each.id != run.id and each.head_repo_id == run.head_repo_id for each in found)
+
+    async def run_failed_jobs_again(self, repo: str, run_id: int) -> None:
+        """Ask for another attempt of what failed in a run; not repeated, as a second call would be refused."""
+        path = f"/repos/{repo}/actions/runs/{run_id}/rerun-failed-jobs"
+        await self._connection.json(f"run the failed jobs of {repo} again", "POST", path, {}, repeat=False)
+
+    async def pull_of_fork(self, repo: str, *, fork: str, fork_id: int, branch: str, sha: str) -> int | None:
+        """The number of the one open pull request whose head is a fork's commit; None where there is not exactly one.
+
+        GitHub names no pull requests of forks in its events. The branch's name only narrows the search: the fork's
+        number and the commit decide.
+        """
+        query = {"state": "open", "head": f"{fork.partition('/')[0]}:{branch}"}
+        found = await self._read(f"look for a pull request of {fork} in {repo}", f"/repos/{repo}/pulls", query)
+        pulls = map(parsing.pull, found)
+        numbers = [each.number for each in pulls if (each.head_repo_id, each.head_sha) == (fork_id, sha)]
+        return numbers[0] if len(numbers) == 1 else None
+
+    async def own_pull_into(self, repo: str, base: str, prefix: str) -> str:
+        """The page of an open pull request into a branch, from a branch of this repository that begins so; or empty."""
+        path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
+        async for each in self._entries(f"read the pull requests of {repo}", path, query):
+            pull = parsing.pull(each)
+            if not pull.from_fork and pull.head_ref.startswith(prefix):
+                return pull.html_url
+        return ""
 
     async def _address(self, what: str, path: str) -> str:
         """Where a redirection leads; the token stays here."""

@@ -12,9 +12,6 @@ from typing import Literal, get_args
 
 DEFAULT_TRIGGER = "/codepilot"
 
-ReviewEvent = Literal["opened", "ready", "push"]
-"""What starts a review without a command: a pull request is opened, a draft becomes ready, commits are pushed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -52,15 +49,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """Comment on the lines of a pull request, with suggestions that can be committed; never approve.
-
-    Attributes:
-        on: what started it where nobody gave a command.
-    """
+    """Comment on the lines of a pull request, with suggestions that can be committed; never approve."""
 
     goal: str = ""
     options: Options = field(default_factory=Options)
-    on: ReviewEvent | None = None
     verb: Literal["review"] = "review"
 
 
@@ -260,6 +252,36 @@ class Departed:
     verb: Literal["departed"] = "departed"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reddened:
+    """A check failed on a commit. Whether anything follows is for the repository's configuration, or a label, to say.
+
+    Attributes:
+        run_id: the workflow run's; 0 for a check of another App than GitHub Actions.
+        attempt: which attempt of the run, from 1.
+        name: the workflow's or the check's; a stranger may have chosen it.
+        conclusion: in GitHub's words, e.g. `failure`.
+        url: its page; empty where GitHub does not say.
+        head_sha: the commit.
+        branch: the branch that it ran on.
+        pull: the number of the pull request whose head the commit is; 0 for the default branch and for a fork.
+        fork: `owner/name` of the fork that the commit is in; empty for the repository itself.
+        fork_id: the fork's numeric id; 0 for the repository itself.
+    """
+
+    run_id: int
+    name: str
+    conclusion: str
+    head_sha: str
+    branch: str
+    attempt: int = 1
+    url: str = ""
+    pull: int = 0
+    fork: str = ""
+    fork_id: int = 0
+    verb: Literal["reddened"] = "reddened"
+
+
 Work = Fix | Review | Explain | Plan | Ask | Test
 """What an agent does."""
 
@@ -269,7 +291,7 @@ Steering = Continue | Approve | Deny | Stop | Retry | Status
 Talk = Help | Unknown | Malformed
 """What is answered at once."""
 
-Happening = Labelled | Assigned | Pushed | Closed | Departed
+Happening = Labelled | Assigned | Pushed | Closed | Departed | Reddened
 """What GitHub tells of."""
 
 Command = Work | Bare | Undo | Steering | Talk | Happening

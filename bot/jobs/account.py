@@ -77,6 +77,7 @@ class Account:
         lost = f", which went away: {progress.network_lost}" if progress.network_lost else ""
         told: Mapping[str, Any] = {
             "state": "working",
+            **self._failed(),
             "asked": f"{job.trigger} {job.command.verb}" if job.command.verb != "bare" else job.trigger,
             "allowed": house.allowed(job),
             "job_id": job.id,
@@ -98,3 +99,12 @@ class Account:
         for name in texts.keys() & {"reason", "remedy", "warning"}:
             texts[name] = house.without_places(texts[name])
         return StatusView(**texts)
+
+    def _failed(self) -> dict[str, str]:
+        """What failed, when that is what began the job."""
+        job = self._case.job
+        if job.origin.kind != "ci":
+            return {}
+        page = f"{self._case.house.server_url}/{job.repo.full_name}/"
+        url = job.origin.url if job.origin.url.startswith(page) else ""
+        return {"failed": job.origin.name or "CI", "failed_url": url}

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from bot.gate.decision import Refusal
 from bot.gate.standing import LabelGrant, text_binding
-from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed
+from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened
 from bot.jobs import telling, waiting
 from bot.jobs.account import Account
 from bot.jobs.again import fix_for
@@ -20,6 +20,7 @@ from bot.jobs.configuration import lately_on_default_branch, on_default_branch
 from bot.jobs.job import JobState
 from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
+from bot.jobs.reddened import reddened
 from bot.jobs.status import COMMENTING
 from bot.jobs.steering import stop_all
 from bot.publishing.text import code
@@ -44,6 +45,8 @@ async def happen(case: Case, command: Happening) -> Ending:
             await stop_all(case, await _jobs(case), f"The thread was {how}.")
         case Departed(repo_ids=repo_ids):
             await _departed(case, repo_ids)
+        case Reddened():
+            return await reddened(case, command)
         case other:
             assert_never(other)
     return Ending(state=JobState.DONE)
@@ -54,7 +57,7 @@ async def _labelled(case: Case, command: Labelled) -> Ending:
     job, names = case.job, (await lately_on_default_branch(case)).labels
     if names.is_start(command.label):
         return await _start(case, command)
-    if names.level_of(command.label) is not None:
+    if names.means_something(command.label):
         await case.ledger.keep_label(
             LabelGrant(
                 repo_id=job.repo.id,
@@ -74,7 +77,7 @@ async def _start(case: Case, command: Labelled) -> Ending:
     thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
         reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
-        visit = await arrive(case.github, job, bounds=case.house.bounds)
+        visit = await arrive(case.github, job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
         return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
     await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))

@@ -113,7 +113,9 @@ class House:
 
     def allowed(self, job: Job) -> Allowed:
         """Who and what may be named in a job's comment without being hidden."""
-        return Allowed(login=job.actor.login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
+        # Nobody is behind a failed check, so nobody is named.
+        login = "" if job.origin.kind == "ci" else job.actor.login
+        return Allowed(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
 
     @property
     def can_wait(self) -> bool:

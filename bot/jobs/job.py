@@ -126,6 +126,9 @@ class Origin:
         at: when it was made, as GitHub writes it (ISO 8601, UTC); empty where GitHub does not say.
         root: for a review comment: the first comment of its thread, which answers go to; else 0.
         lines: for a review comment: what it is about.
+        name: for `ci`: the workflow or the check that failed; a stranger may have chosen it. `id` is 0 for a check.
+        url: for `ci`: its page; may be empty.
+        conclusion: for `ci`: in GitHub's words.
     """
 
     kind: OriginKind
@@ -133,6 +136,9 @@ class Origin:
     at: str = ""
     root: int = 0
     lines: Lines | None = None
+    name: str = ""
+    url: str = ""
+    conclusion: str = ""
 
 
 class JobState(StrEnum):

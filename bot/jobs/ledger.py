@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from pydantic import ValidationError
 
 from bot.gate.standing import LabelGrant, Tally, is_unattended
-from bot.intake.listening import TrustedBots
 from bot.jobs.database import Database, exclusive
 from bot.jobs.job import Actor, Job
 from bot.jobs.records import loaded
@@ -30,15 +29,15 @@ class Ledger:
 
     Args:
         database: the one that the queue is in; whoever opened it closes it.
-        trusted_bots: bots that may command; see `is_unattended`.
+        bot_ids: numeric user ids of bots that may command; see `is_unattended`.
         clock: seconds since the epoch; the same for every process on the file.
     """
 
     def __init__(
-        self, database: Database, *, trusted_bots: TrustedBots | None = None, clock: Callable[[], float] = time.time
+        self, database: Database, *, bot_ids: Collection[int] = (), clock: Callable[[], float] = time.time
     ) -> None:
         self._run = database.run
-        self._trusted_bots = trusted_bots or TrustedBots()
+        self._bot_ids = frozenset(bot_ids)
         self._clock = clock
 
     async def keep_label(self, label: LabelGrant) -> None:
@@ -73,7 +72,7 @@ class Ledger:
         a person asked for some, as far back as `Queue.sweep` has not forgotten; it is 0 when `job` is a person's.
         """
         since = self._clock() - seconds
-        return await self._run(partial(_tally, job=job, since=since, trusted_bots=self._trusted_bots))
+        return await self._run(partial(_tally, job=job, since=since, bot_ids=self._bot_ids))
 
 
 def _write(rows: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> int:
@@ -113,7 +112,7 @@ def _may_tell(rows: sqlite3.Connection, values: tuple[int, int, str, float], now
         return rows.execute("INSERT INTO told VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", values).rowcount == 1
 
 
-def _tally(rows: sqlite3.Connection, *, job: Job, since: float, trusted_bots: TrustedBots) -> Tally:
+def _tally(rows: sqlite3.Connection, *, job: Job, since: float, bot_ids: frozenset[int]) -> Tally:
     row = rows.execute("SELECT seq FROM jobs WHERE id = ?", (job.id,)).fetchone()
     seq = int(row[0]) if row else 0
     values = {
@@ -133,13 +132,13 @@ def _tally(rows: sqlite3.Connection, *, job: Job, since: float, trusted_bots: Tr
         user=begun("actor_id = :user"),
         repository=begun("repo_id = :repo"),
         installation=0 if job.installation is None else begun("installation = :installation"),
-        unattended=_unattended(rows, job, seq, trusted_bots),
+        unattended=_unattended(rows, job, seq, bot_ids),
     )
 
 
-def _unattended(rows: sqlite3.Connection, job: Job, seq: int, trusted_bots: TrustedBots) -> int:
+def _unattended(rows: sqlite3.Connection, job: Job, seq: int, bot_ids: frozenset[int]) -> int:
     """Walk the thread's work backwards from `job` to the last that a person asked for."""
-    if not is_unattended(job, trusted_bots):
+    if not is_unattended(job, bot_ids):
         return 0
     before = rows.execute(
         "SELECT body FROM jobs WHERE lane = 'work' AND repo_id = ? AND thread = ? AND seq != ? AND body IS NOT NULL"
@@ -148,15 +147,15 @@ def _unattended(rows: sqlite3.Connection, job: Job, seq: int, trusted_bots: Trus
     )
     count = 0
     for (body,) in before:
-        if not _nobodys(body, trusted_bots):
+        if not _nobodys(body, bot_ids):
             break
         count += 1
     return count
 
 
-def _nobodys(body: str, trusted_bots: TrustedBots) -> bool:
+def _nobodys(body: str, bot_ids: frozenset[int]) -> bool:
     try:
-        return is_unattended(loaded(body), trusted_bots)
+        return is_unattended(loaded(body), bot_ids)
     except ValidationError:
         # Another version's: no sign of a person.
         return True

@@ -79,7 +79,7 @@ async def _checks(case: Case, begun: Assignment) -> tuple[FailingCheck, ...]:
 
 async def _failed(case: Case, begun: Assignment) -> FailedRun | None:
     """What failed in the workflow run that started the job, if one did."""
-    if case.job.origin.kind != "ci":
+    if case.job.origin.kind != "ci" or not case.job.origin.id:
         return None
     here = begun.here
     try:

@@ -20,7 +20,7 @@ from bot.publishing.pieces import (
     links,
     preview,
 )
-from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced
+from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced, one_line
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
@@ -59,6 +59,7 @@ _ACTIVITIES_KEPT = 60
 _FILES_SHOWN = 12
 _FILES_LISTED = 200
 _CHECKS_SHOWN = 10
+_NAME_LIMIT = 80
 _DENIED_SHOWN = 10
 _CUT = "_Cut here: the whole is in the run's log._"
 
@@ -121,7 +122,7 @@ def render_status(view: StatusView) -> str:
 def framing(view: StatusView) -> Own:
     """What the comment has around foreign words."""
     parts = view.pending.parts if view.pending else ()
-    places = (view.run_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
+    places = (view.run_url, view.failed_url, view.pull_url, view.review_url, view.commit_url, view.wip_url, *parts)
     return Own(links=frozenset(filter(None, places)), marker=view.marker, tags=True)
 
 
@@ -136,7 +137,8 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
         refused: whether it says no.
     """
     said = defuse(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
-    body = "\n\n".join(filter(None, [said, f"<sub>for @{allowed.login} · job {code(job_id)}</sub>", marker]))
+    for_whom = f"for @{allowed.login}" if allowed.login else "CI asked, nobody else"
+    body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
 
@@ -184,10 +186,18 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
 
 
 def _headline(view: StatusView) -> str:
-    parts = [_STATES[view.state][1], f"{code(view.asked)} for @{view.allowed.login}", duration(view.seconds)]
+    parts = [_STATES[view.state][1], _asker(view), duration(view.seconds)]
     if view.run_url:
         parts.append(f"[run]({view.run_url})")
     return " · ".join(parts)
+
+
+def _asker(view: StatusView) -> str:
+    """What was asked for, by whom; or that CI asked, and what failed."""
+    if not view.failed:
+        return f"{code(view.asked)} for @{view.allowed.login}"
+    name = code(one_line(view.failed, _NAME_LIMIT))
+    return f"CI asked: {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
 
 
 def _pending(view: StatusView) -> _Pending | None:

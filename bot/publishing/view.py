@@ -92,6 +92,8 @@ class StatusView:
         marker: from `marker.marker`.
         seconds: since the command was given.
         verdict: what the run came to, for one that is `done` and was to change something; None for all others.
+        failed: the workflow or the check whose failure began the job, when nobody asked; empty when somebody did.
+        failed_url: its page; may be empty.
         run_url: the page of the run, e.g. the check run's or the workflow's.
         pending: what waits for a person.
         activities: what the agent did, oldest first.
@@ -127,6 +129,8 @@ class StatusView:
     marker: str
     seconds: float
     verdict: Verdict | None = None
+    failed: str = ""
+    failed_url: str = ""
     run_url: str = ""
     pending: PendingView | None = None
     activities: tuple[Activity, ...] = ()

@@ -34,7 +34,13 @@ REMEDIES = {
 }
 """What to do about a run that did not finish, for the comment."""
 
-_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+OWN_PREFIX, FIX_CI_PREFIX = "codepilot/", "codepilot/fix-ci-"
+"""How the branches that the bot makes begin, and those of them that are to fix failing checks."""
+_FOR_CI = "because checks failed"
+MADE_FOR_CI = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
+"""The line of a commit's message that says so, as a pattern."""
+
+_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
 _CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
 _REFERENCE = re.compile(
@@ -79,7 +85,11 @@ def branch_name(job: Job, *, unfinished: bool = False) -> str:
     """
     thread = job.thread
     place = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"
-    name = f"codepilot/{place}-{job.id}{'-wip' if unfinished else ''}"
+    if thread.kind == "branch" and job.origin.kind == "ci":
+        place = "fix-ci"
+    # A failed check of another App than GitHub Actions belongs to no run.
+    unique = job.origin.id if place == "fix-ci" and job.origin.id else job.id
+    name = f"{OWN_PREFIX}{place}-{unique}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
     return name
@@ -96,8 +106,10 @@ def commit_title(summary: str, *, fallback: str) -> str:
 
 
 def commit_body(job: Job, *, run_url: str = "") -> str:
-    """What follows the title: which job, its page, and the person who asked as co-author."""
+    """What follows the title: which job, its page, and the person who asked as co-author; when CI asked, nobody."""
     run = f"\n{run_url}" if run_url else ""
+    if job.origin.kind == "ci":
+        return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}"
     return f"Codepilot job {job.id}, {place_of(job)}.{run}{_trailer(job.actor)}"
 
 
@@ -120,8 +132,11 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
 
 def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:
     """The description of the pull request; it closes the job's own issue and no other."""
-    allowed = Allowed(login=job.actor.login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot for @{job.actor.login} · job `{job.id}`</sub>"])
+    asked = job.origin.kind != "ci"
+    login = job.actor.login if asked else ""
+    allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
+    for_whom = f"for @{login}" if asked else _FOR_CI
+    tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot {for_whom} · job `{job.id}`</sub>"])
     said = defuse(summary, allowed)
     body = f"{said}\n\n{tail}" if said else tail
     return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT)
@@ -129,6 +144,9 @@ def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = (
 
 def _link(job: Job) -> str:
     """What a pull request has to do with the job's place."""
+    if job.origin.kind == "ci" and job.thread.kind == "branch":
+        name = code(one_line(job.origin.name or "CI", TITLE_LIMIT))
+        return f"{name} failed on the branch {code(job.thread.branch)} at {job.head_sha[:10]}."
     match job.thread.kind:
         case "issue":
             return f"Fixes #{job.thread.number}"

@@ -10,12 +10,13 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
+from bot.localhub.model import Issue
 from tests.stage import COMPLETION, FILES, FIX, MENDED, End, Stage, acting, staged
 
-CONFIGURED = FILES | {".github/codepilot.yml": "automatic: [fix_red_ci]\nreview_on: [ready]\n"}
+CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nautomatic: [review_when_ready]\n"}
 ONE_KEY = {
-    "fix_red_ci": FILES | {".github/codepilot.yml": "review_on: [ready]\n"},
-    "review_on": FILES | {".github/codepilot.yml": "automatic: [fix_red_ci]\n"},
+    "fix_ci": FILES | {".github/codepilot.yml": "automatic: [review_when_ready]\n"},
+    "review_when_ready": FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"},
 }
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
@@ -58,7 +59,7 @@ async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, 
         assert len(stage.bot_comments(pull.number)) == 1
 
 
-@pytest.mark.parametrize("files", [FILES, ONE_KEY["fix_red_ci"]], ids=["no file", "another key"])
+@pytest.mark.parametrize("files", [FILES, ONE_KEY["fix_ci"]], ids=["no file", "another key"])
 async def test_a_red_run_is_left_alone_where_nobody_wants_it(
     hub: LocalHub, tmp_path: Path, files: dict[str, str]
 ) -> None:
@@ -66,7 +67,7 @@ async def test_a_red_run_is_left_alone_where_nobody_wants_it(
         pull = stage.pull()
         ran(stage, "success", branch="main")
         end = await red(stage)
-        assert end.state is JobState.REFUSED
+        assert end.reason == "nobody asked for failing checks to be fixed here"
         assert stage.providers == []
         assert stage.bot_comments(pull.number) == []
         assert hub.check_runs(stage.repo) == []
@@ -78,7 +79,7 @@ async def test_the_pull_requests_own_file_turns_nothing_on(hub: LocalHub, tmp_pa
         hub.commit(stage.repo, wish, message="Wish", author="mona", branch="topic")
         hub.open_pull(stage.repo, author="mona", head="topic", title="Wish")
         ran(stage, "success", branch="main")
-        assert (await red(stage)).state is JobState.REFUSED
+        assert "nobody asked" in (await red(stage)).reason
         assert stage.providers == []
 
 
@@ -89,9 +90,14 @@ async def test_nothing_is_done_when_the_base_is_red_too(hub: LocalHub, tmp_path:
         ran(stage, "failure", branch="main")
         end = await red(stage)
         assert end.state is JobState.REFUSED
-        assert "The base branch is red, too" in end.reason
         assert stage.providers == []
-        assert stage.bot_comments(pull.number) == []
+        [told] = stage.bot_comments(pull.number)
+        assert told.startswith("The workflow `CI` failed on ")
+        assert "it fails on `main`, too: this pull request did not break it. I changed nothing." in told
+        assert "CI asked, nobody else" in told
+        assert "@mona" not in told
+        assert (await red(stage)).state is JobState.REFUSED
+        assert stage.bot_comments(pull.number) == [told]
 
 
 async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub, tmp_path: Path) -> None:
@@ -111,7 +117,9 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
         # A commit of a person's begins another lineage.
         hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
         assert (await red(stage)).state is JobState.DONE
-        assert len(stage.bot_comments(pull.number)) == 3
+        comments = stage.bot_comments(pull.number)
+        assert [each.startswith("### ✅ Done · CI asked: [`CI`](") for each in comments] == [True, True, False, True]
+        assert "Ask with `fix` when I am to try again." in comments[2]
 
 
 async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -123,6 +131,7 @@ async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tm
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.REFUSED
         assert "This branch is one of mine" in end.reason
+        assert stage.bot_comments(stage.pulls()[-1].number) == []
         assert len(stage.providers) == 1
 
 
@@ -140,25 +149,49 @@ async def test_both_who_caused_a_run_and_who_started_it_must_have_write_access(
         assert stage.bot_comments(pull.number) == []
 
 
-async def test_a_red_run_of_a_fork_with_a_branch_of_the_same_name_is_ignored(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
-        stage.pull()
-        hub.add_user("forker")
-        fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
-        hub.commit(fork, {"evil.txt": "x\n"}, message="Mine", author="forker", branch="topic")
-        hub.open_pull(stage.repo, author="forker", head="forker:topic", title="Mine")
-        hub.workflow_run(
-            stage.repo,
-            head_sha=hub.branches(fork)["topic"],
-            head_branch="topic",
-            conclusion="failure",
-            actor="mona",
-            head_repository=fork,
-            event="pull_request",
-        )
-        answer = await stage.answer_to("workflow_run", "completed")
-        assert "job" not in answer
-        assert answer["reason"] == "the workflow ran for a fork"
+def forked(stage: Stage) -> Issue:
+    """A stranger's pull request from a fork, whose branch is called as one of the repository's."""
+    hub = stage.hub
+    hub.add_user("forker")
+    fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+    hub.commit(fork, {"evil.txt": "x\n"}, message="Mine", author="forker", branch="topic")
+    pull = hub.open_pull(stage.repo, author="forker", head="forker:topic", title="Mine")
+    hub.workflow_run(
+        stage.repo,
+        head_sha=hub.branches(fork)["topic"],
+        head_branch="topic",
+        conclusion="failure",
+        actor="forker",
+        head_repository=fork,
+        event="pull_request",
+    )
+    return pull
+
+
+async def test_a_red_run_of_a_fork_ends_in_a_diagnosis(hub: LocalHub, tmp_path: Path) -> None:
+    diagnosis = "`add` in calc.py adds one too many; remove `+ 1` in line 2."
+    obeying = acting('write_file("calc.py")', MENDED, completion="Fixed!")
+    script = [obeying, acting('read_file("calc.py")', completion=diagnosis)]
+    async with staged(hub, tmp_path, script, files=CONFIGURED) as stage:
+        ours = stage.pull()
+        ran(stage, "success", branch="main")
+        before = hub.branches(stage.repo)
+        pull = forked(stage)
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert diagnosis in end.status
+        assert "permission: `read-only`" in end.status
+        assert hub.branches(stage.repo) == before
+        assert stage.bot_comments(ours.number) == []
+        assert len(stage.bot_comments(pull.number)) == 1
+
+
+async def test_a_red_run_of_a_fork_is_left_alone_where_nobody_wants_it(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path) as stage:
+        pull = forked(stage)
+        assert "nobody asked" in (await stage.end_after("workflow_run", "completed")).reason
+        assert stage.providers == []
+        assert stage.bot_comments(pull.number) == []
 
 
 async def test_a_red_run_of_another_bot_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -182,7 +215,7 @@ async def test_a_run_that_was_for_an_older_commit_starts_nothing(hub: LocalHub, 
         stage.open_for_work.set()
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.REFUSED
-        assert "The pull request has moved on since that run." in end.reason
+        assert "somebody has pushed since: the branch is at " in end.reason
         assert stage.providers == []
 
 
@@ -190,7 +223,7 @@ async def test_a_run_that_was_for_an_older_commit_starts_nothing(hub: LocalHub, 
 async def test_a_pull_request_that_becomes_ready_is_reviewed_where_the_repository_wants_it(
     hub: LocalHub, tmp_path: Path, *, wanted: bool
 ) -> None:
-    files = CONFIGURED if wanted else ONE_KEY["review_on"]
+    files = CONFIGURED if wanted else ONE_KEY["review_when_ready"]
     async with staged(hub, tmp_path, [REVIEW], files=files) as stage:
         number = stage.pull().number
         hub.set_draft(stage.repo, number, draft=True, by="mona")

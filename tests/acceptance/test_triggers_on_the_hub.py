@@ -20,6 +20,7 @@ from bot.intake.commands import (
     Fix,
     Labelled,
     Pushed,
+    Reddened,
     Retry,
     Review,
     Stop,
@@ -36,6 +37,7 @@ from tests.waiting import eventually
 FILES = {"calc.py": "def add(a, b):\n    return a + b + 1\n"}
 EVENTS = (
     "check_run",
+    "check_suite",
     "issue_comment",
     "issues",
     "pull_request",
@@ -157,7 +159,7 @@ async def test_the_life_of_a_pull_request(scene: Scene) -> None:
     scene.hub.set_draft(scene.repo, number, draft=True, by="mona")
     assert "converted_to_draft" in (await scene.answer("pull_request", "converted_to_draft"))["reason"]
     scene.hub.set_draft(scene.repo, number, draft=False, by="mona")
-    assert (await scene.job("pull_request", "ready_for_review")).command == Review(on="ready")
+    assert (await scene.job("pull_request", "ready_for_review")).command == Review()
     scene.hub.close(scene.repo, number, by="mona")
     assert (await scene.job("pull_request", "closed")).command == Closed()
 
@@ -190,7 +192,8 @@ async def test_a_red_workflow_here_and_in_a_fork(scene: Scene) -> None:
         scene.repo, head_sha=head, head_branch="topic", conclusion="failure", actor="mona", event="pull_request"
     )
     job = await scene.job("workflow_run", "completed")
-    assert (job.command, job.origin.kind, job.origin.id) == (Fix(), "ci", run.id)
+    assert isinstance(job.command, Reddened)
+    assert (job.command.pull, job.command.fork, job.origin.id) == (number, "", run.id)
     assert (job.thread.number, job.head_sha) == (number, head)
 
     scene.hub.add_user("forker")
@@ -206,7 +209,21 @@ async def test_a_red_workflow_here_and_in_a_fork(scene: Scene) -> None:
         head_repository=fork,
         event="pull_request",
     )
-    assert (await scene.answer("workflow_run", "completed"))["reason"] == "the workflow ran for a fork"
+    of_fork = await scene.job("workflow_run", "completed")
+    assert isinstance(of_fork.command, Reddened)
+    assert (of_fork.command.pull, of_fork.command.fork, of_fork.command.fork_id) == (0, "forker/calc", fork.id)
+
+
+async def test_a_red_check_of_another_app(scene: Scene) -> None:
+    number, head = scene.pull()
+    other = scene.hub.add_app("other-ci")
+    scene.hub.check(scene.repo, other, head_sha=head, name="build", conclusion="failure")
+    job = await scene.job("check_run", "completed")
+    assert isinstance(job.command, Reddened)
+    assert (job.command.name, job.command.pull, job.command.run_id) == ("build", number, 0)
+    suite = await scene.job("check_suite", "completed")
+    assert isinstance(suite.command, Reddened)
+    assert (suite.command.name, suite.command.pull) == ("other-ci", number)
 
 
 async def test_the_app_is_taken_away(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from bot.localhub import LocalHub
 from tests.stage import FILES, WAIT_FOR_GO, Stage, acting, staged
 
 DONE = "```completion\nNothing left.\n```\n"
-CI_WANTED = FILES | {".github/codepilot.yml": "automatic: [fix_red_ci]\n"}
+CI_WANTED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"}
 
 
 async def red(stage: Stage) -> str:
@@ -86,10 +86,10 @@ async def test_continue_is_for_the_job_that_runs_whatever_is_queued_behind_it(hu
 
 
 async def test_what_nobody_asked_for_is_refused_without_a_word(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, operator={"level": "read-only"}) as stage:
+    async with staged(hub, tmp_path, operator={"level": "read-only"}, files=CI_WANTED) as stage:
         pull = stage.pull()
-        job_id = await red(stage)
-        assert (await stage.ended(job_id)).state is JobState.REFUSED
+        ran(stage, "main", "success")
+        assert (await stage.ended(await red(stage))).state is JobState.REFUSED
         assert stage.bot_comments(pull.number) == []
 
 

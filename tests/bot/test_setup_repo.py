@@ -50,6 +50,7 @@ async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, se
         ("codepilot:read-only", True),
         ("codepilot:ask", False),
         ("codepilot:auto", True),
+        ("codepilot:fix-ci", True),
     ]
     assert not any(label.made for label in second)
     names = await world.github.repo_labels(world.name)
@@ -65,7 +66,13 @@ async def test_they_are_called_what_the_repository_and_its_organisation_call_the
     own = {".github/codepilot.yml": "labels: {auto: run free}\n"}
     world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
     found = await set_up_with(settings, world.name)
-    assert [label.name for label in found.labels] == ["go", "codepilot:read-only", "codepilot:ask", "run free"]
+    assert [label.name for label in found.labels] == [
+        "go",
+        "codepilot:read-only",
+        "codepilot:ask",
+        "run free",
+        "codepilot:fix-ci",
+    ]
 
 
 async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World, settings: Settings) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from agent_runtime import RunLimits
-from bot.gate.caps import RedRun, red_run_refusal
 from bot.gate.permissions import Grant, Refusal, grant_for
-from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Bounds, Caps, Tally
-from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job
+from bot.red_ci.reasons import RedFacts, skip_reason
 from tests.builders import a_job, a_request_for, thread_facts
 
-BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bots=TrustedBots(ids=frozenset({77})))
+BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bot_ids=frozenset({77}))
 OTHER_BOT = replace(a_job(), actor=Actor(id=77, login="renovate[bot]"))
 
 
@@ -50,13 +49,25 @@ def test_no_cap_is_passed_by_another_verb_or_by_more_rights(scope: str) -> None:
         assert verdict.cause == f"cap-{scope}"
 
 
+def _red(**changes: Any) -> RedFacts:  # noqa: ANN401 - whatever RedFacts takes
+    usual: dict[str, Any] = {"what": "the workflow `CI`", "head_sha": "a" * 40, "now_sha": "a" * 40, "base": "main"}
+    return RedFacts(**{**usual, "conclusion": "failure", **changes})
+
+
 def test_a_red_ci_is_tried_twice_and_no_more() -> None:
-    wanted = RepoConfig(automatic=frozenset({"fix_red_ci"}))
-    tried = [red_run_refusal(RedRun(attempts=n, own_branch=False, red_on_base=False), wanted) for n in range(4)]
-    assert [refusal and refusal.cause for refusal in tried] == [None, None, "attempts", "attempts"]
+    tried = [skip_reason(_red(attempts=n)) for n in range(4)]
+    assert [skip and skip.cause for skip in tried] == [None, None, "attempts", "attempts"]
 
 
-@pytest.mark.parametrize(("own", "base"), [(True, False), (False, True), (False, None), (True, True)])
-def test_a_red_ci_of_its_own_branch_or_of_a_red_base_is_left_alone(own: bool, base: bool | None) -> None:  # noqa: FBT001 - the cases
-    wanted = RepoConfig(automatic=frozenset({"fix_red_ci"}))
-    assert red_run_refusal(RedRun(attempts=0, own_branch=own, red_on_base=base), wanted) is not None
+@pytest.mark.parametrize(
+    "facts",
+    [
+        _red(own_branch=True),
+        _red(red_on_base=frozenset()),
+        _red(unknown="The App lacks it."),
+        _red(own_branch=True, red_on_base=frozenset()),
+    ],
+    ids=["own", "base", "unknown", "both"],
+)
+def test_a_red_ci_of_its_own_branch_or_of_a_red_base_is_left_alone(facts: RedFacts) -> None:
+    assert skip_reason(facts) is not None

@@ -1,4 +1,4 @@
-"""Threat 16: a fork's red workflow asks for nothing, whatever its branch is called."""
+"""Threat 16: a fork's red workflow is never taken for one of the repository's own, whatever its branch is called."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bot.intake.commands import Reddened
 from bot.intake.deliveries import Ignored
 from tests.payloads import HEAD, a_payload, job, read
 
@@ -42,6 +43,16 @@ def test_a_pull_request_with_another_head_is_not_taken_for_it(side: str, part: s
 
 
 def test_the_branchs_name_has_no_say_at_all() -> None:
-    found = job(EVENT, workflow_run__head_branch="another")
-    assert (found.thread.number, found.head_sha) == (8, HEAD)
-    assert "another" not in repr(found)
+    for branch in ("another", "main"):
+        found = job(EVENT, workflow_run__head_branch=branch)
+        assert (found.thread, found.head_sha) == (job(EVENT).thread, HEAD)
+
+
+@pytest.mark.parametrize("branch", ["topic", "main", "codepilot/fix-7"])
+def test_a_forks_run_names_no_pull_request_and_no_branch_of_the_repository(branch: str) -> None:
+    home = {"id": 11, "full_name": "forker/calc"}
+    found = job(EVENT, workflow_run__head_repository=home, workflow_run__head_branch=branch)
+    assert found.thread.kind == "pull"
+    assert found.thread.number == 0
+    assert isinstance(found.command, Reddened)
+    assert (found.command.pull, found.command.fork_id) == (0, 11)

@@ -8,6 +8,7 @@ from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.triggers import (
     check_run,
+    check_suite,
     installation,
     installation_repositories,
     issue_comment,
@@ -30,6 +31,7 @@ class Trigger(Protocol):
 
 TRIGGERS: dict[str, Trigger] = {
     check_run.EVENT: check_run.job_from,
+    check_suite.EVENT: check_suite.job_from,
     installation.EVENT: installation.job_from,
     installation_repositories.EVENT: installation_repositories.job_from,
     issue_comment.EVENT: issue_comment.job_from,

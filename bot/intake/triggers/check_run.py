@@ -1,4 +1,4 @@
-"""A button of one of our check runs. Pure."""
+"""A button of one of our check runs, or a check of another App that failed. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from bot.intake.asking import job_of, no_commander, other_action
-from bot.intake.commands import Approve, Command, Deny, Retry, Stop
+from bot.intake.commands import Approve, Command, Deny, Reddened, Retry, Stop
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
-from bot.intake.payloads import Event, Id, Part, Sha, read
+from bot.intake.payloads import Event, Id, Part, Sha, Text, read
+from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, page, pull_of, reddened
 from bot.jobs.job import Job, Origin, Thread, ThreadKind
 
 EVENT = "check_run"
@@ -26,18 +27,43 @@ _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
-    """What a button asks for, or why it asks for nothing.
+    """What a button or a red check asks for, or why it asks for nothing.
 
-    GitHub shows them to whoever may write to the repository; the gate decides about the sender all the same.
+    GitHub shows buttons to whoever may write to the repository; the gate decides about the sender all the same.
     """
+    if delivery.action == "completed":
+        return _completed(delivery, listening)
     if delivery.action not in ("requested_action", "rerequested"):
-        return other_action(delivery, "requested_action", "rerequested")
+        return other_action(delivery, "requested_action", "rerequested", "completed")
     event = read(_Event if delivery.action == "rerequested" else _Pressed, delivery)
     if isinstance(event, Ignored):
         return event
     refusal = _not_ours(event, listening) or no_commander(event.sender, listening)
     button = event.requested_action.identifier if isinstance(event, _Pressed) else "retry"
     return refusal or _pressed(delivery, listening, event, button)
+
+
+def _completed(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    event = read(_Completed, delivery)
+    if isinstance(event, Ignored):
+        return event
+    run = event.check_run
+    branch = run.check_suite.head_branch or ""
+    number = not_looked_at(run.conclusion, run.app, listening) or pull_of(
+        event, run.head_sha, branch, run.pull_requests
+    )
+    if isinstance(number, Ignored):
+        return number
+    command = Reddened(
+        run_id=0,
+        name=named(run.name, "CI"),
+        conclusion=run.conclusion or "",
+        url=page(run.html_url),
+        head_sha=run.head_sha,
+        branch=branch,
+        pull=number,
+    )
+    return reddened(delivery, listening, event, command, at=run.started_at or "", unique=f"red:{run.id}")
 
 
 def _not_ours(event: _Event, listening: Listening) -> Ignored | None:
@@ -109,6 +135,26 @@ class _Action(Part):
 
 class _Event(Event):
     check_run: _CheckRun
+
+
+class _Suite(Part):
+    head_branch: Annotated[Text, Field(max_length=500)] | None = None
+
+
+class _RedRun(Part):
+    id: Id
+    name: Text
+    head_sha: Sha
+    conclusion: Conclusion
+    started_at: Text | None = None
+    html_url: Text | None = None
+    app: App | None
+    check_suite: _Suite
+    pull_requests: list[Pull | None]
+
+
+class _Completed(RedEvent):
+    check_run: _RedRun
 
 
 class _Pressed(_Event):

@@ -1,100 +1,105 @@
-"""A workflow that ended red on a pull request's head. Pure."""
+"""A workflow that ended red, on a pull request's head or on the default branch. Pure."""
 
 from __future__ import annotations
 
-from bot.intake.asking import job_of, no_commander, other_action
-from bot.intake.commands import Fix
+from typing import Annotated
+
+from pydantic import Field
+
+from bot.intake.asking import no_commander, other_action
+from bot.intake.commands import Reddened
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
-from bot.intake.payloads import Event, Id, Part, Sender, Sha, Text, read
-from bot.jobs.job import Job, Origin, Thread
+from bot.intake.payloads import Id, Part, Sender, Sha, Text, read
+from bot.intake.red_checks import RED, Conclusion, Home, Pull, RedEvent, named, page, pull_of, reddened
+from bot.jobs.job import Job
 
 EVENT = "workflow_run"
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
-    """The fix that a red workflow may ask for, or why it asks for none.
+    """What a red workflow may ask for, or why it asks for nothing.
 
     Branch names prove nothing, for a fork's may be the same: the pull request is the one whose head is the run's commit
-    in this very repository. Whoever made it run is nobody who commands, a bot as often as not: the gate asks what they
-    may do, and counts what follows upon the bot's own pushes.
+    in this very repository; that of a fork is looked for by the fork's number and the commit. Whoever made it run is
+    nobody who commands, a bot as often as not: the gate asks what they may do, and counts what follows upon the bot's
+    own pushes.
     """
     if delivery.action != "completed":
         return other_action(delivery, "completed")
     event = read(_Event, delivery)
     if isinstance(event, Ignored):
         return event
-    if event.workflow_run.conclusion != "failure":
+    if event.workflow_run.conclusion not in RED:
         return Ignored(reason="the workflow did not fail")
-    number = _pull_request(event)
+    home = event.workflow_run.head_repository
+    command = _here(event, listening) if home is not None and home.id == event.repository.id else _fork(event, home)
+    return command if isinstance(command, Ignored) else _job(delivery, listening, event, command)
+
+
+def _here(event: _Event, listening: Listening) -> Reddened | Ignored:
+    run = event.workflow_run
+    number = pull_of(event, run.head_sha, run.head_branch or "", run.pull_requests)
     if isinstance(number, Ignored):
         return number
-    for who in (event.workflow_run.actor, event.workflow_run.triggering_actor):
+    for who in (run.actor, run.triggering_actor):
         # An App's account, ours among them, is known by its name, and the gate asks what it may do.
         refusal = None if who.login.endswith("[bot]") else no_commander(who, listening)
         if refusal is not None:
             return refusal
-    return _job(delivery, listening, event, number)
+    return _command(run, pull=number)
 
 
-def _pull_request(event: _Event) -> int | Ignored:
-    """The number of the one pull request here whose head is the run's commit."""
-    run, here = event.workflow_run, event.repository.id
-    if run.head_repository is None or run.head_repository.id != here:
-        return Ignored(reason="the workflow ran for a fork")
-    numbers = {
-        pull.number
-        for pull in run.pull_requests
-        if pull is not None and (pull.head.sha, pull.head.repo.id, pull.base.repo.id) == (run.head_sha, here, here)
-    }
-    if len(numbers) != 1:
-        return Ignored(reason=f"the workflow's commit is the head of {len(numbers)} pull requests here, not of one")
-    return numbers.pop()
-
-
-def _job(delivery: Delivery, listening: Listening, event: _Event, number: int) -> Job:
+def _fork(event: _Event, home: Home | None) -> Reddened | Ignored:
     run = event.workflow_run
-    return job_of(
-        delivery,
-        event=event,
-        # A workflow run knows no words of its pull request.
-        thread=Thread(kind="pull", number=number, title="", body="", author=""),
-        origin=Origin(kind="ci", id=run.id, at=run.created_at),
-        command=Fix(),
-        trigger=listening.triggers[0],
+    if home is None or not home.full_name or not run.head_branch:
+        return Ignored(reason="the workflow ran for a fork, and the event does not say which, or for which branch")
+    return _command(run, fork=home.full_name, fork_id=home.id)
+
+
+def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> Reddened:
+    return Reddened(
+        run_id=run.id,
+        attempt=run.run_attempt,
+        name=named(run.name, "CI"),
+        conclusion=run.conclusion or "",
+        url=page(run.html_url),
         head_sha=run.head_sha,
+        branch=run.head_branch or "",
+        pull=pull,
+        fork=fork,
+        fork_id=fork_id,
+    )
+
+
+def _job(delivery: Delivery, listening: Listening, event: _Event, command: Reddened) -> Job:
+    run = event.workflow_run
+    return reddened(
+        delivery,
+        listening,
+        event,
+        command,
+        at=run.created_at,
         actor=run.actor.actor,
         others=() if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,),
         unique=f"{run.id}:{run.run_attempt}",
     )
 
 
-class _RepoId(Part):
-    id: Id
-
-
-class _Branch(Part):
-    sha: Sha
-    repo: _RepoId
-
-
-class _Pull(Part):
-    number: Id
-    head: _Branch
-    base: _Branch
-
-
 class _Run(Part):
     id: Id
     run_attempt: Id
-    conclusion: str | None
+    name: Text | None = None
+    conclusion: Conclusion
     created_at: Text = ""
+    html_url: Text | None = None
     head_sha: Sha
-    head_repository: _RepoId | None
+    head_branch: Annotated[Text, Field(max_length=500)] | None = None
+    head_repository: Home | None
     actor: Sender
     triggering_actor: Sender
-    pull_requests: list[_Pull | None]
+    pull_requests: list[Pull | None]
 
 
-class _Event(Event):
+class _Event(RedEvent):
     workflow_run: _Run

@@ -133,7 +133,7 @@ def test_red_ci_names_the_workflow_and_quotes_its_checks() -> None:
 @pytest.mark.parametrize("name", ["", "x" * 61, "a\nb", 'say "yes"', "`x`"])
 def test_a_workflow_whose_name_is_more_than_a_name_is_not_named(name: str) -> None:
     job = replace(a_job(kind="pull", command=Fix()), origin=Origin(kind="ci", id=5, at=AT))
-    assert task_for(job, material=Material(workflow=name)).goal.startswith("The workflow quoted below failed")
+    assert task_for(job, material=Material(workflow=name)).goal.startswith("A workflow, named below, failed")
 
 
 def test_an_approved_plan_is_quoted_and_the_goal_says_whose_word_it_has() -> None:

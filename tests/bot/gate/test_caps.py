@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import RunLimits
-from bot.gate.caps import RedRun, cap_refusal, red_run_refusal
-from bot.gate.repo_config import RepoConfig
+from bot.gate.caps import cap_refusal
 from bot.gate.standing import Bounds, Caps, Tally, is_unattended
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import Actor, Job, OriginKind
+from bot.jobs.job import Actor, Job, OriginKind, Thread
 from tests.builders import a_job, a_request_for
 
 CAPS = Caps(thread=2, user=3, repository=4, installation=5, unattended=1)
-BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bots=TrustedBots(ids=frozenset({77})))
+BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bot_ids=frozenset({77}))
 
 
 def _from(kind: OriginKind) -> Job:
@@ -49,7 +47,7 @@ def test_a_person_is_worked_for_however_often_machines_asked() -> None:
     ids=["ci", "trusted bot", "trusted account", "any bot"],
 )
 def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> None:
-    assert is_unattended(job, BOUNDS.trusted_bots)
+    assert is_unattended(job, BOUNDS.trusted_bot_ids)
     assert cap_refusal(a_request_for(job, bounds=BOUNDS)) is None
     refusal = cap_refusal(a_request_for(job, bounds=BOUNDS, tally=Tally(unattended=1)))
     assert refusal is not None
@@ -59,30 +57,16 @@ def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> N
 
 @pytest.mark.parametrize("kind", ["comment", "review_comment", "review", "label", "assignment", "button"])
 def test_what_a_person_does_is_attended(kind: OriginKind) -> None:
-    assert not is_unattended(_from(kind), BOUNDS.trusted_bots)
+    assert not is_unattended(_from(kind), {77})
 
 
-RED = RedRun(attempts=0, own_branch=False, red_on_base=False)
-AUTOMATIC = RepoConfig(automatic=frozenset({"fix_red_ci"}))
+def test_when_checks_fail_nobody_asks_and_no_users_hour_is_counted() -> None:
+    assert cap_refusal(a_request_for(_from("ci"), bounds=BOUNDS, tally=Tally(user=9))) is None
 
 
-def test_a_red_ci_is_mended_where_the_repository_wants_it() -> None:
-    assert red_run_refusal(RED, AUTOMATIC) is None
-    assert red_run_refusal(replace(RED, attempts=1), AUTOMATIC) is None
-
-
-@pytest.mark.parametrize(
-    ("run", "config", "cause", "silent"),
-    [
-        (RED, RepoConfig(), "automatic-off", True),
-        (RED, RepoConfig(review_on=frozenset({"ready"})), "automatic-off", True),
-        (replace(RED, own_branch=True), AUTOMATIC, "own-branch", True),
-        (replace(RED, red_on_base=True), AUTOMATIC, "red-on-base", True),
-        (replace(RED, red_on_base=None), AUTOMATIC, "red-on-base", True),
-        (replace(RED, attempts=2), AUTOMATIC, "attempts", False),
-    ],
-)
-def test_a_red_ci_is_left_alone(run: RedRun, config: RepoConfig, cause: str, *, silent: bool) -> None:
-    refusal = red_run_refusal(run, config)
+def test_on_a_branch_alone_machines_are_counted_by_the_hour_only() -> None:
+    job = replace(_from("ci"), thread=Thread.of_branch("main"))
+    assert cap_refusal(a_request_for(job, bounds=BOUNDS, tally=Tally(unattended=9))) is None
+    refusal = cap_refusal(a_request_for(job, bounds=BOUNDS, tally=Tally(thread=2)))
     assert refusal is not None
-    assert (refusal.cause, refusal.silent) == (cause, silent)
+    assert refusal.cause == "cap-thread"

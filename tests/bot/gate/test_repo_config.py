@@ -135,8 +135,9 @@ verbs:
   plan: {budget_usd: 0.5}
 labels: {start: 'bot: go', auto: 'bot: auto'}
 language: pt-BR
-review_on: [ready, push]
-automatic: [fix_red_ci]
+automatic: [review_when_ready]
+fix_ci: [pull-requests, default-branch]
+rerun_failed_jobs: true
 wip_branches: false
 base: develop
 """
@@ -157,8 +158,9 @@ def test_what_is_asked_about_runs_is_read() -> None:
         verbs={"fix": Wishes(model="small", max_steps=40), "plan": Wishes(budget_usd=0.5)},
         labels=LabelNames(start="bot: go", auto="bot: auto"),
         language="pt-BR",
-        review_on=frozenset({"ready", "push"}),
-        automatic=frozenset({"fix_red_ci"}),
+        automatic=frozenset({"review_when_ready"}),
+        fix_ci=frozenset({"pull-requests", "default-branch"}),
+        rerun_failed_jobs=True,
         wip_branches=False,
         base="develop",
     )
@@ -193,12 +195,8 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label's name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
         (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
-        (b"automatic: [everything]", "`automatic[0]`: must be one of 'fix_red_ci'."),
-        (
-            b"automatic: [review_when_ready]",
-            "`automatic`: `review_when_ready` is a key of its own now: write `review_on: [ready]`.",
-        ),
-        (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
+        (b"automatic: [fix_red_ci]", "has `fix_red_ci` no more; write `fix_ci: [pull-requests]`"),
+        (b"fix_ci: everywhere", "`fix_ci[0]`: must be one of 'pull-requests' or 'default-branch'."),
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
         (b"base: ../x", "`base`: must be a branch's name"),
         (b"base: -x", "`base`: must be a branch's name"),
@@ -231,8 +229,8 @@ def test_a_repository_says_over_its_organisation_key_by_key() -> None:
 
 
 def test_a_key_counts_also_when_it_says_what_would_hold_anyway() -> None:
-    organisation = parse_config(b"wip_branches: false\nautomatic: [fix_red_ci]\nlabels: {auto: X}")
-    repository = parse_config(b"wip_branches: true\nautomatic: []\nlabels: {auto: 'codepilot:auto'}")
+    organisation = parse_config(b"wip_branches: false\nfix_ci: [pull-requests]\nlabels: {auto: X}")
+    repository = parse_config(b"wip_branches: true\nfix_ci: []\nlabels: {auto: 'codepilot:auto'}")
     assert merged(organisation, repository) == RepoConfig()
 
 
@@ -250,9 +248,9 @@ def test_a_broken_file_of_an_organisation_is_as_strict() -> None:
 
 def test_in_place_of_a_file_that_does_not_fit_little_is_done() -> None:
     organisation = parse_config(
-        b"setup: [make]\ncache: [built]\nnetwork: registries\nlevel: auto\nallow: [x *]\nautomatic: [fix_red_ci]\n"
+        b"setup: [make]\ncache: [built]\nnetwork: registries\nlevel: auto\nallow: [x *]\nfix_ci: [pull-requests]\n"
         b"protected: [a]"
     )
     strict = merged(organisation, defaults_when_broken())
     assert (strict.setup, strict.cache, strict.network, strict.allow) == ((), (), ("off",), ())
-    assert (strict.highest, strict.automatic, strict.protected) == ("ask", frozenset(), ("a",))
+    assert (strict.highest, strict.fix_ci, strict.protected) == ("ask", frozenset(), ("a",))

@@ -193,8 +193,8 @@ async def test_whether_the_base_is_red_too(world: World, on_base: list[str], *, 
     run = world.hub.workflow_run(
         world.repo, head_sha=head, head_branch="topic", conclusion="failure", actor="mona", event="pull_request"
     )
-    assert await world.github.red_on_base(world.name, run.id, "main") is red
     facts = await world.github.run_facts(world.name, run.id)
+    assert (await world.github.red_on_base(world.name, facts, "main") is not None) is red
     assert (facts.head_sha, facts.head_branch, facts.head_repo_id, facts.conclusion, facts.name) == (
         head,
         "topic",

@@ -126,3 +126,43 @@ async def test_a_log_is_followed_over_tls_and_a_few_redirections_only(tmp_path: 
         for address in (f"{url}/gone", "https://user@127.0.0.1/x", "https:///x"):
             with pytest.raises(LogError, match="cannot be followed"):
                 await save_log(address, file, most=10, tail=1, seconds=SECONDS)
+
+
+async def test_a_forks_pull_request_is_known_by_the_forks_number_and_the_commit(world: World) -> None:
+    hub = world.hub
+    forks = [hub.add_repo(f"{owner}/calc", fork_of=world.repo) for owner in ("one", "two")]
+    hub.add_user("eve")
+    shas = [hub.commit(fork, {"a.txt": f"{fork.owner}\n"}, message="M", author="eve", branch="topic") for fork in forks]
+    pull = hub.open_pull(world.repo, author="eve", head="one:topic", title="T")
+
+    async def found(fork_id: int, sha: str) -> int | None:
+        return await world.github.pull_of_fork(world.name, fork="one/calc", fork_id=fork_id, branch="topic", sha=sha)
+
+    assert await found(forks[0].id, shas[0]) == pull.number
+    assert await found(forks[1].id, shas[0]) is None
+    assert await found(forks[0].id, shas[1]) is None
+
+
+async def test_what_passed_before_is_known_by_attempt_commit_and_event(world: World) -> None:
+    head = world.hub.commit(world.repo, {"a.txt": "2\n"}, message="Two", author="mona", branch="topic")
+
+    async def ran(conclusion: str, *, event: str, sha: str = head) -> WorkflowRun:
+        return world.hub.workflow_run(
+            world.repo, head_sha=sha, head_branch="topic", conclusion=conclusion, actor="mona", event=event
+        )
+
+    async def passed(run: WorkflowRun) -> bool:
+        facts = await world.github.run_facts(world.name, run.id)
+        return await world.github.passed_before(world.name, facts)
+
+    await ran("success", event="push")
+    await ran("success", event="pull_request", sha=world.sha)
+    red = await ran("failure", event="pull_request")
+    assert not await passed(red)
+    world.hub.run_again(red, by="mona")
+    assert not await passed(world.hub.end_attempt(red, conclusion="failure"))
+    await ran("success", event="pull_request")
+    assert await passed(red)
+    other = await ran("success", event="schedule")
+    world.hub.run_again(other, by="mona")
+    assert await passed(world.hub.end_attempt(other, conclusion="failure"))

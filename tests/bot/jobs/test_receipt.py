@@ -10,7 +10,7 @@ import pytest
 
 from bot.gate.repo_config import LabelNames, RepoConfig
 from bot.gate.standing import LabelGrant
-from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Stop
+from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Reddened, Stop
 from bot.jobs.database import Database
 from bot.jobs.job import Actor, JobState
 from bot.jobs.ledger import Ledger
@@ -64,6 +64,18 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
     assert not await desk.kept(Pushed(head_sha=HEAD))
     await desk.ledger.keep_label(grant)
     assert await desk.kept(Pushed(head_sha=HEAD))
+
+
+async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
+    red = Reddened(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
+    assert await desk.kept(red)
+    desk.configs.learn(10, RepoConfig(fix_ci=frozenset({"pull-requests"})))
+    assert await desk.kept(red)
+    desk.configs.learn(10, RepoConfig())
+    assert not await desk.kept(red)
+    label = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
+    await desk.ledger.keep_label(label)
+    assert await desk.kept(red)
 
 
 @pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), Departed(), Departed(repo_ids=(10,))])

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from bot.intake.commands import Approve, Command, Deny, Retry, Stop
+from bot.intake.commands import Approve, Command, Deny, Reddened, Retry, Stop
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.job import Origin, Thread
-from tests.payloads import HEAD, a_payload, job, reason
+from bot.jobs.job import Job, Origin, Thread
+from tests.payloads import HEAD, a_payload, job, read, reason
 
 EVENT = "check_run"
 
@@ -82,6 +84,62 @@ def test_a_bot_that_is_no_app_has_no_buttons() -> None:
     assert isinstance(job_from(delivery, Listening(own_app_id=None)), Ignored)
 
 
-@pytest.mark.parametrize("action", ["created", "completed"])
-def test_a_check_runs_life_is_not_asked_for(action: str) -> None:
-    assert action in reason(EVENT, action=action)
+def test_a_check_run_that_begins_asks_for_nothing() -> None:
+    assert "created" in reason(EVENT, action="created")
+
+
+def _check(**changes: object) -> dict[str, Any]:
+    """A check of another App that failed on the head of a pull request."""
+    where = {"sha": HEAD, "repo": {"id": 10}}
+    check = {
+        "id": 906,
+        "name": "build",
+        "head_sha": HEAD,
+        "conclusion": "failure",
+        "started_at": "2026-01-02T03:04:05Z",
+        "html_url": "https://github.com/octo/calc/runs/906",
+        "app": {"id": 600, "slug": "other-ci"},
+        "check_suite": {"head_branch": "topic"},
+        "pull_requests": [{"number": 8, "head": where, "base": where}],
+    }
+    payload = a_payload(EVENT, action="completed", check_run={**check, **changes})
+    return {name: part for name, part in payload.items() if name != "requested_action"}
+
+
+def test_a_failed_check_of_another_app_is_looked_at() -> None:
+    found = read(EVENT, _check())
+    assert isinstance(found, Job)
+    assert found.command == Reddened(
+        run_id=0,
+        name="build",
+        conclusion="failure",
+        url="https://github.com/octo/calc/runs/906",
+        head_sha=HEAD,
+        branch="topic",
+        pull=8,
+    )
+    assert (found.lane, found.thread.number) == ("event", 8)
+
+
+def test_a_failed_check_of_the_default_branch_is_looked_at() -> None:
+    found = read(EVENT, _check(check_suite={"head_branch": "main"}, pull_requests=[]))
+    assert isinstance(found, Job)
+    assert found.thread == Thread.of_branch("main")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"conclusion": "success"}, "did not fail"),
+        ({"conclusion": None}, "did not fail"),
+        ({"app": {"id": 15368, "slug": "github-actions"}}, "workflow_run"),
+        ({"app": {"id": 500, "slug": "codepilot"}}, "the bot's own"),
+        ({"app": None}, "the bot's own"),
+        ({"pull_requests": []}, "not of one"),
+        ({"pull_requests": [], "check_suite": {"head_branch": None}}, "not of one"),
+    ],
+)
+def test_other_checks_are_passed_over(changes: dict[str, object], why: str) -> None:
+    found = read(EVENT, _check(**changes))
+    assert isinstance(found, Ignored)
+    assert why in found.reason

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bot.intake.commands import Fix
+from bot.intake.commands import Reddened
 from bot.jobs.job import Actor, Origin, Thread
 from tests.payloads import HEAD, job, reason
 
@@ -16,13 +16,33 @@ def _pulls(*numbers: int, **changes: dict[str, Any]) -> dict[str, object]:
     return {"workflow_run__pull_requests": [{"number": n, "head": HERE, "base": HERE, **changes} for n in numbers]}
 
 
-def test_a_red_workflow_asks_for_a_fix_of_its_pull_request() -> None:
+def test_a_red_workflow_of_a_pull_request_is_looked_at() -> None:
     found = job(EVENT)
-    assert found.command == Fix()
+    assert found.command == Reddened(
+        run_id=904,
+        name="CI",
+        conclusion="failure",
+        url="https://github.com/octo/calc/actions/runs/904",
+        head_sha=HEAD,
+        branch="topic",
+        pull=8,
+    )
     assert found.thread == Thread(kind="pull", number=8, title="", body="", author="")
-    assert found.origin == Origin(kind="ci", id=904, at="2026-01-02T03:04:05Z")
-    assert found.head_sha == HEAD
+    assert found.origin == Origin(kind="event", id=904, at="2026-01-02T03:04:05Z")
+    assert (found.head_sha, found.lane) == (HEAD, "event")
     assert found.others == ()
+
+
+def test_a_red_workflow_of_the_default_branch_is_looked_at() -> None:
+    found = job(EVENT, workflow_run__pull_requests=[], workflow_run__head_branch="main")
+    assert found.thread == Thread.of_branch("main")
+
+
+def test_a_red_workflow_of_a_fork_is_looked_at_as_the_forks() -> None:
+    home = {"id": 11, "full_name": "forker/calc"}
+    found = job(EVENT, workflow_run__pull_requests=[], workflow_run__head_repository=home)
+    assert isinstance(found.command, Reddened)
+    assert (found.command.fork, found.command.fork_id, found.command.pull) == ("forker/calc", 11, 0)
 
 
 def test_another_attempt_is_another_job() -> None:
@@ -44,8 +64,8 @@ def test_a_run_on_the_bots_own_push_is_taken_for_the_gate_to_count() -> None:
     assert job(EVENT, workflow_run__actor=own, workflow_run__triggering_actor=own).actor.id == 77
 
 
-@pytest.mark.parametrize("conclusion", ["success", "cancelled", "timed_out", "action_required", None])
-def test_only_a_failure_asks(conclusion: str | None) -> None:
+@pytest.mark.parametrize("conclusion", ["success", "action_required", "stale", None])
+def test_what_is_not_red_is_passed_over(conclusion: str | None) -> None:
     assert "did not fail" in reason(EVENT, workflow_run__conclusion=conclusion)
 
 

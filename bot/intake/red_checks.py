@@ -1,0 +1,158 @@
+"""What the events about checks that failed have in common: on which commit of what it is. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from bot.intake.asking import job_of
+from bot.intake.commands import Reddened
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Event, Id, Part, Repository, Sha, Text
+from bot.jobs.job import Actor, Job, Origin, Thread
+
+RED = frozenset({"failure", "timed_out", "startup_failure", "cancelled"})
+"""Conclusions that are looked at; what was cancelled is told at most."""
+
+ACTIONS = "github-actions"
+"""The App whose checks `workflow_run` tells of, with the run that they belong to."""
+
+_NAME_CHARS, _URL_CHARS = 200, 500
+
+
+class RepoId(Part):
+    """A repository, named by its number alone."""
+
+    id: Id
+
+
+class Home(RepoId):
+    """The repository that a commit is in."""
+
+    full_name: Text = ""
+
+
+class Branch(Part):
+    """One end of a pull request."""
+
+    sha: Sha
+    repo: RepoId
+
+
+class Pull(Part):
+    """A pull request as events about checks name it; GitHub leaves those from forks out."""
+
+    number: Id
+    head: Branch
+    base: Branch
+
+
+class HereRepository(Repository):
+    """The repository of an event, with its default branch."""
+
+    default_branch: Text = ""
+
+
+class RedEvent(Event):
+    """An event about checks."""
+
+    repository: HereRepository
+
+
+class App(Part):
+    """Whose check it is."""
+
+    id: Id
+    slug: Text = ""
+
+
+Conclusion = Annotated[str, Field(max_length=40)] | None
+
+
+def not_looked_at(conclusion: str | None, app: App | None, listening: Listening) -> Ignored | None:
+    """Why a check of an App is passed over, or None."""
+    if conclusion not in RED:
+        return Ignored(reason="the check did not fail")
+    if app is None or app.id == listening.own_app_id:
+        return Ignored(reason="the check is the bot's own")
+    if app.slug == ACTIONS:
+        return Ignored(reason="the workflow_run event tells of this check")
+    return None
+
+
+def pull_of(event: RedEvent, head_sha: str, branch: str, pulls: list[Pull | None]) -> int | Ignored:
+    """The number of the one pull request here whose head is the commit; 0 for a commit of the default branch.
+
+    Branch names prove nothing about pull requests, for a fork's may be the same.
+    """
+    here = event.repository.id
+    numbers = {
+        pull.number
+        for pull in pulls
+        if pull is not None and (pull.head.sha, pull.head.repo.id, pull.base.repo.id) == (head_sha, here, here)
+    }
+    if not numbers and branch and branch == event.repository.default_branch:
+        return 0
+    if len(numbers) != 1:
+        return Ignored(
+            reason=f"the commit is the head of {len(numbers)} pull requests here, not of one, and its branch is not "
+            "the default branch"
+        )
+    return numbers.pop()
+
+
+def reddened(
+    delivery: Delivery,
+    listening: Listening,
+    event: RedEvent,
+    command: Reddened,
+    *,
+    at: str = "",
+    actor: Actor | None = None,
+    others: tuple[Actor, ...] = (),
+    unique: str = "",
+) -> Job:
+    """The job of looking at checks that failed.
+
+    Args:
+        delivery: what brought it.
+        listening: the operator's settings.
+        event: its repository and sender.
+        command: what failed, where.
+        at: when it began, as GitHub writes it.
+        actor: who caused it, when that is not the sender.
+        others: whose permissions count beside the actor's.
+        unique: see `job_of`.
+    """
+    return job_of(
+        delivery,
+        event=event,
+        # Neither a workflow run nor a check knows the words of its pull request.
+        thread=_place(command),
+        origin=Origin(kind="event", id=command.run_id, at=at),
+        command=command,
+        trigger=listening.triggers[0],
+        head_sha=command.head_sha,
+        actor=actor,
+        others=others,
+        unique=unique,
+    )
+
+
+def _place(command: Reddened) -> Thread:
+    """Where it happened; a fork's pull request is not known yet."""
+    if not command.pull and not command.fork:
+        return Thread.of_branch(command.branch)
+    return Thread(kind="pull", number=command.pull, title="", body="", author="")
+
+
+def named(name: str | None, otherwise: str) -> str:
+    """A name of bounded length."""
+    return (name or otherwise)[:_NAME_CHARS]
+
+
+def page(url: str | None) -> str:
+    """An address of bounded length, or none."""
+    return url if url is not None and len(url) <= _URL_CHARS else ""

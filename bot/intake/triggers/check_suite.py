@@ -1,0 +1,56 @@
+"""The checks of another App than GitHub Actions ended red on a commit. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from bot.intake.asking import other_action
+from bot.intake.commands import Reddened
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.listening import Listening
+from bot.intake.payloads import Id, Part, Sha, Text, read
+from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, pull_of, reddened
+from bot.jobs.job import Job
+
+EVENT = "check_suite"
+
+
+def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+    """What red checks may ask for, or why they ask for nothing; a workflow's are told of by `workflow_run`."""
+    if delivery.action != "completed":
+        return other_action(delivery, "completed")
+    event = read(_Event, delivery)
+    if isinstance(event, Ignored):
+        return event
+    suite = event.check_suite
+    branch = suite.head_branch or ""
+    number = not_looked_at(suite.conclusion, suite.app, listening) or pull_of(
+        event, suite.head_sha, branch, suite.pull_requests
+    )
+    if isinstance(number, Ignored):
+        return number
+    command = Reddened(
+        run_id=0,
+        name=named(suite.app.slug if suite.app else None, "CI"),
+        conclusion=suite.conclusion or "",
+        head_sha=suite.head_sha,
+        branch=branch,
+        pull=number,
+    )
+    return reddened(delivery, listening, event, command, at=suite.created_at or "")
+
+
+class _Suite(Part):
+    id: Id
+    head_sha: Sha
+    head_branch: Annotated[Text, Field(max_length=500)] | None = None
+    conclusion: Conclusion
+    created_at: Text | None = None
+    app: App | None
+    pull_requests: list[Pull | None]
+
+
+class _Event(RedEvent):
+    check_suite: _Suite

@@ -1,0 +1,215 @@
+"""What has to be known of failing checks before anybody works on them; and why they are left alone."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bot.gate.repo_config import PATH
+from bot.github import GitHubError, JobFacts, RunFacts
+from bot.jobs.account import Account
+from bot.jobs.begun import begun_before
+from bot.jobs.case import Case, Ending, Reply
+from bot.jobs.checks import CheckRun
+from bot.jobs.configuration import lately_on_default_branch
+from bot.jobs.job import Job, JobState
+from bot.jobs.look import Here
+from bot.jobs.queue import Stored
+from bot.publishing.text import code, one_line
+from bot.publishing.wording import FIX_CI_PREFIX, MADE_FOR_CI, OWN_PREFIX
+from bot.red_ci.failed import FailedJob, Remark, Step
+from bot.red_ci.reasons import RedFacts, Skip, skip_reason
+
+log = logging.getLogger(__name__)
+
+_RED = frozenset({"failure", "timed_out", "startup_failure", "cancelled"})
+_LINEAGE = 10
+_LOOKED_AT = 3
+_REMARKS = 10
+_NAME_CHARS = 100
+_TOLD_SECONDS = 30 * 24 * 3600.0
+
+
+async def left_alone(case: Case, here: Here) -> Ending | None:
+    """The ending of what nobody gave a command for and is left alone; None when it is worked on.
+
+    Why failed checks are left alone is told once for each commit and reason: in the thread, and where there is none in
+    the check run.
+    """
+    if case.job.origin.kind != "ci":
+        wanted = "review_when_ready" in (await lately_on_default_branch(case)).automatic
+        return None if wanted else _refused(f"`automatic` in `{PATH}` lists no such event.")
+    if await begun_before(case) is not None:
+        return None
+    facts = await _facts(case, here)
+    skip = skip_reason(facts) or await _run_again(case, facts)
+    if skip is None:
+        return None
+    told = _refused(skip.reason)
+    if not await _may_tell(case, skip):
+        return told
+    if case.job.thread.has_comments or not case.house.checks:
+        return replace(told, view=Reply(text=skip.reason))
+    check = CheckRun(case.github, case.memory, case.job, head_sha=facts.now_sha)
+    await check.show(Account(case).now(state="refused", reason=skip.reason))
+    return told
+
+
+def _refused(why: str) -> Ending:
+    return Ending(state=JobState.REFUSED, reason=why)
+
+
+async def _may_tell(case: Case, skip: Skip) -> bool:
+    """Whether people are told of it."""
+    job = case.job
+    if skip.silent:
+        return False
+    if job.installation is None and job.thread.has_comments:  # what a workflow's run remembers ends with it
+        me = (await case.github.me()).id
+        said = await case.github.comments(job.repo.full_name, job.thread.number)
+        return not any(each.author_id == me and skip.reason in each.body for each in said)
+    cause = f"ci {job.head_sha} {skip.cause}"
+    return await case.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
+
+
+def lacking(job: Job, permission: str, shown: str) -> str:
+    """What to do about a permission that is missing, for whoever can.
+
+    Args:
+        job: whose client lacks it.
+        permission: as a workflow spells it, e.g. `actions: read`.
+        shown: as the App's page spells it, e.g. `Actions: read-only`.
+    """
+    if job.installation is None:
+        return f"The workflow's token lacks a permission. Add `{permission}` below `permissions:` in the workflow."
+    return (
+        f"The App lacks the permission *{shown}*. Grant it in the App's settings, then accept it in the installation."
+    )
+
+
+async def _facts(case: Case, here: Here) -> RedFacts:
+    job, thread = case.job, here.thread
+    name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
+    facts = RedFacts(
+        what=f"the workflow {name}" if job.origin.id else f"the check {name}",
+        head_sha=job.head_sha,
+        now_sha=thread.head_sha,
+        conclusion=job.origin.conclusion,
+        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(OWN_PREFIX),
+        base=thread.base_ref if job.thread.kind == "pull" else "",
+    )
+    try:
+        return await _asked(case, here, facts)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: what failed was not looked at: %s", job.id, error)
+        needs = ("actions: read", "Actions: read-only") if job.origin.id else ("checks: read", "Checks: read-only")
+        return replace(facts, unknown=lacking(job, *needs) if error.lacks_permission else str(error))
+
+
+async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
+    """The facts that GitHub is asked for; as few as decide."""
+    repo = here.repo.full_name
+    made = await _made_for_ci(case, repo, facts.now_sha)
+    if facts.now_sha != facts.head_sha or facts.own_branch:
+        return replace(facts, pushed_by_us=made > 0)
+    facts = replace(facts, attempts=max(made, await _attempts(case)))
+    if not facts.base:
+        facts = replace(facts, pull_url=await case.github.own_pull_into(repo, here.thread.head_ref, FIX_CI_PREFIX))
+    if not case.job.origin.id:
+        return replace(facts, red_on_base=await _check_on_base(case, here, facts))
+    run = await case.github.run_facts(repo, case.job.origin.id)
+    red = [each for each in await case.github.jobs_of_run(repo, run.id) if each.conclusion in _RED]
+    return replace(
+        facts,
+        jobs=await _jobs(case, repo, red),
+        passed_before=await case.github.passed_before(repo, run),
+        red_on_base=await _red_on_base(case, repo, run, facts.base) if facts.base else None,
+    )
+
+
+async def _red_on_base(case: Case, repo: str, run: RunFacts, base: str) -> frozenset[str] | None:
+    """The jobs that fail there, too; None where the workflow passes."""
+    there = await case.github.red_on_base(repo, run, base)
+    if there is None:
+        return None
+    jobs = await case.github.jobs_of_run(repo, there.id)
+    return frozenset(each.name for each in jobs if each.conclusion in _RED)
+
+
+async def _check_on_base(case: Case, here: Here, facts: RedFacts) -> frozenset[str] | None:
+    """The same for a check of another App, which is known by its name."""
+    base = here.snapshot.base_head
+    if not facts.base or base is None:
+        return None
+    failing = await case.github.failing_checks(here.repo.full_name, base)
+    return frozenset() if case.job.origin.name in {each.name for each in failing} else None
+
+
+async def _jobs(case: Case, repo: str, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
+    return tuple([await _job(case, repo, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
+
+
+async def _job(case: Case, repo: str, job: JobFacts, *, read: bool) -> FailedJob:
+    """A job without its log; what GitHub remarks on it tells whether its runner was lost."""
+    remarks: tuple[Remark, ...] = ()
+    if read and job.check_id:
+        found = await case.github.annotations_of(repo, job.check_id, _REMARKS)
+        remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in found)
+    steps = tuple(Step(number=each.number, name=each.name, conclusion=each.conclusion) for each in job.steps)
+    return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
+
+
+async def _attempts(case: Case) -> int:
+    """How often failing checks have started work on this commit, or on one that the bot made it from."""
+    stored = await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
+    tried = [each.job for each in stored if _is_attempt(each) and each.job.id != case.job.id]
+    made = {(await case.of(job).recall("commit") or "").partition(" ")[0]: job for job in tried}
+    count, head = 0, case.job.head_sha
+    for _ in range(_LINEAGE):
+        count += sum(job.head_sha == head for job in tried)
+        before = made.get(head)
+        if before is None:
+            break
+        head = before.head_sha
+    return count
+
+
+def _is_attempt(stored: Stored) -> bool:
+    return stored.job.origin.kind == "ci" and stored.state is not JobState.REFUSED
+
+
+async def _made_for_ci(case: Case, repo: str, sha: str) -> int:
+    """How many commits from this one backwards the bot made because checks failed."""
+    for count in range(_LINEAGE):
+        commit = await case.github.commit_facts(repo, sha)
+        if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
+            return count
+        sha = commit.parents[0]
+    return _LINEAGE
+
+
+async def _run_again(case: Case, facts: RedFacts) -> Skip | None:
+    """Have the failed jobs run once more where the repository wants that; then that attempt decides."""
+    job = case.job
+    if not job.origin.id or not (await lately_on_default_branch(case)).rerun_failed_jobs:
+        return None
+    run = await case.github.run_facts(job.repo.full_name, job.origin.id)
+    if run.attempt > 1:
+        return None
+    try:
+        await case.github.run_failed_jobs_again(job.repo.full_name, run.id)
+    except GitHubError as error:
+        if not error.lacks_permission:
+            raise
+        log.warning("job %s: the failed jobs were not run again: %s", job.id, error)
+        return None
+    what = facts.what[:1].upper() + facts.what[1:]
+    reason = (
+        f"{what} failed on {facts.head_sha[:10]}. I had its failed jobs run again, once: if they pass, it was flaky, "
+        "and I change nothing."
+    )
+    return Skip(cause="run-again", reason=reason)

@@ -1,0 +1,165 @@
+"""Why failing checks are left alone, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bot.red_ci.failed import FailedJob, Remark, Step
+from bot.red_ci.reasons import RedFacts, infrastructure, skip_reason
+
+A, B = "a" * 40, "b" * 40
+SET_UP = Step(number=1, name="Set up job", conclusion="success")
+CHECKOUT = Step(number=2, name="Run actions/checkout@v5", conclusion="success")
+TESTS = Step(number=3, name="Run pytest -q", conclusion="failure")
+JOB = FailedJob(id=1, name="test", conclusion="failure", steps=(SET_UP, CHECKOUT, TESTS))
+RED = RedFacts(what="the workflow `CI`", head_sha=A, now_sha=A, conclusion="failure", jobs=(JOB,), base="main")
+
+
+def with_remark(job: FailedJob, message: str) -> FailedJob:
+    return replace(job, annotations=(Remark(path=".github", line=1, message=message),))
+
+
+def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
+    assert skip_reason(RED) is None
+    assert skip_reason(replace(RED, attempts=1, red_on_base=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "said"),
+    [
+        (
+            replace(RED, now_sha=B),
+            "moved",
+            (", and somebody has pushed since: the branch is at bbbbbbbbbb now. The checks of that commit decide."),
+        ),
+        (
+            replace(RED, pull_url="https://github.com/o/r/pull/3"),
+            "open-pull",
+            ". https://github.com/o/r/pull/3 is open for this branch already.",
+        ),
+        (
+            replace(RED, attempts=2),
+            "attempts",
+            (
+                ". I have tried 2 times to make these checks pass, and leave it to you. "
+                "Ask with `fix` when I am to try again."
+            ),
+        ),
+        (
+            replace(RED, unknown="The App lacks the permission *Actions: read-only*."),
+            "permission",
+            (", and I began nothing. The App lacks the permission *Actions: read-only*."),
+        ),
+        (
+            replace(RED, conclusion="cancelled"),
+            "infrastructure",
+            (" for a reason outside of the code: it was cancelled. Run it again; I changed nothing."),
+        ),
+        (
+            replace(RED, passed_before=True),
+            "flaky",
+            (", and passed on the same commit before: it is flaky. I changed nothing."),
+        ),
+        (
+            replace(RED, red_on_base=frozenset({"test", "lint"})),
+            "red-before",
+            (", and the same jobs fail on `main`, too: this pull request did not break it. I changed nothing."),
+        ),
+        (
+            replace(RED, jobs=(), red_on_base=frozenset()),
+            "red-before",
+            (", and it fails on `main`, too: this pull request did not break it. I changed nothing."),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_each_no_is_one_line(facts: RedFacts, cause: str, said: str) -> None:
+    skip = skip_reason(facts)
+    assert skip is not None
+    begins = f"The workflow `CI` {'was cancelled' if facts.conclusion == 'cancelled' else 'failed'} on {A[:10]}"
+    assert (skip.cause, skip.reason, skip.silent) == (cause, begins + said, False)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(RED, own_branch=True),
+        replace(RED, now_sha=B, pushed_by_us=True),
+        replace(RED, now_sha=B, conclusion="cancelled"),
+    ],
+    ids=["own branch", "our own push", "cancelled by the next push"],
+)
+def test_what_concerns_nobody_is_told_to_nobody(facts: RedFacts) -> None:
+    skip = skip_reason(facts)
+    assert skip is not None
+    assert skip.silent
+
+
+def test_a_job_that_passes_on_the_base_is_worked_on_though_another_fails_there() -> None:
+    lint = replace(JOB, id=2, name="lint")
+    assert skip_reason(replace(RED, jobs=(JOB, lint), red_on_base=frozenset({"lint"}))) is None
+
+
+def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
+    numbered = tuple(Step(number=n, name=name, conclusion=how) for n, (name, how) in enumerate(steps, 1))
+    return FailedJob(id=1, name="test", conclusion=conclusion, steps=numbered)
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (ended(("Set up job", "failure")), "the step `Set up job` failed before any test"),
+        (
+            ended(("Set up job", "success"), ("Run actions/checkout@v5", "failure"), ("Run pytest", "skipped")),
+            "the step `Run actions/checkout@v5` failed before any test",
+        ),
+        (ended(("Initialize containers", "failure")), "the step `Initialize containers` failed before any test"),
+        (
+            ended(("Set up job", "success"), ("Run actions/setup-node@v6", "cancelled"), conclusion="timed_out"),
+            "the job `test` ran out of time before any test",
+        ),
+        (ended(("Run pytest", "cancelled"), conclusion="cancelled"), "the job `test` was cancelled"),
+        (ended(("Run pytest", "skipped")), "no step of the job `test` began"),
+        (
+            with_remark(
+                JOB, "The runner has received a shutdown signal. This can happen when the runner service is stopped."
+            ),
+            "the runner was lost",
+        ),
+        (
+            with_remark(ended(), "The hosted runner: GitHub Actions 3 lost communication with the server."),
+            "the runner was lost",
+        ),
+        (with_remark(ended(), "API rate limit exceeded for installation ID 1."), "a rate limit was met"),
+        (with_remark(ended(), "System.IO.IOException: No space left on device"), "the runner's disk was full"),
+        (
+            with_remark(ended(), "The job was not started because recent account payments have failed"),
+            "GitHub did not run it for a reason of billing",
+        ),
+    ],
+)
+def test_what_is_no_fault_of_the_code(job: FailedJob, why: str) -> None:
+    assert infrastructure((job,)) == why
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        JOB,
+        # A test that prints these words is no lost runner.
+        with_remark(JOB, "AssertionError: rate limit of 5 expected, got No space left on device"),
+        ended(("Set up job", "success"), ("Run pytest", "cancelled"), conclusion="timed_out"),
+        ended(),
+    ],
+    ids=["own step", "own words", "a test that hangs", "nothing known"],
+)
+def test_what_may_be_a_fault_of_the_code(job: FailedJob) -> None:
+    assert infrastructure((job,)) == ""
+
+
+def test_one_job_that_failed_by_itself_is_enough() -> None:
+    assert infrastructure((ended(("Set up job", "failure")), JOB)) == ""
+    assert infrastructure(()) == ""
+    assert infrastructure((), "cancelled") == "it was cancelled"
