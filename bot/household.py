@@ -77,7 +77,7 @@ def house(
         server_url=server_url.rstrip("/"),
         sandbox=sandbox.level,
         network=agent.network,
-        work=WorkStore(agent.data_dir / "patches"),
+        work=WorkStore(agent.data_dir / "patches", lasting=not comes_back),
         sessions=agent.data_dir / "sessions" if comes_back else None,
         marker_key=_key(secret, "status comment"),
         checks=comes_back,

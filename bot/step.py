@@ -6,14 +6,15 @@ import sys
 
 from agent_runtime import AgentError
 from bot.action import commands, misconfigured
-from bot.action.conclusion import Conclusion, conclusion_of, exit_code
+from bot.action.conclusion import Conclusion, exit_code
+from bot.action.log import StepLog
+from bot.action.notes import notes_on
 from bot.config_values import ActionSettings, ActionSurvey
 from bot.errors import BotError, ConfigError, InputProblem
 from bot.household import redactor_for
-from bot.intake.deliveries import Ignored
 from bot.logs import start_log
 from bot.process import guard
-from bot.wiring import act
+from bot.wiring import work_step
 
 _ROOT = (
     "This runner works as root, from whom nothing on the machine is safe should the sandbox ever fail. Let the runner "
@@ -38,10 +39,10 @@ async def take_step(survey: ActionSurvey) -> int:
     if not problems:
         try:
             start_log(redactor)
-            ended = await act(settings)
-            if isinstance(ended, Ignored):
-                say(commands.annotation("notice", f"Nothing to do: {ended.reason}", title="Codepilot"))
-            return exit_code(conclusion_of(ended))
+            end = await work_step(settings, listeners=[StepLog(say, redactor.redact)])
+            for line in notes_on(end):
+                say(redactor.redact(line))
+            return exit_code(end.conclusion)
         except (BotError, AgentError) as error:
             problems = (misconfigured.problem_of(error),)
     await misconfigured.tell(settings, problems, redactor=redactor, say=say)

@@ -9,8 +9,8 @@ import secrets as random_text
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,14 +19,16 @@ from aiohttp import web
 
 from agent_runtime import Provider
 from bot.action import delivery_from, listening_of, write_outputs, write_summary
+from bot.action.end import StepEnd
+from bot.action.summary import summary
 from bot.config import ActionSettings, Settings
-from bot.errors import BotError, ConfigError
+from bot.errors import ConfigError
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
 from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.case import ENDING, Desk
+from bot.jobs.case import Desk, Ending
 from bot.jobs.database import Database
 from bot.jobs.greeter import HELD_SECONDS, Greeter
 from bot.jobs.house import House, Listener
@@ -38,16 +40,14 @@ from bot.jobs.receipt import Receipt
 from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
-from bot.publishing.text import fenced
 from bot.redelivery import Redelivery
+from bot.sweeping import kept_swept
 from bot.webhook import Door, make_app, make_runner
-from bot.workspace import GIT_PAUSES, WorkspaceError
+from bot.workspace import GIT_PAUSES
 
 log = logging.getLogger(__name__)
 
 EDIT_SECONDS = 10.0
-_HOUR_SECONDS = 3600.0
-_HOURS = 24
 
 ACTION_LEASE_SECONDS = 15.0
 """How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
@@ -113,7 +113,7 @@ async def service(
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(_opened(settings.agent.data_dir / "queue.sqlite"))
         queue = SqliteQueue(database)
-        await stack.enter_async_context(_kept_swept(shared, queue))
+        await stack.enter_async_context(kept_swept(shared, queue))
         ledger = Ledger(database, bot_ids=settings.agent.trusted_bot_ids)
         desk = Desk(
             house=shared,
@@ -150,39 +150,6 @@ def _door(settings: Settings) -> Door:
     )
 
 
-async def _keep_swept(shared: House, queue: SqliteQueue) -> None:
-    """Tidy the mirrors every hour, beside the jobs; sweep once a day, for a service that is never restarted."""
-    while True:
-        for _ in range(_HOURS):
-            with _logged("the mirrors were not all tidied"):
-                await shared.workspaces.tidy()
-            await asyncio.sleep(_HOUR_SECONDS)
-        with _logged("the daily sweep failed"):
-            await _sweep(shared, queue)
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Go on after a failure: what is kept too long harms nobody, and the next time tries again."""
-    try:
-        yield
-    except (BotError, OSError):
-        log.exception(what)
-
-
-@asynccontextmanager
-async def _kept_swept(shared: House, queue: SqliteQueue) -> AsyncIterator[None]:
-    """Sweep now, and every day while the body runs."""
-    await _sweep(shared, queue)
-    task = asyncio.create_task(_keep_swept(shared, queue))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 @asynccontextmanager
 async def _opened(path: Path) -> AsyncIterator[Database]:
     database = Database(path)
@@ -190,19 +157,6 @@ async def _opened(path: Path) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
-
-
-async def _sweep(shared: House, queue: SqliteQueue) -> None:
-    """Clean up what killed workers left, and what has been kept long enough."""
-    live = await queue.live_ids()
-    try:
-        # First, as the workspaces may take minutes, in which other jobs begin.
-        await asyncio.to_thread(shared.sweep_sessions, live)
-        await shared.workspaces.sweep(live)
-        await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
-    except (WorkspaceError, OSError):  # files that are kept too long must not keep the bot from starting
-        log.exception("not all that is left of ended jobs could be removed; the next sweep tries again")
-    await queue.sweep(shared.keep_days)
 
 
 async def act(
@@ -222,39 +176,37 @@ async def act(
         MalformedError: the event file is not what a runner writes.
         SandboxError: the agent could not run safely here.
     """
+    return (await work_step(settings, listeners=listeners, lease_seconds=lease_seconds)).ended
+
+
+async def work_step(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
+) -> StepEnd:
+    """The same, with all that there is to tell of the end."""
     job = job_from(delivery_from(settings), listening_of(settings))
     if isinstance(job, Ignored):
-        _report(settings, {"status": "ignored"}, f"Codepilot had nothing to do: {job.reason}")
-        return job
-    state, facts, patch = await _see_through(settings, job, listeners, lease_seconds)
+        end = StepEnd(ended=job)
+        _report(settings, {"status": "ignored", "conclusion": end.conclusion.value}, end)
+        return end
+    end = await _see_through(settings, job, listeners, lease_seconds)
+    facts = end.facts
     outputs = {
-        "status": state.value,
+        "status": end.ended.value if isinstance(end.ended, JobState) else "",
+        "conclusion": end.conclusion.value,
         "comment-url": facts.get("comment", "").partition(" ")[2],
         "commit-sha": facts.get("commit", "").partition(" ")[0],
         "pull-request-url": facts.get("pull", "").partition(" ")[2],
     }
-    told = facts.get(ENDING, "").partition("\n")[2] or f"Codepilot: {state}"
-    _report(settings, outputs, redactor_for(settings).redact("\n\n".join(filter(None, (told, patch)))))
-    return state
+    _report(settings, outputs, end)
+    return end
 
 
 async def _see_through(
     settings: ActionSettings, job: Job, listeners: Sequence[Listener], lease_seconds: float
-) -> tuple[JobState, dict[str, str], str]:
-    """Store one job, walk it, and give back how it ended, what was remembered of it, and the unpublished patch."""
-    token = settings.token.get_secret_value()
+) -> StepEnd:
+    """Store one job, walk it, and give back how it ended."""
     redactor = redactor_for(settings)
-    shared = house(
-        settings.agent,
-        server_url=settings.server_url,
-        secret=settings.token,
-        redactor=redactor,
-        listeners=listeners,
-        edit_seconds=EDIT_SECONDS,
-        provider=None,
-        comes_back=False,
-        run_url=settings.run_page,
-    )
+    shared = _house_of_step(settings, redactor, listeners)
     async with AsyncExitStack() as stack:
         # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=settings.agent.data_dir))
@@ -262,12 +214,17 @@ async def _see_through(
         stack.push_async_callback(database.close)
         queue = SqliteQueue(database)
         await queue.enqueue(job)
+        endings: list[Ending] = []
         desk = Desk(
             house=shared,
             queue=queue,
+            ended=endings.append,
             ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
             github_for=lambda _job: GitHub.for_token(
-                token, settings.api_url, redact=redactor.redact, max_wait_seconds=_ACTION_WAIT_SECONDS
+                settings.token.get_secret_value(),
+                settings.api_url,
+                redact=redactor.redact,
+                max_wait_seconds=_ACTION_WAIT_SECONDS,
             ),
         )
         patience = 4 * lease_seconds
@@ -278,8 +235,26 @@ async def _see_through(
                 await queue.wait_for_work(POLL_SECONDS)
         await _tell_owed(queue, worker, job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, job.id)
-        ended = stored.state if stored else JobState.FAILED
-        return ended, await queue.recall(job.id), fenced(patch, "diff") if patch else ""
+        return StepEnd(
+            ended=stored.state if stored else JobState.FAILED,
+            ending=endings[-1] if endings else None,
+            facts=await queue.recall(job.id),
+            patch=patch,
+        )
+
+
+def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> House:
+    return house(
+        settings.agent,
+        server_url=settings.server_url,
+        secret=settings.token,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=EDIT_SECONDS,
+        provider=None,
+        comes_back=False,
+        run_url=settings.run_page,
+    )
 
 
 async def _tell_owed(queue: SqliteQueue, worker: Worker, job_id: str, *, until: float) -> None:
@@ -310,8 +285,8 @@ def _worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"
 
 
-def _report(settings: ActionSettings, outputs: dict[str, str], summary: str) -> None:
+def _report(settings: ActionSettings, outputs: dict[str, str], end: StepEnd) -> None:
     if settings.output_path is not None:
         write_outputs(settings.output_path, outputs)
     if settings.summary_path is not None:
-        write_summary(settings.summary_path, summary)
+        write_summary(settings.summary_path, redactor_for(settings).redact(summary(end)))

@@ -53,6 +53,7 @@ class Ending:
         patch: the change, when there is one.
         review: the comments on lines that were made.
         proven: whether the asker is known to have access; else nobody is told before that is.
+        output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
     """
 
     state: JobState
@@ -64,6 +65,7 @@ class Ending:
     patch: str = ""
     review: ReviewDraft | None = None
     proven: bool = True
+    output_json: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Desk:
         ledger: what is kept of threads beside their jobs.
         github_for: the client that may act for a job.
         visits: what was asked of GitHub for jobs that are about to begin.
+        ended: told how each job ended, before people are.
     """
 
     house: House
@@ -83,6 +86,7 @@ class Desk:
     ledger: Ledger
     github_for: Callable[[Job], GitHub]
     visits: Visits = field(default_factory=Visits)
+    ended: Callable[[Ending], None] = lambda _ending: None
 
     @asynccontextmanager
     async def case(self, job: Job) -> AsyncIterator[Case]:

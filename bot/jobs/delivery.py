@@ -239,11 +239,9 @@ class Delivery:
         finished = outcome.status is Status.FINISHED
         if isinstance(begun.command, Plan) and finished and case.can_ask:
             return await self._propose(outcome)
-        review = None
-        if isinstance(begun.command, Review) and finished:
-            review = await self._review(outcome)
-            if not sent.delivered.withheld:
-                sent = replace(sent, delivered=await self._send_review(here, review))
+        review = await self._review(outcome) if isinstance(begun.command, Review) and finished else None
+        if review is not None and not sent.delivered.withheld:
+            sent = replace(sent, delivered=await self._send_review(here, review))
         published = sent.delivered.commit_sha is not None
         lost = change if isinstance(begun.command, Fix) and not published else None
         state = _STATES.get(outcome.status, JobState.FAILED)
@@ -265,6 +263,7 @@ class Delivery:
             status=outcome.status,
             patch=lost.patch if lost else "",
             review=review,
+            output_json=case.github.redacted(outcome.output_json),
         )
 
     def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:

@@ -48,10 +48,11 @@ class WorkStore:
 
     Args:
         folder: where patches are; made with mode 0700.
+        lasting: whether the patches of published work stay, too, for later steps of a workflow.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, lasting: bool = False) -> None:
+        self._folder, self._lasting = folder, lasting
 
     async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
@@ -79,7 +80,8 @@ class WorkStore:
 
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
-        self._path(job_id).unlink(missing_ok=True)
+        if not self._lasting:
+            self._path(job_id).unlink(missing_ok=True)
 
     def sweep(self, days: float, *, keep: Collection[str] = ()) -> int:
         """Remove the patches that were kept `days` ago, but of no job in `keep`; give back how many they were."""

@@ -171,6 +171,7 @@ class Worker:
                 await self._tell_waiting(corridor, case, ending)
                 await self._park(case, corridor, ending, heard=ears.heard)
                 return
+            self._desk.ended(ending)
             await telling.keep(memory, await telling.facts_of(case, ending, checked=await corridor.checked()))
             if ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
                 self._desk.house.work.forget(job.id)

@@ -60,8 +60,8 @@ _BUTTONS: Mapping[str, tuple[Button, ...]] = {
 # These pass where a rule asks for green checks: https://docs.github.com/pull-requests/collaborating-with-pull-requests/collaborating-on-repositories-with-code-quality-features/about-status-checks
 _HARMLESS: frozenset[Conclusion] = frozenset({"success", "neutral", "skipped"})
 
-# Where GitHub's own runner puts what belongs to no line.
-_NO_FILE = ".github"
+NO_FILE = ".github"
+"""Where GitHub's own runner puts what belongs to no line."""
 
 
 def render_check(
@@ -93,7 +93,7 @@ def render_check(
         title=one_line(f"{_TITLES[view.state]}: {view.asked}", TITLE_LIMIT),
         summary=_summary(view),
         text=_patch_text(patch, job.id),
-        annotations=(*_failed_checks(view), *_notes(review)) if view.state in _ENDED else (),
+        annotations=annotations_of(view, review) if view.state in _ENDED else (),
         buttons=_answers(view) if view.state == "waiting" else _BUTTONS.get(view.state, ()),
     )
 
@@ -172,10 +172,15 @@ def _patch_text(patch: str, job_id: str) -> str:
     return note
 
 
+def annotations_of(view: StatusView, review: ReviewDraft | None) -> tuple[Annotation, ...]:
+    """What is to be said beside lines, and of checks that failed, once a job has ended."""
+    return (*_failed_checks(view), *_notes(review))
+
+
 def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
     return tuple(
         Annotation(
-            path=_NO_FILE,
+            path=NO_FILE,
             start_line=1,
             end_line=1,
             level="failure",

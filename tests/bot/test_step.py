@@ -16,7 +16,7 @@ from bot.errors import OutsideActionsError
 from bot.localhub import LocalHub
 from bot.localhub.model import Issue, Repo
 from bot.step import take_step
-from tests.stage import build
+from tests.stage import FIX, build
 
 KEY_LINE = "anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}"
 
@@ -207,6 +207,30 @@ async def test_a_thread_that_cannot_be_written_to_is_a_warning(
     assert await place.run() == 2
     assert "::warning title=Codepilot cannot start::The thread was not told." in capsys.readouterr().out
     assert KEY_LINE in place.summary
+
+
+async def test_a_run_is_readable_in_the_log_and_whole_in_the_summary(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": FIX}]))
+    place.comment()
+    scripted = {"CODEPILOT_PROVIDER": "scripted", "CODEPILOT_MODEL": str(tmp_path / "script.yaml")}
+    assert await place.run(**scripted, CODEPILOT_LEVEL="auto") == 0
+    log, summary = capsys.readouterr().out, place.summary
+    assert "::group::Step 1: Working." in log
+    assert "▸ Running `sh check.sh`" in log
+    assert log.count("::group::") == log.count("::endgroup::") == 1
+    for told in (
+        "<details><summary>The change</summary>",
+        "-    return a + b + 1\n+    return a + b\n",
+        "| Conclusion |",
+        "| Tokens |",
+        "| Cost | $",
+        "#issuecomment-",
+        "`sh check.sh` · passed",
+    ):
+        assert told in summary
+    assert "conclusion<<" in place.outputs
 
 
 def test_outside_a_workflow_one_sentence_says_so() -> None:

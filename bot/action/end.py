@@ -1,0 +1,45 @@
+"""How a workflow's step ended, as one value. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bot.action.conclusion import Conclusion, conclusion_of
+from bot.intake.deliveries import Ignored
+from bot.jobs.case import ENDING, Ending
+from bot.jobs.job import JobState
+from bot.publishing.view import StatusView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnd:
+    """How a workflow's step ended.
+
+    Attributes:
+        ended: the state of its job, or why there was none.
+        ending: how the job ended; None where there was none, or its end was lost.
+        facts: what is remembered of the job.
+        patch: the beginning of its change, published or not; empty where nothing changed.
+    """
+
+    ended: JobState | Ignored
+    ending: Ending | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    patch: str = ""
+
+    @property
+    def view(self) -> StatusView | None:
+        """What its comment says, where it says more than a word."""
+        view = self.ending.view if self.ending is not None else None
+        return view if isinstance(view, StatusView) else None
+
+    @property
+    def told(self) -> str:
+        """Its comment, as it was written."""
+        return self.facts.get(ENDING, "").partition("\n")[2]
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """What it came to."""
+        return conclusion_of(self.ended, self.view.verdict if self.view is not None else None)
