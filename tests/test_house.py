@@ -129,7 +129,9 @@ _PURE = (
     "bot/red_ci/excerpts/*.py",
     "bot/red_ci/failed.py",
     "bot/red_ci/log.py",
+    "bot/red_ci/matrix.py",
     "bot/red_ci/reasons.py",
+    "bot/red_ci/workflow.py",
     "bot/replays.py",
 )
 _WORLDLY = frozenset({"asyncio", "os", "random", "socket", "subprocess", "threading", "time"})

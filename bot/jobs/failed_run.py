@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import logging
-import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.github import GitHubError, JobFacts, LogError, LogGoneError, RepoFacts, RunFacts, StepFacts, save_log
+from bot.github import GitHubError, JobFacts, LogError, RepoFacts, RunFacts, StepFacts
 from bot.jobs.case import Case
-from bot.red_ci.digest import digest
+from bot.jobs.failed_logs import FailedLogs
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
+from bot.red_ci.workflow import described
 from bot.workspace import Source, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-RED = frozenset({"failure", "timed_out", "startup_failure", "cancelled"})
+RED = frozenset({"failure", "timed_out", "startup_failure"})
 MOST_JOBS = 5
-EXCERPT_CHARS = 6_000
 
-_LOG_BYTES = 100_000_000
-_TAIL_BYTES = 4_000_000
-_LOG_SECONDS = 60.0
-_SECONDS_TOGETHER = 120.0
+_CANCELLED = "cancelled"
 _MOST_REMARKS = 20
 _CHANGES_CHARS = 20_000
-_GONE = frozenset({404, 410})
-_EXPIRED = "GitHub no longer has this job's log: logs are kept for 90 days, or as the repository's settings say."
+_WORKFLOW_BYTES = 200_000
+_MOST_CALLS = 4
+# What GitHub itself says of every step that fails, about a file that has no such line.
+_SAYS_NOTHING = ".github"
 
 
 async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *, base: str = "") -> FailedRun:
@@ -48,10 +45,14 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *
         GitHubError: the run or its jobs cannot be read.
     """
     run = await case.github.run_facts(repo.full_name, run_id)
-    jobs = [each for each in await case.github.jobs_of_run(repo.full_name, run_id) if each.conclusion in RED]
-    until = time.monotonic() + _SECONDS_TOGETHER
-    reading = _Reading(case, repo, run, until)
+    every = await case.github.jobs_of_run(repo.full_name, run_id)
+    # Where some fail, others are cancelled for that alone.
+    jobs = [job for job in every if job.conclusion in RED] or [job for job in every if job.conclusion == _CANCELLED]
     green, changes = await _since_green(case, repo, source, run, base)
+    plain = case.house.server_url.startswith("http://")
+    async with FailedLogs(case.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
+        reading = _Reading(case, repo, source, run, logs)
+        failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
     return FailedRun(
         id=run.id,
         attempt=run.attempt,
@@ -62,7 +63,7 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *
         url=run.html_url,
         head_sha=run.head_sha,
         head_branch=run.head_branch,
-        jobs=tuple([await reading.job(each) for each in jobs[:MOST_JOBS]]),
+        jobs=tuple(failed),
         unread=max(0, len(jobs) - MOST_JOBS),
         green_sha=green,
         changes=changes,
@@ -88,71 +89,83 @@ async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFact
 class _Reading:
     """Reads the jobs of one run."""
 
-    def __init__(self, case: Case, repo: RepoFacts, run: RunFacts, until: float) -> None:
-        self._case, self._repo, self._run, self._until = case, repo.full_name, run, until
+    def __init__(self, case: Case, repo: RepoFacts, source: Source, run: RunFacts, logs: FailedLogs) -> None:
+        self._case, self._repo, self._source, self._run, self._logs = case, repo, source, run, logs
         self._redacted = case.github.redacted
 
     async def job(self, job: JobFacts) -> FailedJob:
-        """One job with its log and its annotations."""
+        """One job with its log, its annotations, and what the workflow's file says of it."""
         excerpt, more, no_log = "", 0, ""
         try:
-            excerpt, more = await self._excerpt(job)
-        except (LogError, BoundExceededError) as error:
+            excerpt, more = await self._logs.excerpt(job, _moments(job.steps))
+        except LogError as error:
             log.warning("job %s: the log of %s: %s", self._case.job.id, job.html_url or job.id, error)
             no_log = str(error)
+        told = await self._described(self._run.path, job.name, job.steps)
+        steps = told.get("steps", {})
         return FailedJob(
             id=job.id,
             name=job.name,
             conclusion=job.conclusion,
             url=job.html_url,
-            steps=tuple(map(_step, job.steps)),
+            steps=tuple(self._step(each, steps.get(str(each.number), {})) for each in job.steps),
             runs_on=job.labels,
+            environment=self._pairs(told.get("environment", {})),
+            services=self._pairs(told.get("services", {})),
+            container=self._redacted(told.get("container", "")),
             excerpt=self._redacted(excerpt),
             more=more,
             no_log=no_log,
             annotations=await self._annotations(job),
         )
 
-    async def _excerpt(self, job: JobFacts) -> tuple[str, int]:
-        seconds = min(_LOG_SECONDS, self._until - time.monotonic())
-        if seconds <= 0:
-            raise LogError("The logs of the other jobs took too long.")
-        with tempfile.TemporaryDirectory(prefix="codepilot-log-") as folder:
-            file = Path(folder, "job.log")
-            await save_log(
-                await self._address(job),
-                file,
-                most=_LOG_BYTES,
-                tail=_TAIL_BYTES,
-                seconds=seconds,
-                plain=self._case.house.server_url.startswith("http://"),
-            )
-            found = await run_bounded(
-                digest, str(file), _moments(job.steps), EXCERPT_CHARS, seconds=60.0, what="Reading the log"
-            )
-        excerpt, more = found
-        return str(excerpt), int(more)
-
-    async def _address(self, job: JobFacts) -> str:
+    async def _described(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
+        """What the workflow's file says of a job, or the file that it calls; nothing where it says nothing."""
+        listed = [(each.number, each.name, _step(each).failed) for each in steps]
         try:
-            return await self._case.github.address_of_job_log(self._repo, job.id)
-        except GitHubError as error:
-            if error.passing:
-                raise
-            raise (LogGoneError(_EXPIRED) if error.status in _GONE else LogError(str(error))) from error
+            for _ in range(_MOST_CALLS):
+                blob = await self._case.house.workspaces.read(self._repo.id, self._source, path, limit=_WORKFLOW_BYTES)
+                if blob is None:
+                    return {}
+                text = blob.content.decode("utf-8", "replace")
+                told: dict[str, Any] = await run_bounded(described, text, name, listed, what=f"Reading {path}")
+                if "calls" not in told:
+                    return told
+                path, name = str(told["calls"]), str(told["name"])
+        except (WorkspaceError, ValueError, BoundExceededError) as error:
+            log.warning("job %s: %s was not read: %s", self._case.job.id, path, error)
+        return {}
+
+    def _step(self, step: StepFacts, told: Mapping[str, Any]) -> Step:
+        def text(key: str) -> str:
+            return self._redacted(str(told.get(key, "")))
+
+        return replace(
+            _step(step),
+            run=text("run"),
+            shell=text("shell"),
+            working_directory=text("working_directory"),
+            uses=text("uses"),
+            inputs=self._pairs(told.get("inputs", {})),
+        )
+
+    def _pairs(self, pairs: Mapping[str, str]) -> dict[str, str]:
+        return {name: self._redacted(value) for name, value in pairs.items()}
 
     async def _annotations(self, job: JobFacts) -> tuple[Remark, ...]:
         if not job.check_id:
             return ()
         try:
-            found = await self._case.github.annotations_of(self._repo, job.check_id, _MOST_REMARKS)
+            found = await self._case.github.annotations_of(self._repo.full_name, job.check_id, _MOST_REMARKS)
         except GitHubError as error:
             if error.passing:
                 raise
             log.warning("job %s: %s", self._case.job.id, error)
             return ()
         return tuple(
-            Remark(path=each.path, line=each.start_line, message=self._redacted(each.message)) for each in found
+            Remark(path=each.path, line=each.start_line, message=self._redacted(each.message))
+            for each in found
+            if each.path != _SAYS_NOTHING
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ class WorkflowJob:
     Attributes:
         log: what its steps wrote, as GitHub keeps it; None once it expired.
         attempt: the attempt of the run that it belongs to.
+        annotations: as a check run's.
     """
 
     id: int
@@ -75,6 +78,7 @@ class WorkflowJob:
     steps: tuple[WorkflowStep, ...] = ()
     log: str | None = field(default="", repr=False)
     attempt: int = 1
+    annotations: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

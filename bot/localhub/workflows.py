@@ -16,12 +16,17 @@ from bot.localhub.site import Json, Site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedJob:
-    """What is said of one job of a run: its steps' names and conclusions, and its log; None is one that expired."""
+    """What is said of one job of a run: its steps' names and conclusions, and its log; None is one that expired.
+
+    Attributes:
+        annotations: path, line and message of each.
+    """
 
     name: str
     conclusion: str
     steps: Sequence[tuple[str, str]] = ()
     log: str | None = ""
+    annotations: Sequence[tuple[str, int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +128,10 @@ def _keep_jobs(site: Site, run: WorkflowRun, jobs: Sequence[EndedJob]) -> None:
                 steps=tuple(WorkflowStep(name=name, conclusion=conclusion) for name, conclusion in job.steps),
                 log=job.log,
                 attempt=run.attempt,
+                annotations=tuple(
+                    {"path": path, "start_line": line, "end_line": line, "annotation_level": "failure", "message": said}
+                    for path, line, said in job.annotations
+                ),
             )
         )
 

@@ -12,7 +12,7 @@ from bot.localhub.workflows import EndedJob
 from tests.acceptance.test_red_ci import CONFIGURED, ran
 from tests.stage import FIX, Stage, staged
 
-STEPS = [("Set up job", "success"), ("Run tests", "failure")]
+STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
 TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
 WORKFLOW = """\
 name: CI
@@ -61,25 +61,61 @@ async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_mends_th
 ) -> None:
     expected = (
         "failed job test (3.11) of workflow CI: failure",
-        "Failed step 2: Run tests (failure)",
+        "Failed step 2: Run tests (failure)\nrun:\n    sh check.sh 3.11",
+        "Environment:\n    MODE=ci\n    TOKEN=${{ secrets.CALC_TOKEN }}",
+        "- uses actions/setup-python@v6 (python-version: 3.11)",
         "1 failed\nError: Process completed with exit code 1.",
         "using [redacted]",
+        "Annotations:\ncalc.py:2: it is one too many, says [redacted]",
     )
     files = CONFIGURED | {".github/workflows/ci.yml": WORKFLOW}
     async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
         stage.pull()
         ran(stage, "success", branch="main")
+        remarks = [
+            (".github", 1, "Process completed with exit code 1."),
+            ("calc.py", 2, f"it is one too many, says {TOKEN}"),
+        ]
         green = EndedJob(name="test (3.10)", conclusion="success", steps=STEPS[:1], log="well\n")
-        went_red(stage, [green, EndedJob(name="test (3.11)", conclusion="failure", steps=STEPS, log=LOG)])
+        went_red(
+            stage,
+            [green, EndedJob(name="test (3.11)", conclusion="failure", steps=STEPS, log=LOG, annotations=remarks)],
+        )
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.DONE, end
 
 
 async def test_an_expired_log_is_named_and_the_job_goes_on(hub: LocalHub, tmp_path: Path) -> None:
-    expected = ("failed job test of workflow CI: failure", "No log: GitHub no longer has this job's log")
+    expected = (
+        "failed job test of workflow CI: failure",
+        "No log: GitHub has no log of this job: logs are kept for 90 days",
+    )
     async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
         stage.pull()
         ran(stage, "success", branch="main")
         went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, log=None)])
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+
+
+async def test_where_a_jobs_own_log_is_gone_the_runs_zip_file_is_read(hub: LocalHub, tmp_path: Path) -> None:
+    expected = ("failed job a/b: x of workflow CI: failure", "sh check.sh 3.11\nusing [redacted]\n1 failed")
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        hub.faults.add("GET", "*/actions/jobs/*/logs", "404")
+        went_red(stage, [EndedJob(name="a/b: x", conclusion="failure", steps=STEPS, log=LOG)])
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+
+
+async def test_what_was_changed_since_the_workflow_last_succeeded_is_quoted(hub: LocalHub, tmp_path: Path) -> None:
+    expected = ("on which this workflow last succeeded", "+since then")
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        ran(stage, "success")
+        hub.commit(stage.repo, {"new.txt": "since then\n"}, message="More", author="mona", branch="topic")
+        went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, log="1 failed\n")])
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.DONE, end

@@ -129,14 +129,20 @@ def one_run(call: Call) -> Answer:
 @routes.on("GET", BASE + "/check-runs/{check_run_id}/annotations", allow=READ)
 def run_annotations(call: Call) -> Answer:
     """What a check run says about lines."""
-    run = _run_of(call)
+    # A workflow's job is a check run, too.
+    job = call.site.store.workflow_jobs.get(call.number("check_run_id"))
+    if job is not None and job.repo_id == call.repo.id:
+        head_sha, annotations = call.site.store.workflow_runs[job.run_id].head_sha, job.annotations
+    else:
+        run = _run_of(call)
+        head_sha, annotations = run.head_sha, run.annotations
 
     def show(given: Mapping[str, Any]) -> Json:
-        blob = f"{call.site.html(call.repo.owner, call.repo.name, 'blob', run.head_sha)}/{given['path']}"
+        blob = f"{call.site.html(call.repo.owner, call.repo.name, 'blob', head_sha)}/{given['path']}"
         optional = dict.fromkeys(("start_column", "end_column", "title", "raw_details"))
         return optional | dict(given) | {"blob_href": blob}
 
-    return listed(call, list(run.annotations), show)
+    return listed(call, list(annotations), show)
 
 
 def _suite_of(call: Call) -> list[CheckRun]:
