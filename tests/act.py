@@ -19,6 +19,23 @@ from tests.source_files import ROOT, repository_files
 
 OUTPUTS: tuple[str, ...] = tuple(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["outputs"])
 
+PLACEHOLDER = "OWNER/codepilot"
+"""What a workflow to copy has in its line `uses:`. GitHub refuses a workflow with it, because it has no `@`."""
+
+_COPIED = f"acme/codepilot@{'0' * 40}"
+_PINNED_SETUP = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405"
+# What the real one does that the workflows rely on; it is not a composite action, and comes from GitHub.
+_SETUP_PYTHON = """\
+name: setup-python
+description: Names the Python that is there.
+inputs: {python-version: {description: Ignored., required: true}}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      run: echo "pythonLocation=$(python3 -c 'import sys; print(sys.base_prefix)')" >> "$GITHUB_ENV"
+"""
+
 _PRINTED = re.compile(r"\| output ([a-z-]+)=(.*)$", re.MULTILINE)
 
 
@@ -62,9 +79,102 @@ def run_action(
         server_url: GitHub's address for people and git.
         timeout: seconds until the run is given up.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    project = directory / "project"
+    copy_of_this(project)
+    workflow = project / ".github" / "workflows" / "under-act.yml"
+    workflow.write_text(yaml.safe_dump(_workflow(inputs, event)), encoding="utf-8")
+    return _run(
+        directory,
+        project,
+        workflow,
+        event=event,
+        payload=payload,
+        secrets={"GITHUB_TOKEN": token},
+        repository=repository,
+        api_url=api_url,
+        server_url=server_url,
+        timeout=timeout,
+    )
+
+
+def run_workflow(
+    directory: Path,
+    workflow: Path,
+    *,
+    action: Path,
+    event: str,
+    payload: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    token: str,
+    repository: str,
+    api_url: str,
+    server_url: str,
+    timeout: float = 240,
+) -> ActRun:
+    """Run one of the workflows to copy, as it stands but for its line `uses:` and what a test has to add.
+
+    Args:
+        directory: an empty or missing directory for the runner's workspace and its caches.
+        workflow: the file.
+        action: a copy of this checkout.
+        event: the event's name.
+        payload: the event's payload.
+        inputs: added to what the workflow gives the action.
+        token: the workflow's token.
+        repository: `owner/name` of the repository the workflow runs in.
+        api_url: GitHub's REST address.
+        server_url: GitHub's address for people and git.
+        timeout: seconds until the run is given up.
+    """
+    copy = directory / "project" / ".github" / "workflows" / workflow.name
+    copy.parent.mkdir(parents=True)
+    copy.write_text(filled_in(workflow.read_text(encoding="utf-8"), inputs), encoding="utf-8")
+    python = directory / "setup-python"
+    python.mkdir()
+    (python / "action.yml").write_text(_SETUP_PYTHON, encoding="utf-8")
+    return _run(
+        directory,
+        directory / "project",
+        copy,
+        event=event,
+        payload=payload,
+        secrets={"GITHUB_TOKEN": token, "ANTHROPIC_API_KEY": "not-asked"},
+        repository=repository,
+        api_url=api_url,
+        server_url=server_url,
+        timeout=timeout,
+        actions={_COPIED: action, _PINNED_SETUP: python},
+    )
+
+
+def filled_in(text: str, inputs: Mapping[str, str]) -> str:
+    """A workflow to copy, with its line `uses:` filled in and further inputs for the action."""
+    before, mark, after = text.partition(f"uses: {PLACEHOLDER}")
+    assert mark, "the workflow has no line to fill in"
+    ours = "        with:\n"
+    given = "".join(f"          {name}: {json.dumps(value)}\n" for name, value in inputs.items())
+    return f"{before}uses: {_COPIED} # v0.1.0{after[after.index(chr(10)) :].replace(ours, ours + given, 1)}"
+
+
+def _run(
+    directory: Path,
+    project: Path,
+    workflow: Path,
+    *,
+    event: str,
+    payload: Mapping[str, Any],
+    secrets: Mapping[str, str],
+    repository: str,
+    api_url: str,
+    server_url: str,
+    timeout: float,
+    actions: Mapping[str, Path] | None = None,
+) -> ActRun:
     _keep_tools(directory / "cache")
-    project = _copy(directory / "project", inputs, event, repository)
+    _commit(project, repository)
+    programs = directory / "programs"
+    programs.mkdir()
+    (programs / "uv").symlink_to(Path(sys.executable).parent / "uv")
     (directory / "event.json").write_text(json.dumps(payload), encoding="utf-8")
     variables = {"GITHUB_API_URL": api_url, "GITHUB_SERVER_URL": server_url, "GITHUB_RUN_ID": "7"}
     argv = [
@@ -72,17 +182,20 @@ def run_action(
         event,
         *("-P", "ubuntu-24.04=-self-hosted"),
         *("--eventpath", str(directory / "event.json")),
-        *("--secret", f"GITHUB_TOKEN={token}"),
         *("--action-cache-path", str(directory / "cache")),
-        *("--workflows", ".github/workflows/under-act.yml"),
+        *("--workflows", str(workflow.relative_to(project))),
         *("--action-offline-mode", "--no-cache-server"),
     ]
+    for name, value in secrets.items():
+        argv += ["--secret", f"{name}={value}"]
     for name, value in variables.items():
         argv += ["--env", f"{name}={value}"]
+    for name, place in (actions or {}).items():
+        argv += ["--local-repository", f"{name}={place}"]
     done = subprocess.run(
         argv,
         cwd=project,
-        env={**os.environ, "PATH": f"{Path(sys.base_prefix, 'bin')}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{programs}:{Path(sys.base_prefix, 'bin')}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -97,17 +210,19 @@ def _keep_tools(cache: Path) -> None:
     """Let all runs share the runner's tool cache, as the jobs of one machine do, over runs of the tests, too."""
     tools = ROOT / ".cache" / "act-tools"
     tools.mkdir(parents=True, exist_ok=True)
-    cache.mkdir(exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     (cache / "tool_cache").symlink_to(tools)
 
 
-def _copy(project: Path, inputs: Mapping[str, str], event: str, repository: str) -> Path:
-    """Every file of this checkout and one workflow, as a repository of its own."""
+def copy_of_this(directory: Path) -> None:
+    """Copy every file of this checkout, as GitHub's runner does with an action from another repository."""
     for path in repository_files():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / path, project / path)
-    workflow = project / ".github" / "workflows" / "under-act.yml"
-    workflow.write_text(yaml.safe_dump(_workflow(inputs, event)), encoding="utf-8")
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, directory / path)
+
+
+def _commit(project: Path, repository: str) -> None:
+    """Make a directory a repository of its own."""
     git = ("git", "-c", "user.name=Test", "-c", "user.email=test@example.com", "-c", "init.defaultBranch=main")
     for command in (
         ("init", "--quiet"),
@@ -117,7 +232,6 @@ def _copy(project: Path, inputs: Mapping[str, str], event: str, repository: str)
         ("remote", "add", "origin", f"https://github.com/{repository}.git"),
     ):
         subprocess.run([*git, *command], cwd=project, check=True, capture_output=True)
-    return project
 
 
 def _workflow(inputs: Mapping[str, str], event: str) -> dict[str, Any]:

@@ -185,6 +185,11 @@ def _known_files() -> str:
     return "\n".join(["| files | why | which |", "|---|---|---|", *rows])
 
 
+def _workflow() -> str:
+    """The workflow to start with."""
+    return f"```yaml\n{(ROOT / 'docs' / 'workflows' / 'comments.yml').read_text(encoding='utf-8')}```"
+
+
 def _list(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]])
 
@@ -205,6 +210,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "settings": settings_table,
     "states": _states,
     "tools": _tools,
+    "workflow": _workflow,
 }
 
 

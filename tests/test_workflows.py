@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -12,16 +13,29 @@ import pytest
 import yaml
 
 from bot.config_table import AGENT, PROVIDER_KEYS
+from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 
 _BIN = Path(sys.executable).parent
 _WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+_READY = sorted((ROOT / "docs" / "workflows").glob("*.yml"))
+_OURS = ROOT / ".github" / "workflows" / "codepilot.yml"
+# The line `uses:` of a workflow to copy, and in this repository.
+_LINE = re.compile(rf"^      - uses: {PLACEHOLDER} # [^\n]+\n", re.MULTILINE)
+_HERE = """\
+      # The default branch's version of the action, whatever the thread is about.
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+        with:
+          ref: ${{ github.event.repository.default_branch }}
+          persist-credentials: false
+      - uses: ./ # zizmor: ignore[self-repository]
+"""
 _ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 _PINNED = re.compile(r"uses: (?:\./|[\w.-]+/[\w./-]+@[0-9a-f]{40} # v[0-9][\w.]*)")
 
 
-def _run(*argv: str | Path) -> None:
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+def _run(*argv: str | Path, cwd: Path = ROOT) -> None:
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{argv[0]} found something:\n{done.stdout}{done.stderr}"
 
 
@@ -49,20 +63,65 @@ def test_a_file_that_github_reads_fits_its_schema(schema: str, pattern: str) -> 
     _run(_BIN / "check-jsonschema", "--builtin-schema", schema, *files)
 
 
-@pytest.mark.parametrize("path", _WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*_WORKFLOWS, *_READY], ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Path) -> None:
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if "uses: " in line]
-    loose = [line for line in lines if not line.startswith("#") and not _PINNED.search(line)]
+    loose = [
+        line for line in lines if not line.startswith("#") and not _PINNED.search(line) and PLACEHOLDER not in line
+    ]
     assert not loose, f"{path.name}: write `uses: owner/name@FULL-COMMIT-SHA # vVERSION`: {loose}"
 
 
-@pytest.mark.parametrize("path", _WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*_WORKFLOWS, *_READY], ids=lambda path: path.name)
 def test_a_workflow_may_nothing_but_what_a_job_asks_for(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert workflow["permissions"] == {}
     for name, job in workflow["jobs"].items():
         assert "permissions" in job, f"{path.name}: say what the job {name} may do"
         assert "timeout-minutes" in job, f"{path.name}: bound the job {name}"
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository into which all workflows to copy were copied, their line `uses:` filled in."""
+    directory = tmp_path_factory.mktemp("ready")
+    workflows = directory / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    for path in _READY:
+        (workflows / path.name).write_text(filled_in(path.read_text(encoding="utf-8"), {}), encoding="utf-8")
+    return directory
+
+
+def test_no_checker_finds_a_mistake_in_a_workflow_to_copy(ready: Path) -> None:
+    workflows = sorted((ready / ".github" / "workflows").iterdir())
+    _run(_BIN / "actionlint", "-shellcheck=", "-pyflakes=", *workflows, cwd=ready)
+    _run(_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    _run(_BIN / "zizmor", "--offline", "--no-progress", "--quiet", "--persona", "pedantic", *workflows)
+
+
+def test_github_refuses_a_workflow_whose_line_was_not_filled_in() -> None:
+    for path in _READY:
+        [line] = _LINE.findall(path.read_text(encoding="utf-8"))
+        assert "@" not in line.partition("#")[0], "with an `@`, it would be somebody's repository"
+
+
+@pytest.mark.parametrize("path", _READY, ids=lambda path: path.name)
+def test_a_workflow_to_copy_runs_once_a_thread_and_gives_inputs_that_exist(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for job in workflow["jobs"].values():
+        assert set(job["concurrency"]) == {"group", "cancel-in-progress"}
+        [step] = [step for step in job["steps"] if step.get("uses") == PLACEHOLDER]
+        assert set(step["with"]) <= set(_ACTION["inputs"])
+        assert "anthropic-api-key" in step["with"]
+
+
+def test_the_workflow_of_this_repository_is_the_one_to_copy() -> None:
+    copied = (ROOT / "docs" / "workflows" / "comments.yml").read_text(encoding="utf-8")
+    wanted = _LINE.sub(lambda _: _HERE, copied)
+    assert wanted != copied
+    if os.environ.get("UPDATE_DOCS"):
+        _OURS.write_text(wanted, encoding="utf-8")
+    assert _OURS.read_text(encoding="utf-8") == wanted, "run: UPDATE_DOCS=1 .venv/bin/pytest tests/test_workflows.py"
 
 
 def test_one_job_of_the_ci_waits_for_all_others() -> None:
@@ -83,7 +142,7 @@ def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
 
 def test_nothing_that_a_caller_passes_is_written_into_a_script() -> None:
     scripts = [step["run"] for step in _ACTION["runs"]["steps"] if "run" in step]
-    for path in _WORKFLOWS:
+    for path in [*_WORKFLOWS, *_READY]:
         jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
         scripts += [step["run"] for job in jobs for step in job["steps"] if "run" in step]
     assert scripts
