@@ -15,6 +15,7 @@ from bot.config_table import AGENT, CONFIG, MODELS, PROVIDER_KEYS, SERVICE, SETT
 from bot.config_values import AgentSettings
 from bot.errors import ConfigError, InputProblem, InputsError
 from bot.gate.standing import Caps
+from bot.intake.listening import TrustedBots
 from bot.runner_table import RUNNER
 from bot.setting import PREFIX, Setting
 
@@ -83,7 +84,8 @@ class Reader:
         model = found.pop("model") or MODELS.get(provider, "")
         if provider == "scripted" and not model:
             self._missing(AGENT["model"], "For the provider `scripted` it is the path of the script.")
-        trusted = found.pop("trusted_bot_ids") or frozenset()
+        trusted = found.pop("trusted_bots") or TrustedBots()
+        found |= {key: found[key] or frozenset() for key in ("allowed_users", "review_on")}
         found |= {key: found[key] or () for key in ("allow_commands", "models")}
         caps = found.pop("caps") or Caps()
         toolchains = found.pop("toolchains") or ()
@@ -96,7 +98,7 @@ class Reader:
             model=model,
             api_key=keys.get(provider),
             limits=limits,
-            trusted_bot_ids=trusted,
+            trusted_bots=trusted,
             caps=caps,
             toolchains=toolchains,
             sandbox_limits=bounds,

@@ -11,7 +11,8 @@ from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.config_table import Pictures, Provider, SandboxChoice
 from bot.errors import InputProblem
 from bot.gate.standing import Bounds, Caps, Level
-from bot.intake.commands import DEFAULT_TRIGGER
+from bot.intake.commands import DEFAULT_TRIGGER, ReviewEvent
+from bot.intake.listening import TrustedBots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class AgentSettings:
         toolchains: directories that the sandbox shows read-only, their `bin` on the `PATH`.
         network: what commands may reach at most.
         limits: bounds of one run.
-        trusted_bot_ids: numeric user ids of bots that may command.
+        trusted_bots: bots that may command.
+        allowed_users: logins, in lower case, of the people who may command; empty for all with write access.
         data_dir: where the queue, the mirrors and the workspaces live.
         container: what containers are made with, where commands may run in some.
         allow_root: whether the bot may work as root.
@@ -50,6 +52,7 @@ class AgentSettings:
         model_silence: seconds without a byte from the model after which a reply counts as broken off; None for what
             suits the model.
         pictures: whether models are shown the pictures of threads; `auto` for those known to see.
+        review_on: what starts a review without a command, where a repository does not say.
     """
 
     provider: Provider
@@ -60,8 +63,9 @@ class AgentSettings:
     toolchains: tuple[Path, ...]
     network: Network
     limits: RunLimits
-    trusted_bot_ids: frozenset[int]
     data_dir: Path
+    trusted_bots: TrustedBots = field(default_factory=TrustedBots)
+    allowed_users: frozenset[str] = frozenset()
     container: ContainerSettings | None = None
     allow_root: bool = False
     sandbox_limits: SandboxLimits = field(default_factory=SandboxLimits)
@@ -82,6 +86,7 @@ class AgentSettings:
     model_patience: int = 6 * 3600
     model_silence: int | None = None
     pictures: Pictures = "auto"
+    review_on: frozenset[ReviewEvent] = frozenset()
 
     @property
     def trigger(self) -> str:
@@ -99,8 +104,10 @@ def bounds_of(settings: AgentSettings) -> Bounds:
         commands=settings.allow_commands,
         caps=settings.caps,
         approval_seconds=settings.approval_hours * 3600.0,
-        trusted_bot_ids=settings.trusted_bot_ids,
         network=settings.network,
+        trusted_bots=settings.trusted_bots,
+        allowed_users=settings.allowed_users,
+        review_on=settings.review_on,
     )
 
 

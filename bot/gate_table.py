@@ -76,11 +76,28 @@ GATE: dict[str, Setting] = {
         parse=values.whole(1, 3650),
         default="30",
     ),
-    "trusted_bot_ids": Setting(
-        name="CODEPILOT_TRUSTED_BOT_IDS",
-        meaning="Numeric user ids of bots that may command, with commas between; all others are ignored.",
-        example="49699333,29139614",
-        parse=values.user_ids,
+    "review_on": Setting(
+        name="CODEPILOT_REVIEW_ON",
+        meaning="When a pull request of somebody with write access is reviewed without a command, where its repository "
+        "does not say: `opened`, `ready` (a draft became ready), `push`, with commas between.",
+        example="opened,push",
+        parse=values.review_events,
+        default="",
+    ),
+    "allowed_users": Setting(
+        name="CODEPILOT_ALLOWED_USERS",
+        meaning="Logins of the people who may command, with commas between, where not everybody with write access is "
+        "to. It gives nobody more than GitHub does.",
+        example="mona,octocat",
+        parse=values.logins,
+        default="",
+    ),
+    "trusted_bots": Setting(
+        name="CODEPILOT_TRUSTED_BOTS",
+        meaning="Bots that may command, with commas between: names of Apps' accounts, which end in `[bot]`, or numeric "
+        "user ids; all others are ignored.",
+        example="dependabot[bot],29139614",
+        parse=values.trusted_bots,
         default="",
     ),
 }

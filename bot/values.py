@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_args
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -15,9 +16,14 @@ from pydantic import SecretStr
 from agent_runtime import Network, SandboxLimits
 from bot.gate.repo_keys import command_pattern, trigger_word
 from bot.gate.standing import Caps
+from bot.intake.commands import ReviewEvent
+from bot.intake.listening import TrustedBots
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
+_ACCOUNT_ID = r"[1-9][0-9]{0,18}"
+_LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
+_APP = rf"{_LOGIN}\[bot\]"
 _MIN_SECRET = 16
 _MAX_LABEL = 50
 _MAX_KEY_BYTES = 64 * 1024
@@ -115,6 +121,15 @@ def caps(text: str) -> Caps:
     return replace(Caps(), **found)
 
 
+def review_events(text: str) -> frozenset[str]:
+    """What starts a review, with commas between."""
+    found = frozenset(names(text.lower()))
+    if unknown := found - set(get_args(ReviewEvent)):
+        known = ", ".join(get_args(ReviewEvent))
+        raise ValueError(f"must be some of {known} with commas between; {', '.join(sorted(unknown))!r} is none of them")
+    return found
+
+
 def repository(text: str) -> str:
     """`owner/name`."""
     if not _REPOSITORY.fullmatch(text):
@@ -122,12 +137,30 @@ def repository(text: str) -> str:
     return text
 
 
-def user_ids(text: str) -> frozenset[int]:
-    """Numeric ids with commas between; no wildcard, since a bot's login proves nothing."""
+def trusted_bots(text: str) -> TrustedBots:
+    """Numeric ids of accounts and names of Apps' accounts with commas between; no wildcard."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"[1-9][0-9]{0,18}", part) for part in parts):
-        raise ValueError(f"must be numeric user ids with commas between (`*` is not allowed), not {text!r}")
-    return frozenset(map(int, parts))
+    wrong = [part for part in parts if not re.fullmatch(_ACCOUNT_ID, part) and not re.fullmatch(_APP, part)]
+    if wrong:
+        raise ValueError(
+            "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, with commas between (`*` is "
+            f"not allowed); {wrong[0]!r} is neither"
+        )
+    ids = {part for part in parts if part.isdecimal()}
+    names = {part.casefold() for part in parts if part not in ids}
+    return TrustedBots(ids=frozenset(map(int, ids)), logins=frozenset(names))
+
+
+def logins(text: str) -> frozenset[str]:
+    """Names of people's accounts with commas between, in lower case."""
+    parts = [part.strip() for part in text.split(",")]
+    wrong = [part for part in parts if not re.fullmatch(_LOGIN, part)]
+    if wrong:
+        raise ValueError(
+            "must be logins with commas between, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS); "
+            f"{wrong[0]!r} is none"
+        )
+    return frozenset(part.casefold() for part in parts)
 
 
 def path(text: str) -> Path:

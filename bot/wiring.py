@@ -114,7 +114,7 @@ async def service(
         database = await stack.enter_async_context(_opened(settings.agent.data_dir / "queue.sqlite"))
         queue = SqliteQueue(database)
         await stack.enter_async_context(kept_swept(shared, queue))
-        ledger = Ledger(database, bot_ids=settings.agent.trusted_bot_ids)
+        ledger = Ledger(database, trusted_bots=settings.agent.trusted_bots)
         desk = Desk(
             house=shared,
             queue=queue,
@@ -125,7 +125,7 @@ async def service(
         stack.push_async_callback(greeter.close)
         await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
         worker = Worker(name, desk=desk, jobs_at_once=settings.jobs)
-        unneeded = Receipt(queue, ledger, shared.configs).unneeded
+        unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=unneeded)
         yield Service(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
 
@@ -142,7 +142,7 @@ def _door(settings: Settings) -> Door:
         listening=Listening(
             triggers=settings.agent.triggers,
             own_app_id=settings.app_id,
-            trusted_bot_ids=settings.agent.trusted_bot_ids,
+            trusted_bots=settings.agent.trusted_bots,
             start_label=settings.agent.start_label,
         ),
         held_seconds=HELD_SECONDS,
@@ -219,7 +219,7 @@ async def _see_through(
             house=shared,
             queue=queue,
             ended=endings.append,
-            ledger=Ledger(database, bot_ids=settings.agent.trusted_bot_ids),
+            ledger=Ledger(database, trusted_bots=settings.agent.trusted_bots),
             github_for=lambda _job: GitHub.for_token(
                 settings.token.get_secret_value(),
                 settings.api_url,

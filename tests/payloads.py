@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
+from bot.intake.listening import Listening, TrustedBots
 from bot.intake.triggers import job_from
 from bot.jobs.job import Job
 from tests.builders import a_comment_event, changed
 
 OWN_ID, TRUSTED_ID, OWN_APP_ID = 77, 88, 500
+TRUSTED_NAME = "dependabot[bot]"
 LISTENING = Listening(
-    own_ids=frozenset({OWN_ID}), own_app_id=OWN_APP_ID, trusted_bot_ids=frozenset({TRUSTED_ID}), start_label="codepilot"
+    own_ids=frozenset({OWN_ID}),
+    own_app_id=OWN_APP_ID,
+    trusted_bots=TrustedBots(ids=frozenset({TRUSTED_ID}), logins=frozenset({TRUSTED_NAME})),
+    start_label="codepilot",
 )
 HEAD = "a" * 40
 

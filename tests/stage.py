@@ -259,7 +259,6 @@ def agent_settings(
         triggers=(trigger,),
         level="auto",
         limits=limits or RunLimits(),
-        trusted_bot_ids=frozenset(),
         data_dir=data,
     )
 

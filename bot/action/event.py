@@ -47,7 +47,7 @@ def listening_of(settings: ActionSettings) -> Listening:
     return Listening(
         triggers=settings.agent.triggers,
         own_ids=frozenset({_ACTIONS_BOT_ID}),
-        trusted_bot_ids=settings.agent.trusted_bot_ids,
+        trusted_bots=settings.agent.trusted_bots,
         start_label=settings.agent.start_label,
     )
 

@@ -11,7 +11,7 @@ from bot.action import commands
 from bot.action.conclusion import Conclusion
 from bot.action.event import delivery_from, listening_of
 from bot.action.files import write_outputs, write_summary
-from bot.config_values import ActionSettings
+from bot.config_values import ActionSettings, bounds_of
 from bot.errors import BotError, InputProblem
 from bot.github import GitHub
 from bot.intake.triggers import job_from
@@ -126,7 +126,7 @@ async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: 
     if job.lane == "event" or job.is_unasked or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(settings.token.get_secret_value(), settings.api_url, redact=redactor.redact) as github:
-        visit = await arrive(github, job, trusted_bot_ids=settings.agent.trusted_bot_ids)
+        visit = await arrive(github, job, bounds=bounds_of(settings.agent))
         if not visit.may_command:
             return
         name = job.repo.full_name

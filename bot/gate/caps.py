@@ -25,7 +25,7 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
             )
     # On a branch alone no person ever asks; what machines do there ends in a pull request, and counts by the hour.
     is_thread = request.job.thread.kind != "branch"
-    if is_thread and is_unattended(request.job, bounds.trusted_bot_ids) and tally.unattended >= caps.unattended:
+    if is_thread and is_unattended(request.job, bounds.trusted_bots) and tally.unattended >= caps.unattended:
         return Refusal(
             cause="breaker",
             reason=f"I have worked {tally.unattended} times in this thread without a person asking, and stop here so "

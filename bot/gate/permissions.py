@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from bot.gate.caps import cap_refusal
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
 from bot.gate.levels import Found, is_fork, level_for, policy_for, tools_for
@@ -13,6 +11,7 @@ from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import PATH, RepoConfig
 from bot.gate.standing import Role, may_command
 from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
+from bot.intake.listening import TrustedBots, is_app
 from bot.jobs.job import Actor, Job, ThreadKind
 
 __all__ = [
@@ -80,7 +79,7 @@ def approver_refusal(
     facts: ThreadFacts,
     author_id: int | None,
     bound_to_sha: str = "",
-    trusted_bot_ids: Collection[int] = (),
+    trusted_bots: TrustedBots | None = None,
 ) -> Refusal | None:
     """Why somebody's approval of what a job waits for does not count, or None when it does.
 
@@ -91,11 +90,11 @@ def approver_refusal(
         facts: the thread now.
         author_id: who opened the pull request; None when that account is gone.
         bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
-        trusted_bot_ids: numeric user ids of bots that may command; none of them may approve.
+        trusted_bots: bots that may command; none of them may approve.
     """
     if not may_command(role):
         return NO_WRITE_ACCESS
-    if approver.login.endswith("[bot]") or approver.id in trusted_bot_ids:
+    if is_app(approver.login) or (trusted_bots and trusted_bots.hold(approver.id, approver.login)):
         return Refusal(cause="bot-approval", reason="An approval has to come from a person.", silent=True)
     pull = job.thread.kind == "pull"
     if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from agent_runtime import SettingsError, read_settings
 from bot.errors import BotError
-from bot.gate.repo_keys import VERBS, Automatic, BareVerb, FileKeys, FixCi, VerbKeys
+from bot.gate.repo_keys import VERBS, BareVerb, FileKeys, FixCi, VerbKeys
 from bot.gate.standing import Level
+from bot.intake.commands import ReviewEvent
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"
@@ -107,7 +108,7 @@ class RepoConfig:
         verbs: these three by verb, which count first; see `wishes`.
         labels: what the labels are called.
         language: what the agent answers in; None for the language of the command.
-        automatic: what starts without a command.
+        review_on: what starts a review without a command.
         fix_ci: where failing checks start a fix.
         rerun_failed_jobs: whether a workflow's failed jobs are run once more before a fix is begun.
         wip_branches: whether unfinished work is kept on a branch of its own.
@@ -132,12 +133,20 @@ class RepoConfig:
     verbs: Mapping[str, Wishes] = field(default_factory=dict)
     labels: LabelNames = field(default_factory=LabelNames)
     language: str | None = None
-    automatic: frozenset[Automatic] = frozenset()
+    review_on: frozenset[ReviewEvent] = frozenset()
     fix_ci: frozenset[FixCi] = frozenset()
     rerun_failed_jobs: bool = False
     wip_branches: bool = True
     base: str | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
+        """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.
+
+        A draft is new to its reviewers when it becomes ready.
+        """
+        events = self.review_on if "review_on" in self.given else usual
+        return on in events or (on == "ready" and "opened" in events)
 
     def wishes(self, verb: str) -> Wishes:
         """What a run of a verb is to use."""
@@ -175,7 +184,7 @@ def defaults_when_broken() -> RepoConfig:
 
     Whoever wrote it may have meant to forbid something. Merge it over the organisation's as the file would be.
     """
-    strict = frozenset({"setup", "cache", "network", "allow", "automatic", "fix_ci", "rerun_failed_jobs"})
+    strict = frozenset({"setup", "cache", "network", "allow", "review_on", "fix_ci", "rerun_failed_jobs"})
     return RepoConfig(network=("off",), highest="ask", given=strict)
 
 
@@ -261,7 +270,7 @@ def _config(file: FileKeys) -> RepoConfig:
             start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto, fix_ci=labels.fix_ci
         ),
         language=file.language,
-        automatic=frozenset(file.automatic),
+        review_on=frozenset(file.review_on),
         fix_ci=frozenset(file.fix_ci),
         rerun_failed_jobs=file.rerun_failed_jobs,
         wip_branches=file.wip_branches,

@@ -15,14 +15,15 @@ from pydantic import (
     StringConstraints,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from agent_runtime import Network, Rule, SettingsError, schema_of
 from bot.gate.standing import Level
+from bot.intake.commands import ReviewEvent
 from bot.intake.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
-Automatic = Literal["review_when_ready"]
 FixCi = Literal["pull-requests", "default-branch"]
 
 _MOST_COMMANDS, _MOST_PATHS, _MOST_HOSTS, _MOST_PATTERNS, _MOST_TRIGGERS = 20, 20, 50, 100, 5
@@ -67,23 +68,19 @@ def _glob(text: str) -> str:
     return text
 
 
-def _without_fix_red_ci(value: object) -> object:
-    """Refuse what has a key of its own now."""
-    if isinstance(value, list) and "fix_red_ci" in value:
-        raise ValueError("has `fix_red_ci` no more; write `fix_ci: [pull-requests]`")
-    return value
-
-
-def _listed(value: object) -> object:
-    """A lone text as a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
 def _one_or_more(value: object) -> object:
     """A lone text as a list of one; YAML 1.1 reads an unquoted `off` as false."""
     values = value if isinstance(value, list) else [value]
     texts = ["off" if each is False else each for each in values]
     return value if value is None or not all(isinstance(each, str) for each in texts) else texts
+
+
+def _words(value: object) -> object:
+    """One text with commas between as the list that it means."""
+    return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+
+_NOW = {"fix_red_ci": "`fix_ci: [pull-requests]`", "review_when_ready": "`review_on: [ready]`"}
 
 
 def _command(text: str) -> str:
@@ -219,10 +216,14 @@ class FileKeys(_Keys):
     language: Annotated[str, AfterValidator(_language)] | None = Field(
         default=None, description="The language that the agent answers in; else that of the command."
     )
-    automatic: Annotated[list[Automatic], BeforeValidator(_without_fix_red_ci)] = Field(
-        default=[], description="What starts without a command: `review_when_ready`."
+    review_on: Annotated[list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)] = (
+        Field(
+            default=[],
+            description="When a pull request of somebody with write access is reviewed without a command: `opened`, "
+            "`ready`, `push`.",
+        )
     )
-    fix_ci: Annotated[list[FixCi], BeforeValidator(_listed, json_schema_input_type=FixCi | list[FixCi])] = Field(
+    fix_ci: Annotated[list[FixCi], BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)] = Field(
         default=[], description="Where failing checks start a fix: `pull-requests`, `default-branch`."
     )
     rerun_failed_jobs: bool = Field(
@@ -232,6 +233,16 @@ class FileKeys(_Keys):
     base: Annotated[str, AfterValidator(_branch)] | None = Field(
         default=None, description="Where new pull requests are to be merged; else the default branch."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, data: object) -> object:
+        """Refuse the key that there was before, with what to write instead."""
+        if isinstance(data, dict) and "automatic" in data:
+            before = data["automatic"] if isinstance(data["automatic"], list) else []
+            meant = [now for name, now in _NOW.items() if name in before] or list(_NOW.values())
+            raise ValueError(f"`automatic` is no key any more: write {' and '.join(meant)}")
+        return data
 
     @field_validator("cache")
     @classmethod

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
 from agent_runtime import Network, RunLimits
+from bot.intake.commands import ReviewEvent
+from bot.intake.listening import TrustedBots, is_app
 from bot.jobs.job import Actor, Job
 
 Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
@@ -31,9 +32,10 @@ def text_binding(title: str, body: str) -> str:
     return f"text:{hashlib.sha256(words).hexdigest()}"
 
 
-def is_unattended(job: Job, trusted_bot_ids: Collection[int]) -> bool:
+def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
     """Whether no person asked for a job: CI went red, or a bot commanded."""
-    return job.origin.kind == "ci" or job.actor.id in trusted_bot_ids or job.actor.login.endswith("[bot]")
+    who = job.actor
+    return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +120,11 @@ class Bounds:
         commands: patterns of commands that need no approval, beside the built-in ones.
         caps: how much work an hour.
         approval_seconds: how long a run waits for an answer.
-        trusted_bot_ids: numeric user ids of bots that may command; they are no persons.
         sandbox: the level of the sandbox that commands run in; `none` where nothing holds them.
         network: what commands may reach.
+        trusted_bots: bots that may command; they are no persons.
+        allowed_users: logins, in lower case, of the people who may command, of those with write access; empty for all.
+        review_on: what starts a review without a command, where a repository does not say.
     """
 
     limits: RunLimits
@@ -130,6 +134,12 @@ class Bounds:
     commands: tuple[str, ...] = ()
     caps: Caps = field(default_factory=Caps)
     approval_seconds: float = 72 * 3600.0
-    trusted_bot_ids: frozenset[int] = frozenset()
     sandbox: str = "none"
     network: Network = field(default_factory=Network)
+    trusted_bots: TrustedBots = field(default_factory=TrustedBots)
+    allowed_users: frozenset[str] = frozenset()
+    review_on: frozenset[ReviewEvent] = frozenset()
+
+    def hears(self, login: str) -> bool:
+        """Whether somebody with write access may command."""
+        return not self.allowed_users or login.casefold() in self.allowed_users

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bot.intake.commands import Command, Departed
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.grammar import parse_command
-from bot.intake.listening import Listening
+from bot.intake.listening import Listening, is_app
 from bot.intake.payloads import Event, Issue, PullRequest, Sender, User
 from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 
@@ -44,14 +44,16 @@ def other_action(delivery: Delivery, *wanted: str) -> Ignored:
 def no_commander(sender: Sender, listening: Listening) -> Ignored | None:
     """Why an account commands nothing, whoever it is; None when the gate may decide about it.
 
-    Bots do not command, save those that the operator lists by number; the bot itself never does.
+    Bots do not command, except those that the operator lists; the bot itself never does.
     """
     if sender.id in listening.own_ids:
         return Ignored(reason="the sender is the bot's own account, which never commands")
-    if sender.is_bot and sender.id not in listening.trusted_bot_ids:
-        return Ignored(
-            reason=f"bots do not command; list the user id {sender.id} in CODEPILOT_TRUSTED_BOT_IDS to allow it"
-        )
+    bots = listening.trusted_bots
+    # A name is worth something only with GitHub's word that it is an App's.
+    listed = sender.id in bots.ids or (sender.type == "Bot" and bots.hold(sender.id, sender.login))
+    if sender.is_bot and not listed:
+        names = f"{sender.login} or its user id {sender.id}" if is_app(sender.login) else f"the user id {sender.id}"
+        return Ignored(reason=f"bots do not command; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
     return None
 
 

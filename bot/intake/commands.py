@@ -12,6 +12,9 @@ from typing import Literal, get_args
 
 DEFAULT_TRIGGER = "/codepilot"
 
+ReviewEvent = Literal["opened", "ready", "push"]
+"""What starts a review without a command: a pull request is opened, a draft becomes ready, commits are pushed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -49,10 +52,15 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """Comment on the lines of a pull request, with suggestions that can be committed; never approve."""
+    """Comment on the lines of a pull request, with suggestions that can be committed; never approve.
+
+    Attributes:
+        on: what started it where nobody gave a command.
+    """
 
     goal: str = ""
     options: Options = field(default_factory=Options)
+    on: ReviewEvent | None = None
     verb: Literal["review"] = "review"
 
 

@@ -11,7 +11,7 @@ from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Bare, Happening, Steering, Talk, Undo, Work
+from bot.intake.commands import Bare, Happening, Review, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
 from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
@@ -23,12 +23,14 @@ from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
-from bot.jobs.look import Here, Visit, arrive, head_of, look
+from bot.jobs.look import Here, Visit, arrive, look
 from bot.jobs.queue import Signal
 from bot.jobs.red_ci import left_alone
 from bot.jobs.setup import Asked
+from bot.jobs.sources import at_base, base_of, source_of
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
+from bot.jobs.unasked_review import unasked_for, unfit_for_review
 from bot.jobs.undo import aimed, undo
 from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
@@ -72,6 +74,8 @@ class Corridor:
         case, command = self._case, self._case.job.command
         if isinstance(command, Happening):
             return await happen(case, command)
+        if why := await unasked_for(case):
+            return Ending(state=JobState.REFUSED, reason=why)
         visit = case.visits.take(case.job.id)
         visit = await self._arrive() if visit is None else self._arrived(visit)
         if not visit.may_command and await begun_before(case) is None:
@@ -107,8 +111,10 @@ class Corridor:
             What was asked of GitHub; None where nobody is to be answered.
         """
         case = self._case
+        if case.job.lane != "work" or case.job.is_unasked:
+            return None
         visit = await self._arrive()
-        if not visit.may_command or case.job.lane != "work" or case.job.is_unasked:
+        if not visit.may_command:
             return None
         if await case.react("eyes"):
             await case.memory.remember(_SEEN, "yes")
@@ -171,7 +177,7 @@ class Corridor:
 
     async def _arrive(self) -> Visit:
         case = self._case
-        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
         return self._arrived(visit)
 
     def _arrived(self, visit: Visit) -> Visit:
@@ -198,19 +204,19 @@ class Corridor:
 
     async def _work(self, here: Here) -> Ending:
         case, unasked = self._case, self._case.job.is_unasked
-        if unasked and (ending := await left_alone(case, here)) is not None:
+        if unasked and (ending := await self._left_alone(here)) is not None:
             return ending
         if not unasked:
             await self._greet_late()
-        source = await self._source(here)
-        base = await self._base(here, source)
+        source = await source_of(case, here)
+        base = await base_of(case, here, source)
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
         asked = found.asked
         if isinstance(case.job.command, Work | Bare) and (named := case.job.command.options.base) is not None:
             asked = replace(asked, config=replace(asked.config, base=named))
         if case.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
             asked = replace(asked, config=replace(asked.config, base=None))
-        here = await self._at_base(here, asked.config.base)
+        here = await at_base(case, here, asked.config.base)
         grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
@@ -223,8 +229,15 @@ class Corridor:
         self._account.begin(grant, warning=found.warning)
         await case.void(grant.voided)
         grant = await begun_on(case, grant)
-        source = replace(await self._source(here), sha=grant.bound_to_sha)
+        source = replace(await source_of(case, here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
+
+    async def _left_alone(self, here: Here) -> Ending | None:
+        """The ending of what nobody gave a command for when nothing is done about it; None when something is."""
+        if not isinstance(self._case.job.command, Review):
+            return await left_alone(self._case, here)
+        why = unfit_for_review(here)
+        return Ending(state=JobState.REFUSED, reason=why) if why else None
 
     async def _granted(self, here: Here, grant: Grant, asked: Asked, source: Source) -> Ending:
         case = self._case
@@ -257,7 +270,7 @@ class Corridor:
             here=here,
             grant=nothing,
             asked=Asked(config=RepoConfig(), base_sha=base),
-            source=replace(await self._source(here), sha=base),
+            source=replace(await source_of(case, here), sha=base),
             closing=why,
         )
         try:
@@ -300,25 +313,3 @@ class Corridor:
     async def _show(self) -> None:
         await self.comment.show(self._account.now())
         self._shown_at = time.time()
-
-    async def _source(self, here: Here) -> Source:
-        """The commit to work on; of a run that waits or is to be published, the one that it began on."""
-        job = self._case.job
-        pull = job.thread.kind == "pull"
-        ref = f"refs/pull/{job.thread.number}/head" if pull else f"refs/heads/{here.thread.head_ref}"
-        token = await self._case.github.clone_token(here.repo.full_name)
-        return Source(url=here.repo.clone_url, token=token, ref=ref, sha=here.thread.head_sha)
-
-    async def _base(self, here: Here, source: Source) -> Source:
-        """The base branch's commit as it is now; other work than a pull request's begins at that very commit."""
-        if self._case.job.thread.kind != "pull":
-            return source
-        branch = here.thread.base_ref
-        return replace(source, ref=f"refs/heads/{branch}", sha=await head_of(self._case.github, here, branch))
-
-    async def _at_base(self, here: Here, base: str | None) -> Here:
-        """An issue's place, at the branch that the repository wants new pull requests to be for."""
-        if base is None or self._case.job.thread.kind != "issue" or isinstance(self._case.job.command, Undo):
-            return here
-        sha = await head_of(self._case.github, here, base)
-        return replace(here, thread=replace(here.thread, head_sha=sha, head_ref=base, base_ref=base))

@@ -43,7 +43,8 @@ async def _set_labels(case: Case, here: Here, config: RepoConfig) -> tuple[SetLa
             continue
         grant = kept.get(name.casefold())
         who = grant.labeller if grant else None
-        role = await case.github.role_of(here.repo.full_name, who.id, who.login) if who else "none"
+        heard = who is not None and case.house.bounds.hears(who.login)
+        role = await case.github.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
         found.append(
             SetLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
         )

@@ -67,7 +67,7 @@ class Delivery:
         case, begun = self._case, self._assignment
         case.github.hurry(Urgency.ENDING)
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
         here = look(case.job, visit)
         publication = await self._planned(here, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED

@@ -77,7 +77,7 @@ async def _start(case: Case, command: Labelled) -> Ending:
     thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
         reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
-        visit = await arrive(case.github, job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, job, bounds=case.house.bounds)
         return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
     await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from pydantic import ValidationError
 
 from bot.gate.standing import LabelGrant, Tally, is_unattended
+from bot.intake.listening import TrustedBots
 from bot.jobs.database import Database, exclusive
 from bot.jobs.job import Actor, Job
 from bot.jobs.records import loaded
@@ -29,15 +30,15 @@ class Ledger:
 
     Args:
         database: the one that the queue is in; whoever opened it closes it.
-        bot_ids: numeric user ids of bots that may command; see `is_unattended`.
+        trusted_bots: bots that may command; see `is_unattended`.
         clock: seconds since the epoch; the same for every process on the file.
     """
 
     def __init__(
-        self, database: Database, *, bot_ids: Collection[int] = (), clock: Callable[[], float] = time.time
+        self, database: Database, *, trusted_bots: TrustedBots | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self._run = database.run
-        self._bot_ids = frozenset(bot_ids)
+        self._trusted_bots = trusted_bots or TrustedBots()
         self._clock = clock
 
     async def keep_label(self, label: LabelGrant) -> None:
@@ -72,7 +73,7 @@ class Ledger:
         a person asked for some, as far back as `Queue.sweep` has not forgotten; it is 0 when `job` is a person's.
         """
         since = self._clock() - seconds
-        return await self._run(partial(_tally, job=job, since=since, bot_ids=self._bot_ids))
+        return await self._run(partial(_tally, job=job, since=since, trusted_bots=self._trusted_bots))
 
 
 def _write(rows: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> int:
@@ -112,7 +113,7 @@ def _may_tell(rows: sqlite3.Connection, values: tuple[int, int, str, float], now
         return rows.execute("INSERT INTO told VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", values).rowcount == 1
 
 
-def _tally(rows: sqlite3.Connection, *, job: Job, since: float, bot_ids: frozenset[int]) -> Tally:
+def _tally(rows: sqlite3.Connection, *, job: Job, since: float, trusted_bots: TrustedBots) -> Tally:
     row = rows.execute("SELECT seq FROM jobs WHERE id = ?", (job.id,)).fetchone()
     seq = int(row[0]) if row else 0
     values = {
@@ -132,13 +133,13 @@ def _tally(rows: sqlite3.Connection, *, job: Job, since: float, bot_ids: frozens
         user=begun("actor_id = :user"),
         repository=begun("repo_id = :repo"),
         installation=0 if job.installation is None else begun("installation = :installation"),
-        unattended=_unattended(rows, job, seq, bot_ids),
+        unattended=_unattended(rows, job, seq, trusted_bots),
     )
 
 
-def _unattended(rows: sqlite3.Connection, job: Job, seq: int, bot_ids: frozenset[int]) -> int:
+def _unattended(rows: sqlite3.Connection, job: Job, seq: int, trusted_bots: TrustedBots) -> int:
     """Walk the thread's work backwards from `job` to the last that a person asked for."""
-    if not is_unattended(job, bot_ids):
+    if not is_unattended(job, trusted_bots):
         return 0
     before = rows.execute(
         "SELECT body FROM jobs WHERE lane = 'work' AND repo_id = ? AND thread = ? AND seq != ? AND body IS NOT NULL"
@@ -147,15 +148,15 @@ def _unattended(rows: sqlite3.Connection, job: Job, seq: int, bot_ids: frozenset
     )
     count = 0
     for (body,) in before:
-        if not _nobodys(body, bot_ids):
+        if not _nobodys(body, trusted_bots):
             break
         count += 1
     return count
 
 
-def _nobodys(body: str, bot_ids: frozenset[int]) -> bool:
+def _nobodys(body: str, trusted_bots: TrustedBots) -> bool:
     try:
-        return is_unattended(loaded(body), bot_ids)
+        return is_unattended(loaded(body), trusted_bots)
     except ValidationError:
         # Another version's: no sign of a person.
         return True

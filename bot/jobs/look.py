@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from bot.errors import BotError
 from bot.gate.decision import ThreadFacts
-from bot.gate.standing import Role, may_command
+from bot.gate.standing import Bounds, Role, may_command
 from bot.github import GitHub, RepoFacts, Snapshot
 from bot.github.errors import thread_is_gone
+from bot.intake.listening import is_app
 from bot.jobs.job import Actor, Job
 from bot.workspace import BranchGoneError
 
@@ -54,13 +54,13 @@ class Here(Visit):
     labels: tuple[str, ...]
 
 
-async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] = ()) -> Visit:
+async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
     """See where a job is about, and who asks. Two requests: strangers can make the bot come as often as they comment.
 
     Args:
         github: acts for the job.
         job: the job.
-        trusted_bot_ids: numeric user ids of bots that may command; other bots have no rights here.
+        bounds: which bots and people may command at all; others have no rights here.
 
     Raises:
         ReplacedRepositoryError: the name belongs to another repository now.
@@ -73,7 +73,7 @@ async def arrive(github: GitHub, job: Job, *, trusted_bot_ids: Collection[int] =
     if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
-    roles = tuple([await _role(github, snapshot.repo.full_name, job, each, trusted_bot_ids) for each in people])
+    roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
     return Visit(snapshot=snapshot, roles=roles)
 
 
@@ -145,11 +145,14 @@ async def head_of(github: GitHub, here: Here, branch: str) -> str:
     return sha
 
 
-async def _role(github: GitHub, repo: str, job: Job, who: Actor, trusted_bot_ids: Collection[int]) -> Role:
+async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
     """What somebody may do, as far as the bot listens to them.
 
-    CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish.
+    CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
+    does not say what they may do in a repository, so the operator's word counts.
     """
-    if who.login.endswith("[bot]") and who.id not in trusted_bot_ids:
+    if bounds.trusted_bots.hold(who.id, who.login):
+        return "write" if is_app(who.login) else await github.role_of(repo, who.id, who.login)
+    if is_app(who.login):
         return "write" if job.origin.kind == "ci" and who.id == (await github.me()).id else "none"
-    return await github.role_of(repo, who.id, who.login)
+    return await github.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"

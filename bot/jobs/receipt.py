@@ -1,4 +1,4 @@
-"""What is dropped as soon as it is received: what happened to threads, where nothing could follow from it.
+"""What is dropped as soon as it is received: events from which nothing could follow.
 
 Decided from what lies here, without a request to GitHub: of a storm of labels or pushes each costs one look into the
 database.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened
+from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened, Review, ReviewEvent
 from bot.jobs.job import Job
 from bot.jobs.ledger import Ledger
 from bot.jobs.queue import Queue
@@ -54,12 +54,21 @@ class Receipt:
         queue: the jobs that there are.
         ledger: the labels that are kept.
         configs: what repositories ask for.
+        review_on: what starts a review without a command, where a repository does not say.
     """
 
-    def __init__(self, queue: Queue, ledger: Ledger, configs: KnownConfigs) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        ledger: Ledger,
+        configs: KnownConfigs,
+        *,
+        review_on: frozenset[ReviewEvent] = frozenset(),
+    ) -> None:
         self._queue = queue
         self._ledger = ledger
         self._configs = configs
+        self._review_on = review_on
 
     async def unneeded(self, job: Job) -> str:
         """Why a job can be dropped; empty for one that must be kept, as every word of a person must.
@@ -67,7 +76,15 @@ class Receipt:
         Raises:
             QueueError: the database could not be read.
         """
-        return await self._nothing_follows(job, job.command) if isinstance(job.command, Happening) else ""
+        command = job.command
+        if isinstance(command, Review) and command.on is not None:
+            wanted = self._may_be_reviewed(job.repo.id, command.on)
+            return "" if wanted else "the repository wants no review for this"
+        return await self._nothing_follows(job, command) if isinstance(command, Happening) else ""
+
+    def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
+        config = self._configs.of(repo_id)
+        return config is None or config.reviews(on, self._review_on)
 
     async def _nothing_follows(self, job: Job, command: Happening) -> str:
         repo_id, number = job.repo.id, job.thread.key

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bot.gate.repo_config import PATH
 from bot.github import GitHubError, JobFacts, RunFacts
 from bot.jobs.account import Account
 from bot.jobs.begun import begun_before
@@ -33,14 +32,10 @@ _TOLD_SECONDS = 30 * 24 * 3600.0
 
 
 async def left_alone(case: Case, here: Here) -> Ending | None:
-    """The ending of what nobody gave a command for and is left alone; None when it is worked on.
+    """The ending of work on failed checks that are left alone; None when they are worked on.
 
-    Why failed checks are left alone is told once for each commit and reason: in the thread, and where there is none in
-    the check run.
+    Why is told once for each commit and reason: in the thread, and where there is none in the check run.
     """
-    if case.job.origin.kind != "ci":
-        wanted = "review_when_ready" in (await lately_on_default_branch(case)).automatic
-        return None if wanted else _refused(f"`automatic` in `{PATH}` lists no such event.")
     if await begun_before(case) is not None:
         return None
     facts = await _facts(case, here)

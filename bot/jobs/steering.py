@@ -123,7 +123,7 @@ async def _answer(
             facts=here.thread,
             author_id=here.thread.author_id,
             bound_to_sha=asked.bound_to,
-            trusted_bot_ids=case.house.bounds.trusted_bot_ids,
+            trusted_bots=case.house.bounds.trusted_bots,
         )
         if refusal is not None:
             if refusal.cause == "moved-head":

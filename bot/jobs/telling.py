@@ -136,7 +136,7 @@ async def _told(case: Case, comment: StatusComment | None, check: CheckRun | Non
     case.github.hurry(Urgency.ENDING)
     try:
         if await memory.recall(_UNPROVEN) is not None:
-            visit = await arrive(case.github, job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+            visit = await arrive(case.github, job, bounds=case.house.bounds)
             if not visit.may_command:
                 return _Told(settled=True)
         comment = comment or StatusComment(case.github, memory, job, marker=case.marker)

@@ -65,7 +65,7 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
             run_url=account.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
-        visit = await arrive(case.github, case.job, trusted_bot_ids=case.house.bounds.trusted_bot_ids)
+        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
         if not visit.may_command:
             publication = Publication(commit=None, pull_request=None, withheld=NO_WRITE_ACCESS.reason)
         delivered = await publish(

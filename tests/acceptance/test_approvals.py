@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agent_runtime.providers.script import ScriptedReply
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.model import Comment
@@ -257,7 +258,7 @@ async def test_who_may_not_write_may_not_approve(hub: LocalHub, tmp_path: Path, 
 
 async def test_no_bot_approves_trusted_or_not(hub: LocalHub, tmp_path: Path) -> None:
     helper = hub.add_user("helper[bot]", kind="Bot")
-    trusting = {**ASKING, "trusted_bot_ids": frozenset({helper.id})}
+    trusting = {**ASKING, "trusted_bots": TrustedBots(ids=frozenset({helper.id}))}
     async with staged(hub, tmp_path, [ASKS], operator=trusting) as stage:
         hub.add_user("other[bot]", kind="Bot")
         for bot in ("helper[bot]", "other[bot]"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bot.gate.standing import Caps
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import TRANSITIONS, JobState
 from bot.localhub import LocalHub
 from tests.stage import FILES, WAIT_FOR_GO, acting, staged
@@ -77,9 +78,8 @@ async def test_a_refusal_is_told_once_a_cause_and_thread(hub: LocalHub, tmp_path
 
 async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub, tmp_path: Path) -> None:
     robot = hub.add_user("robot[bot]", kind="Bot")
-    operator = {"caps": Caps(unattended=2), "trusted_bot_ids": frozenset({robot.id})}
+    operator = {"caps": Caps(unattended=2), "trusted_bots": TrustedBots(logins=frozenset({robot.login}))}
     async with staged(hub, tmp_path, *[DONE] * 9, operator=operator) as stage:
-        hub.add_collaborator(stage.repo, robot.login, "write")
         issue = stage.issue()
         for _ in range(2):
             assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE

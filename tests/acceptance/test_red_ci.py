@@ -13,10 +13,10 @@ from bot.localhub import LocalHub
 from bot.localhub.model import Issue
 from tests.stage import COMPLETION, FILES, FIX, MENDED, End, Stage, acting, staged
 
-CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nautomatic: [review_when_ready]\n"}
+CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}
 ONE_KEY = {
-    "fix_ci": FILES | {".github/codepilot.yml": "automatic: [review_when_ready]\n"},
-    "review_when_ready": FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"},
+    "fix_ci": FILES | {".github/codepilot.yml": "review_on: [ready]\n"},
+    "review_on": FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"},
 }
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
@@ -223,7 +223,7 @@ async def test_a_run_that_was_for_an_older_commit_starts_nothing(hub: LocalHub, 
 async def test_a_pull_request_that_becomes_ready_is_reviewed_where_the_repository_wants_it(
     hub: LocalHub, tmp_path: Path, *, wanted: bool
 ) -> None:
-    files = CONFIGURED if wanted else ONE_KEY["review_when_ready"]
+    files = CONFIGURED if wanted else ONE_KEY["review_on"]
     async with staged(hub, tmp_path, [REVIEW], files=files) as stage:
         number = stage.pull().number
         hub.set_draft(stage.repo, number, draft=True, by="mona")

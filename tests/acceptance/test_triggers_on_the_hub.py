@@ -159,7 +159,7 @@ async def test_the_life_of_a_pull_request(scene: Scene) -> None:
     scene.hub.set_draft(scene.repo, number, draft=True, by="mona")
     assert "converted_to_draft" in (await scene.answer("pull_request", "converted_to_draft"))["reason"]
     scene.hub.set_draft(scene.repo, number, draft=False, by="mona")
-    assert (await scene.job("pull_request", "ready_for_review")).command == Review()
+    assert (await scene.job("pull_request", "ready_for_review")).command == Review(on="ready")
     scene.hub.close(scene.repo, number, by="mona")
     assert (await scene.job("pull_request", "closed")).command == Closed()
 

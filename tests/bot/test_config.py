@@ -13,6 +13,7 @@ from bot.config import bounds_of, load, load_action
 from bot.config_table import AGENT, SETTINGS, settings_table
 from bot.errors import ConfigError, OutsideActionsError
 from bot.gate.standing import Caps
+from bot.intake.listening import TrustedBots
 from bot.setting import Setting
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
@@ -63,7 +64,7 @@ def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> No
     assert settings.private_key.get_secret_value() == PEM
     agent = settings.agent
     assert (agent.provider, agent.model, agent.base_url) == ("anthropic", "claude-sonnet-5-5", None)
-    assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("auto", "/codepilot", frozenset())
+    assert (agent.sandbox, agent.trigger, agent.trusted_bots) == ("auto", "/codepilot", TrustedBots())
     assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800)
     assert agent.data_dir == Path("codepilot-data")
     assert not agent.network
@@ -85,7 +86,9 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_MAX_STEPS": "7",
         "CODEPILOT_MAX_COST_USD": "none",
         "CODEPILOT_MAX_SECONDS": "60",
-        "CODEPILOT_TRUSTED_BOT_IDS": "1, 2",
+        "CODEPILOT_TRUSTED_BOTS": "1, Renovate[bot]",
+        "CODEPILOT_ALLOWED_USERS": "Mona, octo-cat",
+        "CODEPILOT_REVIEW_ON": "Opened, push",
         "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
         "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
         "CODEPILOT_NETWORK": "registries, index.example.com:8443",
@@ -121,7 +124,9 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
     assert agent.api_key is not None
     assert agent.api_key.get_secret_value() == "sk-2"
-    assert (agent.sandbox, agent.trigger, agent.trusted_bot_ids) == ("bubblewrap", "@fixer", frozenset({1, 2}))
+    assert (agent.sandbox, agent.trigger) == ("bubblewrap", "@fixer")
+    assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"renovate[bot]"}))
+    assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
     assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
     assert (agent.model_patience, agent.model_silence) == (120, 1200)
     assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
@@ -185,9 +190,13 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_MAX_COST_USD", "0", "above 0"),
         ("CODEPILOT_MAX_COST_USD", "inf", "above 0"),
         ("CODEPILOT_MAX_SECONDS", "1.5", "whole number"),
-        ("CODEPILOT_TRUSTED_BOT_IDS", "*", "not allowed"),
-        ("CODEPILOT_TRUSTED_BOT_IDS", "dependabot[bot]", "numeric"),
-        ("CODEPILOT_TRUSTED_BOT_IDS", "1,,2", "numeric"),
+        ("CODEPILOT_TRUSTED_BOTS", "*", "not allowed"),
+        ("CODEPILOT_TRUSTED_BOTS", "dependabot", "end in `[bot]`"),
+        ("CODEPILOT_TRUSTED_BOTS", "1,,2", "numeric"),
+        ("CODEPILOT_ALLOWED_USERS", "@mona", "logins"),
+        ("CODEPILOT_ALLOWED_USERS", "octo/team", "teams"),
+        ("CODEPILOT_ALLOWED_USERS", "renovate[bot]", "CODEPILOT_TRUSTED_BOTS"),
+        ("CODEPILOT_REVIEW_ON", "opened, always", "'always' is none"),
         ("CODEPILOT_DATA_DIR", "~/data", "not expanded"),
         ("CODEPILOT_SPEED", "fast", "remove it"),
     ],
@@ -315,10 +324,10 @@ def test_the_caps_that_the_table_names_are_those_that_hold() -> None:
 
 
 def test_permissions_are_decided_by_what_the_settings_say(environ: dict[str, str]) -> None:
-    bounds = bounds_of(load({**environ, "CODEPILOT_MODELS": "a,b", "CODEPILOT_TRUSTED_BOT_IDS": "5"}).agent)
+    bounds = bounds_of(load({**environ, "CODEPILOT_MODELS": "a,b", "CODEPILOT_TRUSTED_BOTS": "5"}).agent)
     assert (bounds.model, bounds.models, bounds.level) == ("claude-sonnet-5-5", ("a", "b"), "ask")
     assert (bounds.limits.max_steps, bounds.approval_seconds) == (30, 72 * 3600)
-    assert bounds.trusted_bot_ids == {5}
+    assert bounds.trusted_bots.ids == {5}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from agent_runtime import Network
 from bot.config import load, load_action, survey
 from bot.errors import ConfigError
 from bot.gate.standing import Caps
+from bot.intake.listening import TrustedBots
 
 WHOLE = """\
 webhook_secret: s3cret-and-long-enough
@@ -23,7 +24,9 @@ setup_network: [registries, index.example.com]
 allow_root: no
 max_cost_usd: 2.5
 toolchains: [/opt/node, /opt/python]
-trusted_bot_ids: [1, 2]
+trusted_bots: [1, "dependabot[bot]"]
+allowed_users: [mona, Octocat]
+review_on: [opened, push]
 allow_commands:
   - npm run e2e *
   - ./scripts/check
@@ -60,7 +63,9 @@ def test_everything_can_stand_in_the_file(file: Path) -> None:
     assert (agent.network, agent.setup_network) == (Network(), Network.of("registries", "index.example.com"))
     assert (agent.allow_root, agent.limits.max_cost_usd, agent.level) == (False, 2.5, "read-only")
     assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
-    assert (agent.trusted_bot_ids, agent.caps) == (frozenset({1, 2}), Caps(user=5, unattended=0))
+    assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"dependabot[bot]"}))
+    assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octocat"}), frozenset({"opened", "push"}))
+    assert agent.caps == Caps(user=5, unattended=0)
     assert (agent.allow_commands, agent.triggers) == (("npm run e2e *", "./scripts/check"), ("/codepilot", "@bot"))
 
 
@@ -89,8 +94,8 @@ def test_the_inputs_of_the_action_go_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("max_step: 3", "codepilot.yml:18: `max_step`: is no key here. Did you mean 'max_steps'?"),
-        ("port: http", "codepilot.yml:18: `port`: must be a whole number from 0 to 65535, not 'http'."),
+        ("max_step: 3", "codepilot.yml:20: `max_step`: is no key here. Did you mean 'max_steps'?"),
+        ("port: http", "codepilot.yml:20: `port`: must be a whole number from 0 to 65535, not 'http'."),
         ("config: other.yml", "`config`: is no key here."),
         ("token: ghs_x", "`token`: is no key here."),
         ("host:", "`host`: must be text or a number; put it in quotes, or leave the key out."),

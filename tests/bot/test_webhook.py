@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from bot.errors import ConfigError
+from bot.intake.listening import TrustedBots
 from bot.jobs.database import Database
 from bot.jobs.job import JobState
 from bot.jobs.queue import SqliteQueue
@@ -56,7 +57,7 @@ async def test_what_asks_for_nothing_is_ignored_with_the_reason(door: OpenDoor) 
 
 async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None:
     by_bot = a_comment_event(sender__type="Bot")
-    async with opened(queue, trusted_bot_ids=frozenset({20})) as door:
+    async with opened(queue, trusted_bots=TrustedBots(ids=frozenset({20}))) as door:
         assert (await door.post(*a_request(by_bot)))[0] == 202
     async with opened(queue, own_ids=frozenset({20})) as door:
         assert "own" in (await door.post(*a_request(by_bot)))[1]["reason"]

@@ -1,4 +1,4 @@
-"""Threat 3 at the intake: a bot commands by none of the ways in, save one that the operator lists by its number.
+"""Threat 3 at the intake: a bot commands by none of the ways in, except one that the operator lists.
 
 Workflow runs of Apps pass the intake, which cannot tell the bot's own from others; they end at the gate:
 `tests/acceptance/test_red_ci.py`.
@@ -12,8 +12,9 @@ import pytest
 
 from bot import values
 from bot.intake.deliveries import Ignored
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Job
-from tests.payloads import OWN_ID, TRUSTED_ID, a_payload, read
+from tests.payloads import OWN_ID, TRUSTED_ID, TRUSTED_NAME, a_payload, read
 
 # Every way to ask for work, or to steer it.
 WAYS: list[tuple[str, dict[str, object]]] = [
@@ -77,7 +78,22 @@ def test_a_machine_account_that_is_no_app_starts_nothing_by_a_workflow_run() -> 
     assert isinstance(read("workflow_run", payload), Ignored)
 
 
-@pytest.mark.parametrize("text", ["*", "ci[bot]", "88,*", "ci", "88 89"])
-def test_the_list_takes_numbers_only(text: str) -> None:
+@pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
+def test_a_name_on_the_list_is_an_apps_and_nobody_elses(event: str, changes: dict[str, object]) -> None:
+    """GitHub gives no person a name with brackets; one that claimed it without being a bot is not believed."""
+    named: dict[str, object] = {"id": 5, "login": TRUSTED_NAME, "type": "Bot"}
+    assert isinstance(read(event, _by(event, changes, named)), Job)
+    assert isinstance(read(event, _by(event, changes, {**named, "login": "Dependabot[bot]"})), Job)
+    for claim in ({"type": "User"}, {"type": "Organization"}, {"login": "dependabot"}, {"login": "xdependabot[bot]"}):
+        found = read(event, _by(event, changes, {**named, **claim}))
+        assert isinstance(found, Ignored), claim
+
+
+@pytest.mark.parametrize(
+    "text", ["*", "88,*", "ci", "88 89", "*[bot]", "[bot]", "a,b[bot]", "ci[bot]x", "octo/ci[bot]"]
+)
+def test_the_list_takes_numbers_and_names_of_apps_only(text: str) -> None:
     with pytest.raises(ValueError, match="numeric user ids"):
-        values.user_ids(text)
+        values.trusted_bots(text)
+    assert values.trusted_bots("88, CI[bot]").hold(1, "ci[bot]")
+    assert not TrustedBots(ids=frozenset(), logins=frozenset({"ci"})).hold(1, "ci")

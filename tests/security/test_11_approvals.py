@@ -7,6 +7,7 @@ import pytest
 from bot.gate.levels import level_for
 from bot.gate.permissions import Refusal, Role, ThreadFacts, approver_refusal
 from bot.gate.standing import SetLabel
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -25,7 +26,7 @@ def _refused(
         facts=facts,
         author_id=AUTHOR.id,
         bound_to_sha=bound_to_sha,
-        trusted_bot_ids={77},
+        trusted_bots=TrustedBots(ids=frozenset({77})),
     )
 
 

@@ -10,11 +10,12 @@ import pytest
 from agent_runtime import RunLimits
 from bot.gate.permissions import Grant, Refusal, grant_for
 from bot.gate.standing import Bounds, Caps, Tally
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job
 from bot.red_ci.reasons import RedFacts, skip_reason
 from tests.builders import a_job, a_request_for, thread_facts
 
-BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bot_ids=frozenset({77}))
+BOUNDS = Bounds(limits=RunLimits(), caps=Caps(unattended=3), trusted_bots=TrustedBots(ids=frozenset({77})))
 OTHER_BOT = replace(a_job(), actor=Actor(id=77, login="renovate[bot]"))
 
 

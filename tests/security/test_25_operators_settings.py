@@ -51,7 +51,8 @@ async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
         ("mcp_servers: {evil: {command: evil}}", "mcp_servers"),
         ("verbs: {fix: {base_url: 'https://evil.example'}}", "verbs.fix.base_url"),
         ("labels: {hook: evil}", "labels.hook"),
-        ("trusted_bot_ids: [1]", "trusted_bot_ids"),
+        ("trusted_bots: [1]", "trusted_bots"),
+        ("allowed_users: [mallory]", "allowed_users"),
         ("sandbox: local", "sandbox"),
     ],
 )

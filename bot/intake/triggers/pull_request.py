@@ -25,12 +25,20 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     if isinstance(event, Ignored):
         return event
     if delivery.action == "opened":
-        return asked_in_description(delivery, listening, event=event, about=event.pull_request)
+        return _opened(delivery, listening, event)
     if delivery.action == "ready_for_review":
-        return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review())
+        return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="ready"))
     pushed = delivery.action == "synchronize"
     happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
     return _job(delivery, listening, event, "event", happened, event.pull_request.thread.wordless)
+
+
+def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | Ignored:
+    """The command that it was opened with, or else the review that the repository may want of it."""
+    asked = asked_in_description(delivery, listening, event=event, about=event.pull_request)
+    if isinstance(asked, Job) or event.pull_request.draft:
+        return asked
+    return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="opened"))
 
 
 def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:

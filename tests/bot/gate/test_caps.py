@@ -9,11 +9,12 @@ import pytest
 from agent_runtime import RunLimits
 from bot.gate.caps import cap_refusal
 from bot.gate.standing import Bounds, Caps, Tally, is_unattended
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job, OriginKind, Thread
 from tests.builders import a_job, a_request_for
 
 CAPS = Caps(thread=2, user=3, repository=4, installation=5, unattended=1)
-BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bot_ids=frozenset({77}))
+BOUNDS = Bounds(limits=RunLimits(), caps=CAPS, trusted_bots=TrustedBots(ids=frozenset({77})))
 
 
 def _from(kind: OriginKind) -> Job:
@@ -47,7 +48,7 @@ def test_a_person_is_worked_for_however_often_machines_asked() -> None:
     ids=["ci", "trusted bot", "trusted account", "any bot"],
 )
 def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> None:
-    assert is_unattended(job, BOUNDS.trusted_bot_ids)
+    assert is_unattended(job, BOUNDS.trusted_bots)
     assert cap_refusal(a_request_for(job, bounds=BOUNDS)) is None
     refusal = cap_refusal(a_request_for(job, bounds=BOUNDS, tally=Tally(unattended=1)))
     assert refusal is not None
@@ -57,7 +58,7 @@ def test_after_so_many_runs_without_a_person_machines_are_refused(job: Job) -> N
 
 @pytest.mark.parametrize("kind", ["comment", "review_comment", "review", "label", "assignment", "button"])
 def test_what_a_person_does_is_attended(kind: OriginKind) -> None:
-    assert not is_unattended(_from(kind), {77})
+    assert not is_unattended(_from(kind), BOUNDS.trusted_bots)
 
 
 def test_when_checks_fail_nobody_asks_and_no_users_hour_is_counted() -> None:

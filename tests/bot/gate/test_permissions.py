@@ -29,6 +29,7 @@ from bot.intake.commands import (
     Undo,
     Unknown,
 )
+from bot.intake.listening import TrustedBots
 from bot.jobs.job import Actor, Job
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -261,7 +262,7 @@ def test_who_may_write_approves() -> None:
     [
         ({"role": "triage"}, "no-write-access"),
         ({"approver": Actor(id=9, login="helper[bot]")}, "bot-approval"),
-        ({"trusted_bot_ids": {40}}, "bot-approval"),
+        ({"trusted_bots": TrustedBots(ids=frozenset({40}))}, "bot-approval"),
         ({"facts": FORK, "author_id": 40}, "own-fork"),
         ({"facts": FORK, "author_id": None}, "own-fork"),
         ({"bound_to_sha": "b" * 40}, "moved-head"),

@@ -135,7 +135,7 @@ verbs:
   plan: {budget_usd: 0.5}
 labels: {start: 'bot: go', auto: 'bot: auto'}
 language: pt-BR
-automatic: [review_when_ready]
+review_on: [ready, push]
 fix_ci: [pull-requests, default-branch]
 rerun_failed_jobs: true
 wip_branches: false
@@ -158,7 +158,7 @@ def test_what_is_asked_about_runs_is_read() -> None:
         verbs={"fix": Wishes(model="small", max_steps=40), "plan": Wishes(budget_usd=0.5)},
         labels=LabelNames(start="bot: go", auto="bot: auto"),
         language="pt-BR",
-        automatic=frozenset({"review_when_ready"}),
+        review_on=frozenset({"ready", "push"}),
         fix_ci=frozenset({"pull-requests", "default-branch"}),
         rerun_failed_jobs=True,
         wip_branches=False,
@@ -195,8 +195,10 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label's name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
         (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
-        (b"automatic: [fix_red_ci]", "has `fix_red_ci` no more; write `fix_ci: [pull-requests]`"),
+        (b"automatic: [fix_red_ci]", "`automatic` is no key any more: write `fix_ci: [pull-requests]`."),
+        (b"automatic: [review_when_ready]", "`automatic` is no key any more: write `review_on: [ready]`."),
         (b"fix_ci: everywhere", "`fix_ci[0]`: must be one of 'pull-requests' or 'default-branch'."),
+        (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
         (b"base: ../x", "`base`: must be a branch's name"),
         (b"base: -x", "`base`: must be a branch's name"),

@@ -13,6 +13,7 @@ import pytest
 
 from bot.gate.standing import LabelGrant, Tally
 from bot.intake.commands import Stop
+from bot.intake.listening import TrustedBots
 from bot.jobs import ledger as statements
 from bot.jobs.database import Database
 from bot.jobs.job import Actor, Job, JobState, Origin, Repo
@@ -44,7 +45,7 @@ async def books(tmp_path: Path) -> AsyncIterator[Books]:
     database, clock = Database(tmp_path / "queue.sqlite"), Clock()
     yield Books(
         queue=SqliteQueue(database, clock=clock),
-        ledger=Ledger(database, bot_ids=[_BOT], clock=clock),
+        ledger=Ledger(database, trusted_bots=TrustedBots(ids=frozenset({_BOT})), clock=clock),
         clock=clock,
         database=database,
     )
@@ -193,7 +194,7 @@ async def test_no_count_reads_a_table_or_an_index_from_end_to_end(books: Books) 
     def plans(rows: sqlite3.Connection) -> list[str]:
         asked: list[str] = []
         rows.set_trace_callback(asked.append)
-        statements._tally(rows, job=from_ci(a_job()), since=0.0, bot_ids=frozenset())
+        statements._tally(rows, job=from_ci(a_job()), since=0.0, trusted_bots=TrustedBots())
         rows.set_trace_callback(None)
         return [str(step[3]) for each in asked for step in rows.execute(f"EXPLAIN QUERY PLAN {each}").fetchall()]
 

@@ -89,10 +89,10 @@ def test_the_bot_itself_never_commands(event: str) -> None:
 
 @pytest.mark.parametrize("event", COMMANDED)
 @pytest.mark.parametrize(("login", "kind"), [("renovate[bot]", "Bot"), ("renovate[bot]", "User"), ("renovate", "Bot")])
-def test_bots_do_not_command_save_those_listed_by_number(event: str, login: str, kind: str) -> None:
+def test_bots_do_not_command_except_those_listed_by_number(event: str, login: str, kind: str) -> None:
     found = read(event, _by(event, {"id": 99, "login": login}, kind=kind))
     assert isinstance(found, Ignored)
-    assert "list the user id 99 in CODEPILOT_TRUSTED_BOT_IDS" in found.reason
+    assert "user id 99 in CODEPILOT_TRUSTED_BOTS" in found.reason
     listed = read(event, _by(event, {"id": 88, "login": login}, kind=kind))
     assert isinstance(listed, Job)
     assert listed.actor == Actor(id=88, login=login)

@@ -6,7 +6,7 @@ import pytest
 
 from bot.intake.commands import Fix, Unknown
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
+from bot.intake.listening import Listening, TrustedBots
 from bot.intake.triggers import TRIGGERS, job_from
 from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 from tests.builders import a_comment_event
@@ -19,7 +19,7 @@ def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id:
     delivery = Delivery(
         id=delivery_id, event=event, action=str(payload.get("action", "")), payload=payload, installation=30
     )
-    return job_from(delivery, Listening(own_ids=OWN, trusted_bot_ids=TRUSTED))
+    return job_from(delivery, Listening(own_ids=OWN, trusted_bots=TrustedBots(ids=TRUSTED)))
 
 
 def _job(payload: dict[str, Any], *, delivery_id: str = "d1") -> Job:
@@ -102,7 +102,7 @@ def test_the_bots_own_comment_is_ignored_even_when_it_is_on_the_list() -> None:
 def test_bots_do_not_command(login: str, kind: str) -> None:
     payload = a_comment_event(sender__login=login, sender__type=kind)
     assert "20" in _reason(payload)
-    assert "CODEPILOT_TRUSTED_BOT_IDS" in _reason(payload)
+    assert "CODEPILOT_TRUSTED_BOTS" in _reason(payload)
 
 
 def test_a_bot_that_the_operator_lists_by_number_commands() -> None:

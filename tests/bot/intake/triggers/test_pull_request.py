@@ -43,8 +43,22 @@ def test_a_push_is_told_with_the_new_head_whoever_pushed() -> None:
 
 def test_readiness_asks_for_a_review() -> None:
     found = job(EVENT, action="ready_for_review")
-    assert (found.command, found.origin) == (Review(), Origin(kind="event", id=0))
-    assert found.lane == "work"
+    assert (found.command, found.origin) == (Review(on="ready"), Origin(kind="event", id=0))
+    assert (found.lane, found.is_unasked) == ("work", True)
+
+
+def test_an_opened_pull_request_asks_for_a_review_when_it_is_no_draft() -> None:
+    found = job(EVENT, action="opened")
+    assert (found.command, found.origin, found.head_sha) == (Review(on="opened"), Origin(kind="event", id=0), HEAD)
+    assert (found.lane, found.is_unasked) == ("work", True)
+    assert job(EVENT, action="opened", pull_request__draft=False).command == Review(on="opened")
+    assert reason(EVENT, action="opened", pull_request__draft=True)
+
+
+def test_a_command_in_the_description_goes_before_the_review() -> None:
+    author = {"id": 20, "login": "octo-owner"}
+    found = job(EVENT, action="opened", pull_request__body="/codepilot fix", pull_request__user=author)
+    assert found.command == Fix()
 
 
 @pytest.mark.parametrize("action", ["closed", "locked"])
