@@ -103,6 +103,8 @@ class Redelivery:
                     log.warning("failed deliveries are looked for among the last %d only", _MOST_LISTED)
                     break
                 found.append(attempt)
+        listed = {each.guid for each in found}
+        self._tries = {guid: count for guid, count in self._tries.items() if guid in listed}
         return [each for each in never_heard(found) if self._tries.get(each.guid, 0) < _MOST_TRIES]
 
     async def _ask(self, unheard: Iterable[Attempt]) -> None:
