@@ -50,7 +50,8 @@ class Ending:
         until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
         request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
         status: how the agent's run ended, when there was one.
-        patch: the change, when there is one.
+        patch: the change that was not published, when there is one.
+        partial: whether that is only what was left out of what was published.
         review: the comments on lines that were made.
         proven: whether the asker is known to have access; else nobody is told before that is.
         output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
@@ -63,6 +64,7 @@ class Ending:
     request_id: str = ""
     status: Status | None = None
     patch: str = ""
+    partial: bool = False
     review: ReviewDraft | None = None
     proven: bool = True
     output_json: str = ""

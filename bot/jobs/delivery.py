@@ -22,6 +22,7 @@ from bot.jobs.deciding import decide
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, arrive, look
 from bot.jobs.material import pull_diff
+from bot.jobs.partly import Part, left_out
 from bot.jobs.parts import show_parts
 from bot.jobs.waiting import Verdict, Waiting
 from bot.publishing.plan import Publication, plan
@@ -29,6 +30,7 @@ from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import parse_review, prose_of
 from bot.publishing.reviewing import ReviewPlace, publish_review
+from bot.publishing.screening import Objection
 from bot.publishing.showing import Shown, fits, show_files
 from bot.publishing.text import clean
 from bot.publishing.view import PendingView
@@ -43,10 +45,15 @@ _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """What was sent, and what a reviewer should know of it."""
+    """What was sent, what a reviewer should know of it, and what was left out of it."""
 
     delivered: Delivered
     notes: tuple[str, ...]
+    part: Part | None = None
+
+    @property
+    def published(self) -> bool:
+        return self.delivered.commit_sha is not None
 
 
 class Delivery:
@@ -77,6 +84,11 @@ class Delivery:
             if not shown.hindrance:
                 return await self._hold(outcome, publication, change, shown)
             publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
+        part = None
+        if publication.blocked and finished and verdict is None and not case.can_ask:
+            part = await left_out(tree, change, publication.blocked, case.github.redacted)
+            if part.rest is not None:
+                publication = await self._planned(here, outcome, part.rest, verdict, left_out=publication.blocked)
         delivered = await publish(
             case.github,
             case.memory,
@@ -94,7 +106,7 @@ class Delivery:
             await case.ledger.rebind_labels(
                 here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
-        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes))
+        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
@@ -168,7 +180,14 @@ class Delivery:
             commit_sha=begun.grant.bound_to_sha,
         )
 
-    async def _planned(self, here: Here, outcome: Outcome, change: Change, verdict: Verdict | None) -> Publication:
+    async def _planned(
+        self,
+        here: Here,
+        outcome: Outcome,
+        change: Change,
+        verdict: Verdict | None,
+        left_out: tuple[Objection, ...] = (),
+    ) -> Publication:
         case, begun = self._case, self._assignment
         if begun.closing:
             return Publication(commit=None, pull_request=None)
@@ -186,6 +205,7 @@ class Delivery:
             head_branch=here.thread.head_ref if case.job.thread.kind == "pull" else None,
             server=case.house.server_url,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
+            left_out=left_out,
             keep_unfinished=begun.asked.config.wip_branches,
             run_url=self._account.run_url,
         )
@@ -242,8 +262,8 @@ class Delivery:
         review = await self._review(outcome) if isinstance(begun.command, Review) and finished else None
         if review is not None and not sent.delivered.withheld:
             sent = replace(sent, delivered=await self._send_review(here, review))
-        published = sent.delivered.commit_sha is not None
-        lost = change if isinstance(begun.command, Fix) and not published else None
+        part = sent.part if sent.published else None
+        lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._account.now(
             state=state.value,
@@ -251,7 +271,7 @@ class Delivery:
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
             kept=case.kept if lost else "",
-            ci_note=case.house.ci_note if published else "",
+            ci_note=case.house.ci_note if sent.published else "",
             steps=outcome.steps,
             usage=outcome.usage,
             **self._shown(sent, change),
@@ -261,15 +281,19 @@ class Delivery:
             reason=view.reason,
             view=view,
             status=outcome.status,
-            patch=lost.patch if lost else "",
+            patch=lost,
+            partial=part is not None,
             review=review,
             output_json=case.github.redacted(outcome.output_json),
         )
 
     def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:
         """What was sent and what was not; what a run left that was not to change anything concerns nobody."""
-        delivered, writes = sent.delivered, isinstance(self._assignment.command, Fix)
+        delivered, writes, part = sent.delivered, isinstance(self._assignment.command, Fix), sent.part
+        if part is not None and part.rest is not None and sent.published:
+            change = part.rest
         return {
+            "withheld_diff": part.diff if part is not None else "",
             "withheld": delivered.withheld if isinstance(self._assignment.command, (Fix, Review)) else "",
             "would": delivered.would,
             "notes": (*self._assignment.grant.notes, *sent.notes, *filter(None, [delivered.note])),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -78,6 +80,10 @@ class WorkStore:
         with path.open("rb") as file:
             return file.read(_SHOWN_BYTES).decode("utf-8", "replace")
 
+    def narrow(self, job_id: str, patch: str) -> None:
+        """Keep only a part of the patch: the rest is published."""
+        self._put(job_id, io.BytesIO(patch.encode("utf-8", "surrogateescape")))
+
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
         if not self._lasting:
@@ -94,14 +100,17 @@ class WorkStore:
         return len(old)
 
     def _write(self, job_id: str, change: Change) -> None:
+        if change.patch_file is None:
+            self.narrow(job_id, change.patch)
+            return
+        with change.patch_file.open("rb") as whole:
+            self._put(job_id, whole)
+
+    def _put(self, job_id: str, content: BinaryIO) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / f"{job_id}.partial"
         with partial.open("wb") as file:
-            if change.patch_file is None:
-                file.write(change.patch.encode("utf-8", "surrogateescape"))
-            else:
-                with change.patch_file.open("rb") as whole:
-                    shutil.copyfileobj(whole, file)
+            shutil.copyfileobj(content, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path(job_id))

@@ -173,7 +173,9 @@ class Worker:
                 return
             self._desk.ended(ending)
             await telling.keep(memory, await telling.facts_of(case, ending, checked=await corridor.checked()))
-            if ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
+            if ending.partial:
+                await asyncio.to_thread(self._desk.house.work.narrow, job.id, ending.patch)
+            elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
                 self._desk.house.work.forget(job.id)
             await self._conclude(corridor, case, ending)
 

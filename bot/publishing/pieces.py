@@ -11,6 +11,7 @@ from bot.workspace.change import FileChange
 
 _CUT_CHARS = 6_000
 _ASKED_CHARS = 200
+_WITHHELD_CHARS = 20_000
 _FILE = ".github/codepilot.yml"
 _CUT_PREVIEW = "… cut here: it is too long to be shown, and so to be approved"
 
@@ -62,6 +63,11 @@ def denied_line(denied: DeniedCall) -> str:
         case _:
             return f"Not answered: {asked}; write the answer into your next command"
     return f"Denied: {asked}; {how}"
+
+
+def withheld_diff(view: StatusView) -> str:
+    """What was not published, whole, in a block that nothing in it can end; empty where it has no room."""
+    return fenced(view.withheld_diff, "diff") if 0 < len(view.withheld_diff) <= _WITHHELD_CHARS else ""
 
 
 def preview(pending: PendingView) -> str:

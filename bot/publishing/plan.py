@@ -90,6 +90,10 @@ _UNFINISHED = {
 }
 _SILENT = frozenset({"nothing", "review"})
 _READS = "This command may read, not write."
+_LEFT_OUT = (
+    "Nobody can approve that in this run, so these files are left as they were, and everything else is published. Any "
+    "checks ran with the changed files in place."
+)
 
 
 def plan(
@@ -102,6 +106,7 @@ def plan(
     head_branch: str | None = None,
     server: str,
     approved: frozenset[str] = frozenset(),
+    left_out: tuple[Objection, ...] = (),
     keep_unfinished: bool = False,
     run_url: str = "",
 ) -> Publication:
@@ -116,6 +121,7 @@ def plan(
         head_branch: the branch of the pull request that the job belongs to; None for an issue.
         server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
         approved: the trees (`Change.tree_sha`) that a person looked at and approved, whatever they touch.
+        left_out: why files were taken out of the change before, where nobody could approve them.
         keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
         run_url: the page of the run, for the commit's message.
 
@@ -132,16 +138,21 @@ def plan(
         words = " ".join(each.words for each in found)
         withheld = f"{words} That needs an approval of its own; the patch is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
-    notes = (*(f"Approved by a person. {each.words}" for each in found), *cautions(change))
+    notes = (
+        *(f"Approved by a person. {each.words}" for each in found),
+        *cautions(change),
+    )
     if outcome.status is not Status.FINISHED:
         return _unfinished(job, outcome.status, change, keep=keep_unfinished, run_url=run_url, notes=notes)
     commit = _commit(job, grant, outcome, change, head_branch=head_branch, run_url=run_url)
+    withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
     if not commit.create_branch:
-        return Publication(commit=commit, pull_request=None, notes=notes)
-    body = pull_body(job, outcome.summary or "", server=server, notes=notes)
-    draft = is_large(change) or bool(found)
+        return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
+    missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
+    body = pull_body(job, outcome.summary or "", server=server, notes=(*missing, *notes))
+    draft = is_large(change) or bool(found) or bool(left_out)
     request = PullRequest(base=base_branch, title=commit.title, body=body, draft=draft)
-    return Publication(commit=commit, pull_request=request, notes=notes)
+    return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes)
 
 
 def plan_undo(

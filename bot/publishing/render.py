@@ -19,6 +19,7 @@ from bot.publishing.pieces import (
     footer,
     links,
     preview,
+    withheld_diff,
 )
 from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced, one_line
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
@@ -100,6 +101,7 @@ class _Shown:
     more_files: list[str]
     checks: list[str]
     denied: list[str]
+    withheld_diff: str
     links: str
     footer: str
     marker: str
@@ -179,6 +181,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         more_files=[] if bare else files[_FILES_SHOWN:],
         checks=[check_line(each) for each in view.checks[-_CHECKS_SHOWN:]],
         denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
+        withheld_diff="" if bare else withheld_diff(view),
         links=links(view),
         footer=footer(view),
         marker=view.marker,

@@ -43,7 +43,12 @@ class Objection:
     @property
     def words(self) -> str:
         """A sentence that names the files, as Markdown."""
-        return f"{_CAUSES[self.cause]}: {_names(self.files)}."
+        return f"{_CAUSES[self.cause]}: {self.names}."
+
+    @property
+    def names(self) -> str:
+        """The files, as Markdown."""
+        return _names(self.files)
 
 
 _CAUSES = {

@@ -101,6 +101,7 @@ class StatusView:
         reason: why it failed, stopped or was refused.
         remedy: what to do about that.
         withheld: what was not published, and why.
+        withheld_diff: what that is, whole, as a diff; empty where it cannot be shown.
         kept: where the work is that was not published, and for how long.
         would: for a dry run: what would have been sent.
         warning: what went wrong and did not end the job.
@@ -138,6 +139,7 @@ class StatusView:
     reason: str = ""
     remedy: str = ""
     withheld: str = ""
+    withheld_diff: str = ""
     kept: str = ""
     would: str = ""
     warning: str = ""

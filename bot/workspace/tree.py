@@ -22,7 +22,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
-from bot.workspace.staging import check_sizes, fresh, index_records, stage, store, without_large
+from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.submodules import LIST, taken_out
 
 Hold = Callable[[Source], Awaitable[None]]
@@ -31,6 +31,7 @@ Hold = Callable[[Source], Awaitable[None]]
 _Told = Mapping[bytes, Mapping[str, str]]
 
 _SYMLINK = "120000"
+_INSEPARABLE = "The rest of the change cannot stand without the files that were to be left out."
 _FILES = frozenset({"100644", "100755"})
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
@@ -134,6 +135,30 @@ class Tree:
             if tree != expect:
                 raise ChangeError("The patch that was kept of this job's work is damaged.", "Give the command again.")
             return await self._describe(self.base_sha, tree)
+
+    async def without(self, change: Change, paths: Collection[str]) -> Change:
+        """The part of a change that leaves some files as they were in its base; no file is touched.
+
+        Raises:
+            ChangeError: the rest cannot stand without them, e.g. as a file is now where one of them had its directory.
+        """
+        taken = {os.fsencode(path) for path in paths}
+        async with self._one_at_a_time:
+            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            listed = await git.run("ls-tree", "-r", "-z", "--full-tree", change.base_sha)
+            before = [each for each in listed.split(b"\0") if each and each.partition(b"\t")[2] in taken]
+            await git.run("read-tree", change.tree_sha)
+            removed = [b"0 " + NO_BLOB.encode() + b"\t" + path for path in sorted(taken)]
+            records = b"".join(each + b"\0" for each in [*removed, *before])
+            try:
+                await git.run("update-index", "-z", "--index-info", stdin=records)
+                tree = (await git.run("write-tree")).decode().strip()
+            except GitError as error:
+                raise ChangeError(_INSEPARABLE, "Apply the patch yourself.") from error
+            rest = await self._describe(change.base_sha, tree)
+        if {file.path for file in rest.files} != {file.path for file in change.files} - set(paths):
+            raise ChangeError(_INSEPARABLE, "Apply the patch yourself.")
+        return replace(rest, notes=change.notes)
 
     async def replay(self, change: Change, onto: Source) -> Change:
         """The same change made on another commit, which is fetched when it is not here; no file is touched.

@@ -53,7 +53,7 @@ async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Pat
             tmp_path / "runner",
             event="issue_comment",
             payload=payloads["issue_comment"],
-            inputs={"provider": "scripted", "model": str(script), "allow-root": "yes", "level": "auto"},
+            inputs={"provider": "scripted", "model": str(script), "allow-root": "yes"},
             token=runner.token,
             repository=repo.full_name,
             api_url=hub.api_url,

@@ -8,6 +8,7 @@ from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.wiring import act
 from tests.acceptance.test_action_outage import a_runner
+from tests.origin import git
 from tests.stage import COMPLETION, MENDED, acting
 
 NETWORK = {"CODEPILOT_NETWORK": "pypi.org"}
@@ -40,3 +41,47 @@ async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalH
         assert "did not end" not in told, "what never ran is no check"
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert branch.startswith("codepilot/")
+
+
+async def test_the_readmes_workflow_takes_a_fix_that_python_proves(hub: LocalHub, tmp_path: Path) -> None:
+    proves = 'execute("main", "python3 -c \'import calc; assert calc.add(1, 1) == 2\'", check=True)'
+    run = a_runner(hub, tmp_path, acting(f'write_file("calc.py")\n{proves}', MENDED, completion=COMPLETION))
+    assert run.settings.agent.level == "ask"
+    assert await act(run.settings) is JobState.DONE
+    [_, status] = hub.comments(run.repo, run.number)
+    assert "✅ `python3 -c 'import calc; assert calc.add(1, 1) == 2'` · passed" in status.body
+    assert "Denied" not in status.body
+    [_] = [each for each in hub.issues(run.repo) if each.pull is not None]
+
+
+WORKFLOW = ".github/workflows/ci.yml"
+WRITES = 'write_file("calc.py")\nwrite_file("' + WORKFLOW + '")'
+
+
+async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalHub, tmp_path: Path) -> None:
+    run = a_runner(hub, tmp_path, acting(WRITES, MENDED, "on: push\n", completion=COMPLETION))
+    assert await act(run.settings) is JobState.DONE
+    [_, status] = hub.comments(run.repo, run.number)
+    summary = run.summary.read_text(encoding="utf-8")
+    for told in (status.body, summary):
+        assert f"It changes files that only a person may change: `{WORKFLOW}`." in told
+        assert "everything else is published" in told
+        assert told.count("+on: push") == 1
+        assert "The patch is in the summary of this workflow run." in told
+    [pull] = [each for each in hub.issues(run.repo) if each.pull is not None]
+    assert pull.pull is not None
+    assert pull.pull.draft
+    assert f"nobody could approve it in the run: `{WORKFLOW}`." in pull.body
+    [branch] = set(hub.branches(run.repo)) - {"main"}
+    assert git(run.repo.path, "diff", "--name-only", "main", branch) == "calc.py"
+    assert "+    return a + b" not in summary, "what is published is in no patch"
+
+
+async def test_where_nothing_else_changed_nothing_is_published(hub: LocalHub, tmp_path: Path) -> None:
+    writes = acting(f'write_file("{WORKFLOW}")', "on: push\n", completion=COMPLETION)
+    run = a_runner(hub, tmp_path, writes)
+    assert await act(run.settings) is JobState.DONE
+    [_, status] = hub.comments(run.repo, run.number)
+    assert "That needs an approval of its own; the patch is kept." in status.body
+    assert "+on: push" in status.body
+    assert set(hub.branches(run.repo)) == {"main"}

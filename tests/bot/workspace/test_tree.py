@@ -168,3 +168,31 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
     with pytest.raises(PushRejectedError, match="The push to `main` was refused"):
         await tree.push(sha, branch="main", expected=tree.base_sha, url=origin.url, token="")
     assert origin.head("main") == theirs
+
+
+async def test_files_are_taken_out_of_a_change_as_if_nobody_had_touched_them(tree: Tree) -> None:
+    (tree.path / "edit.txt").write_text("one\nthree\n")
+    (tree.path / "drop.txt").unlink()
+    (tree.path / "tool.sh").chmod(0o644)
+    (tree.path / "new\tname ü.txt").write_text("new\n")
+    (tree.path / "keep.txt").write_text("other\n")
+    change = await tree.change()
+    rest = await tree.without(change, {"edit.txt", "drop.txt", "tool.sh", "new\tname ü.txt"})
+    assert [(f.path, f.content) for f in rest.files] == [("keep.txt", b"other\n")]
+    assert "edit.txt" not in rest.patch
+    assert rest.base_sha == change.base_sha
+    assert not await tree.without(change, {f.path for f in change.files})
+    assert await tree.without(change, ()) == change
+
+
+@pytest.mark.parametrize("taken", ["dir", "dir/file"])
+async def test_a_change_that_cannot_stand_without_a_file_is_told_so(tree: Tree, taken: str) -> None:
+    (tree.path / "dir/file").unlink()
+    (tree.path / "dir").rmdir()
+    (tree.path / "dir").write_text("now a file\n")
+    change = await tree.change()
+    if taken == "dir":
+        assert [f.path for f in (await tree.without(change, {taken})).files] == ["dir/file"]
+        return
+    with pytest.raises(ChangeError, match="cannot stand without"):
+        await tree.without(change, {taken})
