@@ -71,7 +71,7 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
     [pull] = [each for each in hub.issues(run.repo) if each.pull is not None]
     assert pull.pull is not None
     assert pull.pull.draft
-    assert f"nobody could approve it in the run: `{WORKFLOW}`." in pull.body
+    assert f"nobody could approve it in the run: `{WORKFLOW}`." in (pull.body or "")
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert git(run.repo.path, "diff", "--name-only", "main", branch) == "calc.py"
     assert "+    return a + b" not in summary, "what is published is in no patch"
