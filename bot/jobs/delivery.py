@@ -6,8 +6,7 @@ import asyncio
 import secrets
 import time
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from agent_runtime import Outcome, Status
 from bot.gate.decision import Refusal
@@ -24,6 +23,7 @@ from bot.jobs.look import Here, arrive, look
 from bot.jobs.material import pull_diff
 from bot.jobs.partly import Part, left_out
 from bot.jobs.parts import show_parts
+from bot.jobs.requests import pending_view, publication_request
 from bot.jobs.waiting import Verdict, Waiting
 from bot.publishing.plan import Publication, plan
 from bot.publishing.publish import Delivered, Target, publish
@@ -33,9 +33,8 @@ from bot.publishing.reviewing import ReviewPlace, publish_review
 from bot.publishing.screening import Objection
 from bot.publishing.showing import Shown, fits, show_files
 from bot.publishing.text import clean
-from bot.publishing.view import PendingView
 from bot.publishing.wording import REMEDIES
-from bot.workspace import Tree, WorkflowsForbiddenError
+from bot.workspace import Tree
 from bot.workspace.change import Change
 
 _WHOLE_DIFF = 2_000_000
@@ -110,7 +109,7 @@ class Delivery:
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
-        pending = self._pending(asked)
+        pending = pending_view(self._case, asked)
         view = self._account.now(state="waiting", pending=pending, **changes)
         if asked.kind == "publication" and not fits(asked.preview):
             parts = await show_parts(self._case, view)
@@ -220,38 +219,9 @@ class Delivery:
 
     async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: Shown) -> Ending:
         """Wait for a person to approve what may not be published without one."""
-        case = self._case
-        why = [each.words for each in publication.blocked]
-        if shown.spells:
-            why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
-        if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
-            why.append(f"Other changed files, which need no approval: {others}.")
-        if change.writes_workflows and await case.github.may_write_workflows() is False:
-            why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
-        asked = Waiting(
-            kind="publication",
-            request_id=secrets.token_hex(4),
-            reason=" ".join(why),
-            preview=shown.diff,
-            bound_to=change.base_sha,
-            until=time.time() + case.house.bounds.approval_seconds,
-            tree_sha=change.tree_sha,
-        )
-        await waiting.ask(case.memory, asked)
+        asked = await publication_request(self._case, publication, change, shown)
+        await waiting.ask(self._case.memory, asked)
         return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
-
-    def _pending(self, asked: Waiting) -> PendingView:
-        until = datetime.fromtimestamp(asked.until, UTC)
-        return PendingView(
-            kind=asked.kind,
-            request_id=asked.request_id,
-            trigger=self._case.job.trigger,
-            # On its own: what looks like the beginning of a secret must not take what follows with it.
-            reason=self._case.github.redacted(asked.reason),
-            preview=asked.preview,
-            language=_language(asked),
-            expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
-        )
 
     async def _told(self, here: Here, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
         """What came of it, for the comment, the check run and the queue."""
@@ -315,9 +285,3 @@ class Delivery:
             place=ReviewPlace(repo=here.repo.full_name, number=case.job.thread.number, marker=case.marker),
             dry_run=self._assignment.grant.dry_run,
         )
-
-
-def _language(asked: Waiting) -> Literal["diff", "bash", ""]:
-    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
-        return "diff"
-    return "bash" if asked.kind == "permission" else ""
