@@ -24,6 +24,8 @@ def summary(end: StepEnd) -> str:
         parts += [_numbers(end, end.view), _pages(end)]
     text = "\n\n".join(filter(None, parts))
     changed = end.patch if end.view is not None and end.view.files else ""
+    if changed.strip() in text:  # the comment shows what was left out of a publication
+        changed = ""
     room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
     return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
 
