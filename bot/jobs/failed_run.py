@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.github import GitHubError, JobFacts, LogError, RepoFacts, RunFacts, StepFacts
+from bot.github import GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
 from bot.jobs.case import Case
 from bot.jobs.failed_logs import FailedLogs
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
@@ -68,6 +69,12 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *
         green_sha=green,
         changes=changes,
     )
+
+
+def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
+    """The workflow run that the first of these checks with one belongs to, by its page; 0 where none has one."""
+    page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
+    return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
 
 
 async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFacts, base: str) -> tuple[str, str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
 from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ThreadComment, Verdict
 from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
-from bot.intake.commands import Fix
+from bot.intake.commands import Fix, Test
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case
-from bot.jobs.failed_run import failed_run
+from bot.jobs.failed_run import failed_run, run_behind
 from bot.red_ci.failed import FailedRun, Remark
 from bot.workspace import WorkspaceError
 
@@ -35,9 +36,15 @@ async def gather(case: Case, begun: Assignment) -> Material:
     """
     repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
     language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
-    failed = await _failed(case, begun)
-    workflow = failed.name if failed is not None else ""
-    material = Material(language=language, approved_plan=plan, failed=failed, workflow=workflow)
+    red = await _red(case, begun)
+    failed = await _failed(case, begun, red)
+    material = Material(
+        language=language,
+        approved_plan=plan,
+        checks=tuple(map(_check, red)),
+        failed=failed,
+        workflow=failed.name if failed is not None else "",
+    )
     if case.job.thread.kind == "branch":
         return material
     me = (await github.me()).id
@@ -50,7 +57,6 @@ async def gather(case: Case, begun: Assignment) -> Material:
         line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
         verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
         diff=await pull_diff(case, begun, limit=_DIFF_CHARS),
-        checks=await _checks(case, begun),
     )
 
 
@@ -66,29 +72,37 @@ async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
     )
 
 
-async def _checks(case: Case, begun: Assignment) -> tuple[FailingCheck, ...]:
+async def _red(case: Case, begun: Assignment) -> tuple[RedCheck, ...]:
+    """The failing checks of a pull request's head, or of the commit that made CI ask."""
+    if case.job.thread.kind != "pull" and case.job.origin.kind != "ci":
+        return ()
     try:
-        found = await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha)
+        return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha)
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("job %s: its failing checks were not read: %s", case.job.id, error)
         return ()
-    return tuple(map(_check, found))
 
 
-async def _failed(case: Case, begun: Assignment) -> FailedRun | None:
-    """What failed in the workflow run that started the job, if one did."""
-    if case.job.origin.kind != "ci" or not case.job.origin.id:
+async def _failed(case: Case, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+    """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
+    here, run_id = begun.here, case.job.origin.id
+    if case.job.origin.kind != "ci":
+        run_id = (
+            run_behind(case.house.server_url, here.repo.full_name, red) if isinstance(begun.command, Fix | Test) else 0
+        )
+    if not run_id:
         return None
-    here = begun.here
     try:
-        return await failed_run(case, here.repo, begun.source, case.job.origin.id, base=here.thread.base_ref)
+        failed = await failed_run(case, here.repo, begun.source, run_id, base=here.thread.base_ref)
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("job %s: the run that failed was not read: %s", case.job.id, error)
         return None
+    # Any App can give its check the address of a run of another commit.
+    return failed if failed.head_sha == begun.grant.bound_to_sha else None
 
 
 async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:
