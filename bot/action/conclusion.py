@@ -41,7 +41,7 @@ MEANINGS: Mapping[Conclusion, tuple[int, str]] = {
     Conclusion.STOPPED: (1, "Somebody stopped the run."),
     Conclusion.FAILED: (1, "The run did not come to its end; the summary says why."),
     Conclusion.CANCELLED: (1, "The workflow was cancelled."),
-    Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is not as it must be; nothing was begun."),
+    Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is not as it must be."),
 }
 """The exit code of each, and what it means, in the order of the documentation."""
 
@@ -53,12 +53,15 @@ _STATES: Mapping[JobState, Conclusion] = {
 }
 
 
-def conclusion_of(ended: JobState | Ignored | None, verdict: Verdict | None = None) -> Conclusion:
+def conclusion_of(
+    ended: JobState | Ignored | None, verdict: Verdict | None = None, *, misconfigured: bool = False
+) -> Conclusion:
     """What a step came to.
 
     Args:
         ended: how its job ended, or why there was none; None when the workflow was cancelled.
         verdict: of a job that is done and was to change something.
+        misconfigured: whether a job failed for want of a permission.
     """
     if ended is None:
         return Conclusion.CANCELLED
@@ -66,6 +69,8 @@ def conclusion_of(ended: JobState | Ignored | None, verdict: Verdict | None = No
         return Conclusion.IGNORED
     if ended is JobState.DONE and verdict is not None:
         return Conclusion(verdict.value)
+    if ended is JobState.FAILED and misconfigured:
+        return Conclusion.MISCONFIGURED
     return _STATES.get(ended, Conclusion.FAILED)
 
 

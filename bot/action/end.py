@@ -42,4 +42,8 @@ class StepEnd:
     @property
     def conclusion(self) -> Conclusion:
         """What it came to."""
-        return conclusion_of(self.ended, self.view.verdict if self.view is not None else None)
+        return conclusion_of(
+            self.ended,
+            self.view.verdict if self.view is not None else None,
+            misconfigured=self.ending is not None and self.ending.misconfigured,
+        )

@@ -161,7 +161,7 @@ class Connection:
 
     def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
         """What an answer means; a limit closes GitHub to all clients of the installation."""
-        failure = _failure(what, error, attempt)
+        failure = _failure(what, error, attempt, in_workflow=self.app is None)
         self.session.limits.note(_headers(error))
         if failure.limited:
             self.session.limits.close(failure.retry_after)
@@ -301,14 +301,14 @@ def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any)
     return headers, answers.parsed(what, text, status=status)
 
 
-def _failure(what: str, error: GithubException, attempt: int) -> GitHubError:
+def _failure(what: str, error: GithubException, attempt: int, *, in_workflow: bool) -> GitHubError:
     data = error.data if isinstance(error.data, dict) else {}
     general = data.get("message") or error.message
     said = "; ".join(filter(None, (general, *answers.details(data.get("errors"))))) or "no reason given"
     status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
     pause = _limit_pause(error, attempt)
     needs = _headers(error).get("x-accepted-github-permissions", "")
-    remedy = remedy_for(status, said, needs=needs)
+    remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
     return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
 
 

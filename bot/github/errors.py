@@ -80,7 +80,7 @@ class CannotExpressError(BotError):
     """GitHub's commit API has no words for this change (modes, links, sizes); a git push has."""
 
 
-def remedy_for(status: int, said: str, *, needs: str = "") -> str:
+def remedy_for(status: int, said: str, *, needs: str = "", in_workflow: bool = False) -> str:
     """What helps against an answer.
 
     Args:
@@ -88,8 +88,11 @@ def remedy_for(status: int, said: str, *, needs: str = "") -> str:
         said: GitHub's message.
         needs: the permission that GitHub would have taken, from `X-Accepted-GitHub-Permissions`, e.g. `checks=write`:
             https://docs.github.com/rest/using-the-rest-api/troubleshooting-the-rest-api#resource-not-accessible
+        in_workflow: whether the token is a workflow's, whose permissions are in its YAML.
     """
     text = said.lower()
+    if in_workflow and _NO_PERMISSION in text:
+        return _for_the_job(needs)
     if needs and _NO_PERMISSION in text:
         wanted = " or ".join(f"`{each.strip().replace(',', ' and ').replace('=', ': ')}`" for each in needs.split(";"))
         return f"Give the App the permission {wanted} in its settings, then accept it in the installation."
@@ -98,8 +101,19 @@ def remedy_for(status: int, said: str, *, needs: str = "") -> str:
     for words, remedy in _REMEDIES:
         if re.search(rf"\b{words}\b", text):
             return remedy
+    if in_workflow and status == HTTPStatus.FORBIDDEN:
+        return _for_the_job(needs)
     server = status < HTTPStatus.BAD_REQUEST or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return _BY_STATUS.get(status, "Give the command again later." if server else _ASK)
+
+
+def _for_the_job(needs: str) -> str:
+    """The YAML that gives a workflow's token what it lacks; all that the bot needs where GitHub does not say what."""
+    wanted = [
+        f"`permissions: {{ {each.strip().replace('_', '-').replace('=', ': ').replace(',', ', ')} }}`"
+        for each in (needs or _ALL_OF_A_JOB).split(";")
+    ]
+    return f"Give the workflow's job this permission, beside those that it has: {' or '.join(wanted)}."
 
 
 def unreadable(what: str, status: int, why: str) -> GitHubError:
@@ -113,6 +127,7 @@ def unreadable(what: str, status: int, why: str) -> GitHubError:
     return GitHubError(what, status, why, _UNREADABLE)
 
 
+_ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
 _NO_PERMISSION = "resource not accessible"
 _MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
 """What says that asking again in a minute is of no use."""

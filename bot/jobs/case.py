@@ -54,6 +54,7 @@ class Ending:
         partial: whether that is only what was left out of what was published.
         review: the comments on lines that were made.
         proven: whether the asker is known to have access; else nobody is told before that is.
+        misconfigured: whether it failed for a permission that the bot does not have.
         output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
     """
 
@@ -67,6 +68,7 @@ class Ending:
     partial: bool = False
     review: ReviewDraft | None = None
     proven: bool = True
+    misconfigured: bool = False
     output_json: str = ""
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Never
 
 from agent_runtime import AgentError
@@ -221,7 +222,8 @@ class Worker:
             stops = corridor.is_to_stop and error.unsettled
             if not stops and await self._patience.pause(case.memory, error) is not None:
                 raise
-            return await corridor.failed(str(error), told=told, unproven=True)
+            ending = await corridor.failed(str(error), told=told, unproven=True)
+            return replace(ending, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
             return await corridor.failed(error.reason, error.remedy)
         except LeaseLostError:

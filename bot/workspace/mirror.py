@@ -315,7 +315,10 @@ def _remedy(stderr: str) -> str:
     if "fsck error" in text:
         return "Git's own check takes the repository for malformed or hostile; mend that object first."
     if "authentication failed" in text or "could not read username" in text or "403" in text:
-        return "Give the App read access to the repository's contents."
+        return (
+            "Give the bot read access to the repository's contents: the App in its settings, a workflow's job by "
+            "`permissions: { contents: write }`."
+        )
     if "not found" in text or "does not exist" in text or "redirect" in text:
         return "See whether it was deleted, renamed or made private, and whether the App is still installed."
     if "could not resolve" in text or "unable to access" in text or "connection" in text:

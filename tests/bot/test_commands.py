@@ -81,6 +81,11 @@ def test_the_conclusion_and_the_exit_code_agree(
     assert (found.value, exit_code(found)) == (conclusion, code)
 
 
+def test_a_missing_permission_is_a_misconfiguration() -> None:
+    assert conclusion_of(JobState.FAILED, misconfigured=True) is Conclusion.MISCONFIGURED
+    assert conclusion_of(JobState.DONE, misconfigured=True) is Conclusion.DONE
+
+
 def test_every_conclusion_has_its_exit_code_and_meaning_and_a_failed_step_has_none_of_a_passed_one() -> None:
     assert set(MEANINGS) == set(Conclusion)
     assert {code for code, _ in MEANINGS.values()} == {0, 1, 2}

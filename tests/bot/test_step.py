@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from github import Auth, GithubIntegration
 
 from bot.config import survey_action
 from bot.errors import OutsideActionsError
 from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo
+from bot.localhub.model import Issue, Permissions, Repo
 from bot.step import take_step
 from tests.stage import FIX, build
 
@@ -231,6 +233,34 @@ async def test_a_run_is_readable_in_the_log_and_whole_in_the_summary(
     ):
         assert told in summary
     assert "conclusion<<" in place.outputs
+
+
+@pytest.mark.parametrize(
+    ("granted", "lacking"),
+    [
+        ({"contents": "write", "pull_requests": "write"}, "permissions: { issues: write }"),
+        ({"contents": "read", "issues": "write", "pull_requests": "write"}, "contents: write"),
+    ],
+)
+async def test_a_permission_that_the_token_lacks_is_named_with_the_yaml(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str], granted: Permissions, lacking: str
+) -> None:
+    app = place.hub.add_app("actions", permissions={"metadata": "read", **granted})
+    installation = place.hub.install(app, place.repo, by="mona")
+    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": FIX}]))
+    place.comment()
+    integration = GithubIntegration(auth=Auth.AppAuth(app.id, app.private_key_pem), base_url=place.hub.api_url)
+    token = (await asyncio.to_thread(integration.get_access_token, installation)).token
+    integration.close()
+    scripted = {"CODEPILOT_PROVIDER": "scripted", "CODEPILOT_MODEL": str(tmp_path / "script.yaml")}
+    assert await place.run(**scripted, CODEPILOT_LEVEL="auto", GITHUB_TOKEN=token) == 2
+    log = capsys.readouterr().out
+    assert "::error title=Codepilot%3A misconfigured::" in log
+    assert lacking in log
+    assert lacking in place.summary
+    assert "the App" not in place.summary
+    assert "misconfigured" in place.outputs
+    assert {branch for branch in place.hub.branches(place.repo) if branch != "main"} == set()
 
 
 def test_outside_a_workflow_one_sentence_says_so() -> None:

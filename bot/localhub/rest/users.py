@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bot.localhub import views
 from bot.localhub.auth import can_read
-from bot.localhub.errors import not_found
+from bot.localhub.errors import not_accessible, not_found
 from bot.localhub.model import Repo
 from bot.localhub.routing import Answer, Call, Routes, listed
 
@@ -17,7 +17,7 @@ routes = Routes()
 def myself(call: Call) -> Answer:
     """Who the token belongs to; an installation is nobody here."""
     if call.viewer.installation is not None:
-        raise not_found()
+        raise not_accessible()
     return Answer(body=views.private_user(call.site, call.user))
 
 
