@@ -24,6 +24,7 @@ class Agent:
     Attributes:
         provider: the model.
         work_dir: the directory that it may read and change.
+        start_in: the directory below it in which its commands start; empty for that itself. Not on Windows.
         sandbox: where its commands run.
         network: what its commands may reach, in a sandbox that keeps them from everything else.
         policy: what it may call and spend.
@@ -60,6 +61,7 @@ class Agent:
     surroundings: Surroundings = field(default_factory=Surroundings)
     logs: Path | None = None
     scrub: Scrub | None = None
+    start_in: str = ""
 
     @classmethod
     def from_file(cls, file: AgentFile | Path | str) -> Agent:

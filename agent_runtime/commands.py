@@ -64,6 +64,7 @@ class CommandRunner:
         *,
         network: Network | None = None,
         told: Callable[[Connection], None] = lambda _connection: None,
+        start_in: str = "",
     ) -> None:
         """Prepare; nothing is started before the first command.
 
@@ -72,13 +73,14 @@ class CommandRunner:
             work_dir: the directory that the commands work in, and may change.
             network: what they may reach; nothing by default.
             told: called with each connection once it is over or was refused.
+            start_in: the directory below `work_dir` in which they start.
 
         Raises:
             SettingsError: there is to be a network that the sandbox cannot keep to.
         """
         self._lost = ""
         egress = way_out(sandbox, network or Network(), told=told, lost=self._note_lost)
-        self._place = place(sandbox, work_dir, {}, None, egress)
+        self._place = place(sandbox, work_dir, {}, None, egress, start_in=start_in)
         self._terminal: LiveTerminal = self._place.terminal("commands", self._place.shells[0])
 
     async def __aenter__(self) -> Self:

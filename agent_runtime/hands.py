@@ -81,7 +81,7 @@ class Hands:
             told=lambda connection: say(NetworkUsed(connection=connection)),
             lost=self._note_lost,
         )
-        self._shell = ShellTools(sandbox, place, self._logs, egress)
+        self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
         self.registry = Registry()
         families = (self.files, self._search, self._shell, QuestionTools(ask), ContextTools(events, record))
         self._register(families, agent.tools)
@@ -103,6 +103,10 @@ class Hands:
             return Orientation(facts=tuple(facts), excerpts=found.excerpts)
         self._oriented, agent = True, self._agent
         place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
+        if agent.start_in:
+            place += (
+                f"; commands start in {agent.sandbox.seen_as(agent.work_dir)}/{agent.start_in}, paths of files do not"
+            )
         reach = (
             [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
         )

@@ -37,6 +37,7 @@ def agent_maker(
             tools=order.tools,
             chat=False,
             scrub=scrub,
+            start_in=order.start_in,
         )
         if order.session is None:
             return AsyncRuntime(agent, listeners=listeners, state_key=state_key)

@@ -10,11 +10,13 @@ from pydantic import SecretStr
 
 from bot.config_reader import SECRETS, Reader, spellings
 from bot.config_table import AGENT, PROVIDER_KEYS, SERVICE
-from bot.config_values import ActionSettings, ActionSurvey, AgentSettings, Settings, Survey, bounds_of
+from bot.config_values import ActionInputs, ActionSettings, ActionSurvey, AgentSettings, Settings, Survey, bounds_of
 from bot.errors import ConfigError, InputProblem, InputsError, OutsideActionsError
+from bot.input_table import INPUTS
 from bot.runner_table import RUNNER
 
 __all__ = [
+    "ActionInputs",
     "ActionSettings",
     "ActionSurvey",
     "AgentSettings",
@@ -105,7 +107,7 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
     reader = Reader(given, inputs=True)
     if given.get("RUNNER_ENVIRONMENT") == "github-hosted":  # a machine that lives for one job
         reader.default(AGENT["allow_root"], "yes")
-    runner = reader.read(RUNNER)
+    runner, inputs = reader.read(RUNNER), reader.read(INPUTS)
     agent = reader.agent()
     problems: tuple[InputProblem, ...] = ()
     try:
@@ -115,7 +117,8 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
         agent, runner["token"] = reader.usual(agent), runner["token"] or SecretStr("")
     if environ is None:
         _forget_secrets()
-    return ActionSurvey(problems=problems, settings=ActionSettings(agent=agent, **runner))
+    wanted = ActionInputs(**{key: value for key, value in inputs.items() if value is not None})
+    return ActionSurvey(problems=problems, settings=ActionSettings(agent=agent, inputs=wanted, **runner))
 
 
 def _require_runner(given: Mapping[str, str]) -> None:
@@ -166,5 +169,5 @@ def load_demo(
 def _forget_secrets() -> None:
     """Take the secrets out of the environment, once they were read: what is started later must not inherit them."""
     for setting in SECRETS:
-        for written in spellings(setting.name):
+        for written in spellings(setting):
             os.environ.pop(written, None)

@@ -15,6 +15,7 @@ from bot.config_table import AGENT, CONFIG, MODELS, PROVIDER_KEYS, SERVICE, SETT
 from bot.config_values import AgentSettings
 from bot.errors import ConfigError, InputProblem, InputsError
 from bot.gate.standing import Caps
+from bot.input_table import INPUTS
 from bot.intake.listening import TrustedBots
 from bot.runner_table import RUNNER
 from bot.setting import PREFIX, Setting
@@ -27,18 +28,20 @@ SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], *PROVIDER_KEYS.values())
 """The settings that are secrets themselves, rather than name a file with one."""
 
 
-def spellings(name: str) -> tuple[str, ...]:
+def spellings(setting: Setting) -> tuple[str, ...]:
     """How a setting is called in the environment: the runner turns an input `max-steps` into INPUT_MAX-STEPS, and
     composite actions pass theirs on by hand."""  # noqa: D205, D209 - one sentence
-    plain = name.removeprefix(PREFIX)
-    return (name, f"INPUT_{plain.replace('_', '-')}", f"INPUT_{plain}")
+    if setting is CONFIG:  # the action's input of this name is the repository's own file
+        return (setting.name,)
+    plain = setting.input_name.upper() if setting.name.startswith(PREFIX) else setting.name
+    return (setting.name, f"INPUT_{plain}", f"INPUT_{plain.replace('-', '_')}")
 
 
 def input_name(setting: Setting) -> str:
     """What a setting is called among the Action's inputs; empty where it is none of them."""
     if setting in _NO_INPUTS:
         return ""
-    return setting.name.removeprefix(PREFIX).lower().replace("_", "-")
+    return setting.input_name
 
 
 _NO_INPUTS = (AGENT["data_dir"], CONFIG, *(each for key, each in RUNNER.items() if key != "token"))
@@ -108,7 +111,7 @@ class Reader:
 
     def _further(self) -> dict[str, str]:
         """What the settings file says, by the names of variables."""
-        path = self._value(CONFIG, self._written(CONFIG.name))
+        path = self._value(CONFIG, self._written(CONFIG))
         if path is None:
             return {}
         may_stand_there = [setting for setting in SETTINGS if setting is not CONFIG]
@@ -126,7 +129,8 @@ class Reader:
 
     def check(self) -> None:
         """Raise ConfigError, for an Action InputsError, when anything was wrong, unknown variables included."""
-        known = [s.name.removeprefix(PREFIX) for s in SETTINGS if s.name.startswith(PREFIX)]
+        settings = (*SETTINGS, *(INPUTS.values() if self._inputs else ()))
+        known = [s.name.removeprefix(PREFIX) for s in settings if s.name.startswith(PREFIX)]
         written = sorted(name.removeprefix(PREFIX) for name in self._environ if name.startswith(PREFIX))
         for name in (name for name in written if name not in known):
             near = difflib.get_close_matches(name, known, n=1)
@@ -139,7 +143,7 @@ class Reader:
 
     def _found(self, setting: Setting) -> str | None:
         """The environment first, then the file, then the default."""
-        written = self._written(setting.name) or self._file.get(setting.name)
+        written = self._written(setting) or self._file.get(setting.name)
         return written or self._defaults.get(setting.name, setting.default)
 
     def _value(self, setting: Setting, written: str | None) -> Any:  # noqa: ANN401 - each row has its own type
@@ -153,8 +157,8 @@ class Reader:
             self._wrong(setting, f"{error}.")
             return None
 
-    def _written(self, name: str) -> str:
-        names = spellings(name) if self._inputs and name.startswith(PREFIX) else (name,)
+    def _written(self, setting: Setting) -> str:
+        names = spellings(setting) if self._inputs and setting.name.startswith(PREFIX) else (setting.name,)
         return next((text for text in (self._environ.get(each, "").strip() for each in names) if text), "")
 
     def _missing(self, setting: Setting, why: str = "") -> None:
@@ -167,7 +171,7 @@ class Reader:
     def _lacks_key(self, provider: str, others: list[str]) -> None:
         """Say that the key of the model service is missing, and which service there is a key for."""
         self._missing(PROVIDER_KEYS[provider], f"The model service `{provider}` cannot be asked without its key.")
-        if self._inputs and others and not self._written(AGENT["provider"].name):
+        if self._inputs and others and not self._written(AGENT["provider"]):
             text = f"There is a key for `{others[0]}`, and without the input `provider` the service is `{provider}`."
             self._problems[-1] = InputProblem(text=text, input="provider", line=f"provider: {others[0]}")
 

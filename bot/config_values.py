@@ -10,6 +10,8 @@ from pydantic import SecretStr
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.config_table import Pictures, Provider, SandboxChoice
 from bot.errors import InputProblem
+from bot.gate.conventions import OWN_PREFIX, Conventions
+from bot.gate.repo_config import PATH
 from bot.gate.standing import Bounds, Caps, Level
 from bot.intake.commands import DEFAULT_TRIGGER, ReviewEvent
 from bot.intake.listening import TrustedBots
@@ -139,6 +141,39 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActionInputs:
+    """What a workflow's author asks for with the action's own inputs; see `input_table.py`.
+
+    Attributes:
+        prompt: what the agent is to do, or None.
+        command: the verb, or None.
+        base: the branch that work begins at and pull requests are for, or None for the usual one.
+        branch_prefix: what the names of new branches begin with.
+        working_directory: where commands start, or None for the repository's root.
+        repo_config: the path of the repository's own file.
+        dry_run: whether everything is made and nothing published.
+    """
+
+    prompt: str | None = None
+    command: str | None = None
+    base: str | None = None
+    branch_prefix: str = OWN_PREFIX
+    working_directory: str | None = None
+    repo_config: str = PATH
+    dry_run: bool = False
+
+    @property
+    def conventions(self) -> Conventions:
+        """The part of it that holds for every job of the run."""
+        return Conventions(
+            branch_prefix=self.branch_prefix,
+            repo_file=self.repo_config,
+            working_directory=self.working_directory or "",
+            base=self.base or "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSettings:
     """Everything `codepilot act` needs; GitHub's runner sets most of it.
 
@@ -154,6 +189,12 @@ class ActionSettings:
         server_url: GitHub's address for people and git.
         output_path: the file that takes the step's outputs, or None.
         summary_path: the file that takes the step's summary, or None.
+        inputs: what the workflow's author asks for.
+        repository_id: GitHub's numeric id of the repository, or None where the runner does not say.
+        actor: the login of whom GitHub names for the run, or None; for a schedule of who last changed it.
+        actor_id: that account's numeric id, or None.
+        ref: the ref that the workflow runs on, such as `refs/heads/main`, or None.
+        workflow: the workflow's name, or None.
     """
 
     agent: AgentSettings
@@ -167,6 +208,12 @@ class ActionSettings:
     server_url: str
     output_path: Path | None
     summary_path: Path | None
+    inputs: ActionInputs = field(default_factory=ActionInputs)
+    repository_id: int | None = None
+    actor: str | None = None
+    actor_id: int | None = None
+    ref: str | None = None
+    workflow: str | None = None
 
     @property
     def run_page(self) -> str:

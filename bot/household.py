@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from agent_runtime import Network, Provider, Sandbox, SandboxSettings, pick_sandbox
 from bot.agents import agent_maker, models
-from bot.config import ActionSettings, AgentSettings, Settings, bounds_of
+from bot.config import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
 from bot.errors import ConfigError
 from bot.gate.network import unkept
 from bot.jobs.house import House, Listener
@@ -32,6 +32,8 @@ _NO_CI = (
 # What Python compiles while the agent tests is not part of its change, and not every project ignores it.
 _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
 
+_NO_INPUTS = ActionInputs()
+
 
 def house(
     agent: AgentSettings,
@@ -44,6 +46,7 @@ def house(
     provider: Callable[[], Provider] | None,
     comes_back: bool,
     run_url: str = "",
+    inputs: ActionInputs = _NO_INPUTS,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
 ) -> House:
     """What all jobs of a process share.
@@ -57,6 +60,7 @@ def house(
         edit_seconds: between two edits of a status comment.
         provider: makes the model of a run, in place of the one that the settings name.
         run_url: the page of the workflow's run, where the bot is a step of one.
+        inputs: what the workflow's author asks for, where the bot is a step of one.
         comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
         git_pauses: seconds before each further try at a git server whose trouble may pass.
 
@@ -65,13 +69,12 @@ def house(
         SandboxError: no sandbox works here.
     """
     sandbox = _sandbox(agent)
-    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = _key(secret, "paused runs")
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
         setup=_setup(agent, sandbox),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
-        bounds=replace(bounds_of(agent), sandbox=sandbox.level),
+        bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
         redactor=redactor,
         trigger=agent.trigger,
         server_url=server_url.rstrip("/"),
@@ -88,6 +91,7 @@ def house(
         ci_note="" if comes_back else _NO_CI,
         run_url=run_url,
         listeners=tuple(listeners),
+        conventions=inputs.conventions,
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )
 
@@ -107,6 +111,7 @@ def _sandbox(agent: AgentSettings) -> Sandbox:
     sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
     if problem := unkept(sandbox.level, networks(agent)):
         raise ConfigError((problem,))
+    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return sandbox
 
 

@@ -34,6 +34,27 @@ RUNNER: dict[str, Setting] = {
         parse=values.whole(1, 1_000_000),
         default="1",
     ),
+    "repository_id": Setting(
+        name="GITHUB_REPOSITORY_ID",
+        meaning="The repository's numeric id.",
+        example="123456789",
+        parse=values.whole(1, 2**63 - 1),
+        default="",
+    ),
+    "actor": Setting(
+        name="GITHUB_ACTOR", meaning="Whom GitHub names for the run.", example="octocat", parse=str, default=""
+    ),
+    "actor_id": Setting(
+        name="GITHUB_ACTOR_ID",
+        meaning="The numeric id of that account.",
+        example="1234567",
+        parse=values.whole(1, 2**63 - 1),
+        default="",
+    ),
+    "ref": Setting(name="GITHUB_REF", meaning="The ref of the run.", example="refs/heads/main", parse=str, default=""),
+    "workflow": Setting(
+        name="GITHUB_WORKFLOW", meaning="The workflow's name.", example="Maintenance", parse=str, default=""
+    ),
     "api_url": Setting(
         name="GITHUB_API_URL",
         meaning="GitHub's REST address.",

@@ -20,6 +20,7 @@ class Setting:
         parse: the written value to the value used; raises ValueError with what it must be.
         default: the written value used when it is not set; None when it must be set, empty for nothing at all.
         between: what stands between the entries, where it takes several.
+        input: the action's input, where that is called otherwise than the variable.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Setting:
     parse: Callable[[str], Any]
     default: str | None = None
     between: str = ","
+    input: str = ""
+
+    @property
+    def input_name(self) -> str:
+        """What it is called among the action's inputs."""
+        return self.input or self.key.replace("_", "-")
 
     @property
     def key(self) -> str:

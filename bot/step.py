@@ -10,7 +10,7 @@ from bot.action.conclusion import Conclusion, exit_code
 from bot.action.log import StepLog
 from bot.action.notes import notes_on
 from bot.config_values import ActionSettings, ActionSurvey
-from bot.errors import BotError, ConfigError, InputProblem
+from bot.errors import BotError, ConfigError, InputProblem, InputsError
 from bot.household import redactor_for
 from bot.logs import start_log
 from bot.process import guard
@@ -43,6 +43,8 @@ async def take_step(survey: ActionSurvey) -> int:
             for line in notes_on(end):
                 say(redactor.redact(line))
             return exit_code(end.conclusion)
+        except InputsError as error:
+            problems = error.wrong
         except (BotError, AgentError) as error:
             problems = (misconfigured.problem_of(error),)
     await misconfigured.tell(settings, problems, redactor=redactor, say=say)

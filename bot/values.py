@@ -41,8 +41,8 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def yes_or_no(text: str) -> bool:
-    """`yes`, `on` or `1`, `no`, `off` or `0`."""
-    known = {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
+    """`yes`, `on` or `1`, `no`, `off` or `0`; and `true` and `false`, which workflows write."""
+    known = {"yes": True, "on": True, "1": True, "true": True, "no": False, "off": False, "0": False, "false": False}
     if text.lower() not in known:
         raise ValueError(f"must be yes or no, not {text!r}")
     return known[text.lower()]

@@ -11,14 +11,14 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from agent_runtime import Provider
-from bot.action import delivery_from, listening_of, write_outputs, write_summary
+from bot.action import job_of_run, outputs_of, write_outputs, write_summary
 from bot.action.end import StepEnd
 from bot.action.summary import summary
 from bot.config import ActionSettings, Settings
@@ -27,7 +27,6 @@ from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliverie
 from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
-from bot.intake.triggers import job_from
 from bot.jobs.case import Desk, Ending
 from bot.jobs.database import Database
 from bot.jobs.greeter import HELD_SECONDS, Greeter
@@ -174,6 +173,7 @@ async def act(
 
     Raises:
         MalformedError: the event file is not what a runner writes.
+        InputsError: the inputs contradict each other or the event.
         SandboxError: the agent could not run safely here.
     """
     return (await work_step(settings, listeners=listeners, lease_seconds=lease_seconds)).ended
@@ -183,21 +183,14 @@ async def work_step(
     settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
 ) -> StepEnd:
     """The same, with all that there is to tell of the end."""
-    job = job_from(delivery_from(settings), listening_of(settings))
+    job, begun = job_of_run(settings), time.monotonic()
     if isinstance(job, Ignored):
         end = StepEnd(ended=job)
-        _report(settings, {"status": "ignored", "conclusion": end.conclusion.value}, end)
+        _report(settings, end)
         return end
     end = await _see_through(settings, job, listeners, lease_seconds)
-    facts = end.facts
-    outputs = {
-        "status": end.ended.value if isinstance(end.ended, JobState) else "",
-        "conclusion": end.conclusion.value,
-        "comment-url": facts.get("comment", "").partition(" ")[2],
-        "commit-sha": facts.get("commit", "").partition(" ")[0],
-        "pull-request-url": facts.get("pull", "").partition(" ")[2],
-    }
-    _report(settings, outputs, end)
+    end = replace(end, seconds=time.monotonic() - begun, server_url=settings.server_url)
+    _report(settings, end)
     return end
 
 
@@ -237,9 +230,11 @@ async def _see_through(
         patch = await asyncio.to_thread(shared.work.patch, job.id)
         return StepEnd(
             ended=stored.state if stored else JobState.FAILED,
+            job=job,
             ending=endings[-1] if endings else None,
             facts=await queue.recall(job.id),
             patch=patch,
+            patch_file=shared.work.file(job.id),
         )
 
 
@@ -253,6 +248,7 @@ def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequ
         edit_seconds=EDIT_SECONDS,
         provider=None,
         comes_back=False,
+        inputs=settings.inputs,
         run_url=settings.run_page,
     )
 
@@ -285,8 +281,9 @@ def _worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"
 
 
-def _report(settings: ActionSettings, outputs: dict[str, str], end: StepEnd) -> None:
+def _report(settings: ActionSettings, end: StepEnd) -> None:
+    redact = redactor_for(settings).redact
     if settings.output_path is not None:
-        write_outputs(settings.output_path, outputs)
+        write_outputs(settings.output_path, {name: redact(value) for name, value in outputs_of(end).items()})
     if settings.summary_path is not None:
-        write_summary(settings.summary_path, redactor_for(settings).redact(summary(end)))
+        write_summary(settings.summary_path, redact(summary(end)))

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from bot.config_table import AGENT, PROVIDER_KEYS
+from bot.input_table import INPUTS
 from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 
@@ -133,8 +134,9 @@ def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
     variables = _ACTION["runs"]["steps"][-1]["env"]
     # The runner's own temporary directory takes the place of CODEPILOT_DATA_DIR.
     settings = [setting for key, setting in AGENT.items() if key != "data_dir"]
+    settings += INPUTS.values()
     for setting in [*settings, *PROVIDER_KEYS.values()]:
-        name = setting.name.removeprefix("CODEPILOT_").lower().replace("_", "-")
+        name = setting.input_name
         assert name in _ACTION["inputs"], f"action.yml lacks the input {name}"
         assert variables.get(setting.name) == f"${{{{ inputs.{name} }}}}", f"action.yml does not pass {name} on"
     assert len(_ACTION["inputs"]) == len(settings) + len(PROVIDER_KEYS) + len(["github-token"])

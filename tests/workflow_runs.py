@@ -28,6 +28,15 @@ class WorkflowRun:
     outputs: str
     summary: str
 
+    @property
+    def values(self) -> dict[str, str]:
+        """The outputs by name, read by the runner's rules: `name<<delimiter`, lines, the delimiter alone on a line."""
+        found, lines = {}, iter(self.outputs.split("\n"))
+        for line in filter(None, lines):
+            name, delimiter = line.split("<<")
+            found[name] = "\n".join(iter(lines.__next__, delimiter))
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workflows:
@@ -49,13 +58,20 @@ class Workflows:
         hub.observe(sent=made.payloads.__setitem__)
         return made
 
-    async def run(self, event: str, script: Sequence[str] = (), **variables: str) -> WorkflowRun:
+    async def run(
+        self,
+        event: str,
+        script: Sequence[str | Mapping[str, Any]] = (),
+        **variables: str,
+    ) -> WorkflowRun:
         """Run the Action on the newest event of this kind, with these replies of its model."""
         number = next(_NUMBERS)
         folder = self.directory / f"run-{number}"
         folder.mkdir()
         (folder / "event.json").write_text(json.dumps(self.payloads[event]))
-        (folder / "script.yaml").write_text(json.dumps([{"reply": reply} for reply in script]))
+        (folder / "script.yaml").write_text(
+            json.dumps([{"reply": reply} if isinstance(reply, str) else reply for reply in script])
+        )
         environment = {
             "GITHUB_TOKEN": self.runner.token,
             "GITHUB_EVENT_PATH": str(folder / "event.json"),

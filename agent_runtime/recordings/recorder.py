@@ -117,6 +117,7 @@ def _about(agent: Agent) -> dict[str, Plain]:
             "repository_instructions": dict(agent.repository_instructions),
             "max_output_chars": dict(agent.max_output_chars),
             "policy": asdict(agent.policy),
+            **({"start_in": agent.start_in} if agent.start_in else {}),
         },
         "sandbox": agent.sandbox.level,
         "work_dir": agent.sandbox.seen_as(agent.work_dir),

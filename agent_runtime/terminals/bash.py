@@ -97,9 +97,10 @@ def parse_mark(body: bytes) -> Marker:
     )
 
 
-def setup(nonce: str) -> bytes:
-    """What a new bash is sent first."""
-    return f"{_SETUP}__cp_nonce={nonce}\n".encode()
+def setup(nonce: str, *, start_in: str = "") -> bytes:
+    """What a new bash is sent first; a directory that is gone leaves it where it is."""
+    place = f"cd -- {''.join(pieces(start_in))} 2>/dev/null || :\n" if start_in else ""
+    return f"{_SETUP}{place}__cp_nonce={nonce}\n".encode()
 
 
 def pieces(command: str) -> list[str]:

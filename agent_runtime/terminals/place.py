@@ -98,16 +98,19 @@ class _Posix:
         readable: Mapping[str, Path],
         spool: Spool | None,
         egress: Egress | None,
+        *,
+        start_in: str,
     ) -> None:
         from agent_runtime.terminals.backend import backend  # noqa: PLC0415 - needs modules that Windows lacks
 
         self._backend = backend(sandbox, workspace, readable, egress)
         self._spool = spool
+        self._start_in = start_in
 
     def terminal(self, name: str, shell: str) -> Terminal:  # noqa: ARG002 - there is but one
         from agent_runtime.terminals.terminal import Terminal  # noqa: PLC0415 - the same
 
-        return Terminal(name, backend=self._backend, spool=self._spool)
+        return Terminal(name, backend=self._backend, spool=self._spool, start_in=self._start_in)
 
     async def close(self) -> None:
         await self._backend.close()
@@ -119,6 +122,8 @@ def place(
     readable: Mapping[str, Path],
     spool: Spool | None,
     egress: Egress | None = None,
+    *,
+    start_in: str = "",
 ) -> Place:
     """Where terminals that work in `workspace` live on this system.
 
@@ -128,9 +133,10 @@ def place(
         readable: more host files and directories that they may read, by their path inside.
         spool: where outputs too long to show whole are kept.
         egress: the way out of a sandbox that is `apart`; None for no network there.
+        start_in: the directory below `workspace` in which shells start; empty for that itself. Not on Windows.
     """
     if sys.platform == "win32":
         from agent_runtime.terminals.windows import Windows  # noqa: PLC0415 - for this system only
 
         return Windows(sandbox, workspace, spool)
-    return _Posix(sandbox, workspace, readable, spool, egress)
+    return _Posix(sandbox, workspace, readable, spool, egress, start_in=start_in)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from agent_runtime.errors import SandboxError
 from agent_runtime.terminals import bash
@@ -26,8 +27,15 @@ class Shell:
         ended: whether it is gone, and with it all that it started on its terminal.
     """
 
-    def __init__(self, pty: Pty, *, on_change: Callable[[], None]) -> None:
-        """Take over a started bash; `on_change` is called after output was read and at the end."""
+    def __init__(self, pty: Pty, *, on_change: Callable[[], None], start_in: str = "") -> None:
+        """Take over a started bash.
+
+        Args:
+            pty: its terminal.
+            on_change: called after output was read and at the end.
+            start_in: the directory that it goes to first; empty for where it is.
+        """
+        self._start_in = start_in
         self.pty = pty
         self.marker: bash.Marker | None = None
         self.ended = False
@@ -50,7 +58,7 @@ class Shell:
         Raises:
             SandboxError: it ended or said nothing; the text has its last words.
         """
-        said = await self._answer(bash.setup, _START_SECONDS)
+        said = await self._answer(partial(bash.setup, start_in=self._start_in), _START_SECONDS)
         if not self.ended:
             self.pty.meet()
             self._watch_end()

@@ -29,7 +29,8 @@ class Terminal:
         cwd: the shell's working directory when it last said so; empty before it started.
     """
 
-    def __init__(self, name: str, *, backend: Backend, spool: Spool | None = None) -> None:
+    def __init__(self, name: str, *, backend: Backend, spool: Spool | None = None, start_in: str = "") -> None:
+        self._start_in = start_in
         self._name = name
         self._backend = backend
         self._spool = spool
@@ -161,7 +162,7 @@ class Terminal:
         await self.close()
         if self._shell is not None and not told:
             self._ended_for = self._shell.pty.ended_for
-        shell = self._shell = Shell(await self._backend.open(), on_change=self._update)
+        shell = self._shell = Shell(await self._backend.open(), on_change=self._update, start_in=self._start_in)
         shell.attach()
         try:
             await shell.start()

@@ -51,7 +51,13 @@ class ShellTools:
     )
 
     def __init__(
-        self, sandbox: Sandbox, workspace: Path, logs: Logs | None = None, egress: Egress | None = None
+        self,
+        sandbox: Sandbox,
+        workspace: Path,
+        logs: Logs | None = None,
+        egress: Egress | None = None,
+        *,
+        start_in: str = "",
     ) -> None:
         """Run commands in `workspace`, inside one `sandbox` that all terminals share.
 
@@ -60,12 +66,13 @@ class ShellTools:
             workspace: the directory to work in.
             logs: where outputs too long to show whole are kept.
             egress: the way out of a sandbox that is `apart`; None for no network there.
+            start_in: the directory below `workspace` in which terminals start.
         """
         self._logs = logs  # a private directory lives as long as its object
         readable = logs.seen_in(sandbox) if logs is not None else {}
         self._spool = Spool(logs.directory, seen_as=next(iter(readable))) if logs is not None else None
-        self._home = str(sandbox.seen_as(workspace))
-        self._place = place(sandbox, workspace, readable, self._spool, egress)
+        self._home = "/".join(filter(None, (str(sandbox.seen_as(workspace)), start_in)))
+        self._place = place(sandbox, workspace, readable, self._spool, egress, start_in=start_in)
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
         self._promise: tuple[str, str, str, ToolError | None] | None = None

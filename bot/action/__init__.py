@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from bot.action.event import delivery_from, listening_of
+from bot.action.event import delivery_from, job_of_run, listening_of
 from bot.action.files import MAX_SUMMARY_BYTES, write_outputs, write_summary
+from bot.action.outputs import outputs_of
 
-__all__ = ["MAX_SUMMARY_BYTES", "delivery_from", "listening_of", "write_outputs", "write_summary"]
+__all__ = [
+    "MAX_SUMMARY_BYTES",
+    "delivery_from",
+    "job_of_run",
+    "listening_of",
+    "outputs_of",
+    "write_outputs",
+    "write_summary",
+]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bot.action.conclusion import Conclusion, conclusion_of
 from bot.intake.deliveries import Ignored
 from bot.jobs.case import ENDING, Ending
-from bot.jobs.job import JobState
+from bot.jobs.job import Job, JobState
 from bot.publishing.view import StatusView
 
 
@@ -18,15 +19,23 @@ class StepEnd:
 
     Attributes:
         ended: the state of its job, or why there was none.
+        job: its job, or None.
         ending: how the job ended; None where there was none, or its end was lost.
         facts: what is remembered of the job.
         patch: the beginning of its change, published or not; empty where nothing changed.
+        patch_file: the file with the whole of it; None where there is none.
+        seconds: how long the step took.
+        server_url: GitHub's address for people.
     """
 
     ended: JobState | Ignored
+    job: Job | None = None
     ending: Ending | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     patch: str = ""
+    patch_file: Path | None = None
+    seconds: float = 0.0
+    server_url: str = ""
 
     @property
     def view(self) -> StatusView | None:
@@ -38,6 +47,13 @@ class StepEnd:
     def told(self) -> str:
         """Its comment, as it was written."""
         return self.facts.get(ENDING, "").partition("\n")[2]
+
+    @property
+    def why(self) -> str:
+        """Why it ended as it did; empty where that needs no reason."""
+        if isinstance(self.ended, Ignored):
+            return self.ended.reason
+        return self.ending.reason if self.ending is not None else ""
 
     @property
     def conclusion(self) -> Conclusion:

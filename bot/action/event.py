@@ -1,17 +1,57 @@
-"""Read the event that started the workflow run as a delivery."""
+"""Read the event that started the workflow run, as a delivery, and what it and the inputs ask for."""
 
 from __future__ import annotations
 
 import json
+import secrets
 
+from bot.action.prompts import WRITERS_ONLY, Asked, asked_by_workflow
 from bot.config import ActionSettings
 from bot.errors import MalformedError
-from bot.intake.deliveries import Delivery, from_action
+from bot.intake.deliveries import Delivery, Ignored, from_action
 from bot.intake.listening import Listening
+from bot.intake.triggers import job_from
+from bot.jobs.job import Actor, Job, Repo
 
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282
 _MAX_EVENT_BYTES = 25 * 1024 * 1024
+
+
+def job_of_run(settings: ActionSettings) -> Job | Ignored:
+    """The job that the run is for: what the inputs ask for, else what somebody asked for in the event.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        ConfigError: the inputs contradict each other or the event.
+    """
+    delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
+    if inputs.prompt or inputs.command:
+        return asked_by_workflow(delivery, _asked(settings), listening)
+    if delivery.event in WRITERS_ONLY:
+        return Ignored(
+            reason=f"the event `{delivery.event}` holds no command, and the input `prompt` is not set. "
+            "Write below `with:`: `prompt: What the agent is to do`"
+        )
+    return job_from(delivery, listening)
+
+
+def _asked(settings: ActionSettings) -> Asked:
+    inputs, repo_id = settings.inputs, settings.repository_id
+    login, number = settings.actor, settings.actor_id
+    return Asked(
+        prompt=inputs.prompt,
+        command=inputs.command,
+        base=inputs.base,
+        workflow=settings.workflow or "",
+        ref=settings.ref or "",
+        # Whether it is private is asked of GitHub before anything is published.
+        repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
+        actor=Actor(id=number, login=login) if number and login else None,
+        branch_prefix=inputs.branch_prefix,
+        # Several steps of one run may each have a job.
+        unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
+    )
 
 
 def delivery_from(settings: ActionSettings) -> Delivery:
@@ -54,6 +94,8 @@ def listening_of(settings: ActionSettings) -> Listening:
 
 def _check_repository(delivery: Delivery, settings: ActionSettings) -> None:
     """The token is good for the workflow's repository alone, so an event about another one is no job of this run."""
+    if delivery.event == "schedule" and "repository" not in delivery.payload:
+        return  # GitHub tells a schedule of its cron line alone
     repository = delivery.payload.get("repository")
     name = repository.get("full_name") if isinstance(repository, dict) else None
     if not isinstance(name, str) or name.lower() != settings.repository.lower():

@@ -11,6 +11,7 @@ from bot.action import commands
 from bot.action.conclusion import Conclusion
 from bot.action.event import delivery_from, listening_of
 from bot.action.files import write_outputs, write_summary
+from bot.action.outputs import outputs_without_run
 from bot.config_values import ActionSettings, bounds_of
 from bot.errors import BotError, InputProblem
 from bot.github import GitHub
@@ -107,7 +108,7 @@ async def tell(
         say(redactor.redact(line))
     told = redactor.redact(explained(problems, why))
     if settings.output_path is not None:
-        write_outputs(settings.output_path, {"conclusion": Conclusion.MISCONFIGURED.value})
+        write_outputs(settings.output_path, outputs_without_run(Conclusion.MISCONFIGURED, told))
     if settings.summary_path is not None:
         write_summary(settings.summary_path, f"### ⚙️ {told}")
     if job is not None and settings.token.get_secret_value():

@@ -17,7 +17,7 @@ def summary(end: StepEnd) -> str:
     """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
     if isinstance(end.ended, Ignored):
         return f"Codepilot had nothing to do: {end.ended.reason}"
-    parts = [end.told or f"Codepilot: {end.ended.value}"]
+    parts = [end.told or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
     if end.ending is not None and end.ending.output_json:
         parts.append(f"**Structured output**\n\n{fenced(clean(end.ending.output_json), 'json')}")
     if end.view is not None:

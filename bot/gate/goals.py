@@ -11,7 +11,9 @@ from bot.jobs.job import Job
 
 MAX_REVIEW_COMMENTS = 30
 
-_GOAL_CHARS = 20_000
+MOST_GOAL_CHARS = 20_000
+"""Characters of a request that the agent is told."""
+
 # A workflow's name comes from the repository; one that could be more than a name is not told.
 _NAME = re.compile(r"[\w][\w .,/()-]{0,59}")
 
@@ -73,7 +75,7 @@ def goal_for(job: Job, command: Work, *, workflow: str = "", approved_plan: bool
 
 
 def _goal(job: Job, command: Work, workflow: str) -> str:
-    words = without_invisible(command.goal)[0].strip()[:_GOAL_CHARS]
+    words = without_invisible(command.goal)[0].strip()[:MOST_GOAL_CHARS]
     match command:
         case Fix():
             return words or _default_fix(job, workflow)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from agent_runtime import Policy, Rule, RunLimits
 from bot.gate.allowed import allowed_commands
 from bot.gate.decision import AccessRequest
-from bot.gate.repo_config import PATH
 from bot.gate.standing import Level, SetLabel, may_command, text_binding
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
@@ -40,6 +39,11 @@ class Found:
 def is_fork(request: AccessRequest) -> bool:
     """Whether the thread is a pull request whose branch does not live in this repository."""
     return request.job.thread.kind == "pull" and request.facts.head_repo_id != request.job.repo.id
+
+
+def started_by_stranger(request: AccessRequest) -> bool:
+    """Whether a workflow's command was started by somebody who may not command, whose words it is about."""
+    return request.job.origin.kind == "workflow" and not all(map(may_command, request.roles))
 
 
 def binding(request: AccessRequest) -> str:
@@ -128,6 +132,12 @@ def _usual(request: AccessRequest) -> Found:
             because="the operator of this bot lets it read only",
             remedy="Whoever runs it can change that (`CODEPILOT_LEVEL`).",
         )
+    if started_by_stranger(request):
+        return Found(
+            level="read-only",
+            because=f"{request.job.actor.login}, who started this workflow by what they did, has no write access here",
+            remedy="Let the workflow ask for what only reads: `command: ask`, `explain`, `plan` or `review`.",
+        )
     if is_fork(request):
         return Found(
             level="read-only",
@@ -138,7 +148,7 @@ def _usual(request: AccessRequest) -> Found:
     if own is not None:
         return Found(
             level=own,
-            because=f"`level` in `{PATH}` on the base branch says so",
+            because=f"`level` in `{request.config.path}` on the base branch says so",
             remedy=f"Change it there, or set the label `{request.config.labels.ask}`.",
         )
     return Found(level=operator, because="the operator of this bot says so", remedy="")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from agent_runtime import RunLimits
 from bot.gate.decision import Refusal
-from bot.gate.repo_config import PATH, RepoConfig
+from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Bounds
 from bot.intake.commands import Options
 
@@ -46,7 +46,9 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
     notes: list[str] = []
     model = options.model or wishes.model or bounds.model
     if model not in offered:
-        notes.append(f"`{PATH}` asks for the model `{model}`, which is not offered here; I used `{bounds.model}`.")
+        notes.append(
+            f"`{config.path}` asks for the model `{model}`, which is not offered here; I used `{bounds.model}`."
+        )
         model = bounds.model
     limits = bounds.limits
     budget, most = options.budget_usd or wishes.budget_usd, limits.max_cost_usd

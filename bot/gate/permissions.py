@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bot.gate.caps import cap_refusal
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
-from bot.gate.levels import Found, is_fork, level_for, policy_for, tools_for
+from bot.gate.levels import Found, is_fork, level_for, policy_for, started_by_stranger, tools_for
 from bot.gate.network import narrowed, reachable
 from bot.gate.options import Settled, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
-from bot.gate.repo_config import PATH, RepoConfig
+from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Role, may_command
 from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
 from bot.intake.listening import TrustedBots, is_app
@@ -120,14 +122,20 @@ NO_WRITE_ACCESS = Refusal(
 
 
 def _people_refusal(request: AccessRequest) -> Refusal | None:
-    """Everybody whose word a job rests on must have write access, and a word that counts here."""
+    """Everybody whose word a job rests on must have write access, and a word that counts here.
+
+    A workflow's command rests on the word of whoever wrote its file; see `levels` for who may have started it.
+    """
     job, words = request.job, request.config.triggers
-    if len(request.roles) != 1 + len(job.others) or not all(map(may_command, request.roles)):
+    may = job.origin.kind == "workflow" or all(map(may_command, request.roles))
+    if len(request.roles) != 1 + len(job.others) or not may:
         return NO_WRITE_ACCESS
     if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):
         return None
     return Refusal(
-        cause="trigger", silent=True, reason=f"`{PATH}` lists {', '.join(words)} and not `{job.trigger}` in `triggers`."
+        cause="trigger",
+        silent=True,
+        reason=f"`{request.config.path}` lists {', '.join(words)} and not `{job.trigger}` in `triggers`.",
     )
 
 
@@ -150,7 +158,8 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
 def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant | Refusal:
     looks = isinstance(command, (Review, Explain, Plan, Ask))
     if not looks and found.level == "read-only":
-        return _reading_refusal(command, found)
+        # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
+        return replace(_reading_refusal(command, found), silent=started_by_stranger(request))
     options = Options() if isinstance(command, Undo) else command.options
     if options.base is not None and request.job.thread.kind == "pull":
         return Refusal(cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again.")
@@ -182,7 +191,7 @@ def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: S
         if isinstance(command, Undo)
         else tools_for(level, writes=isinstance(command, Fix), asks=request.job.thread.has_comments),
         model=made.model,
-        dry_run=options.dry_run,
+        dry_run=options.dry_run or request.bounds.dry_run,
         replay=publish == "pull_branch" and not found.bound,
         protected=request.config.protected,
         notes=(*found.notes, *made.notes, *spared),

@@ -29,7 +29,7 @@ class RepoConfigError(BotError):
 
     def __init__(self, problems: str, *, source: str = PATH) -> None:
         listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
-        branch = "base" if source == PATH else "default"
+        branch = "default" if ":" in source else "base"
         self.reason = f"This repository's configuration does not fit:\n\n{listed}"
         self.remedy = f"Mend `{source}` on the {branch} branch, then give the command again."
         super().__init__(f"{self.reason}\n\n{self.remedy}")
@@ -114,6 +114,7 @@ class RepoConfig:
         wip_branches: whether unfinished work is kept on a branch of its own.
         base: where new pull requests are to be merged; None for the default branch.
         given: the keys that the file holds, and `labels.start` for one of `labels`.
+        path: where the file is; no key of it.
     """
 
     setup: tuple[str, ...] = ()
@@ -139,6 +140,7 @@ class RepoConfig:
     wip_branches: bool = True
     base: str | None = None
     given: frozenset[str] = field(default=frozenset(), compare=False)
+    path: str = PATH
 
     def reviews(self, on: ReviewEvent, usual: frozenset[ReviewEvent] = frozenset()) -> bool:
         """Whether a pull request is reviewed when this happens; `usual` is the operator's, for a file without the key.
@@ -215,21 +217,22 @@ def merged(organisation: RepoConfig, repository: RepoConfig) -> RepoConfig:
     )
 
 
-def in_the_way(cache: Sequence[str], committed: Collection[str]) -> str | None:
+def in_the_way(cache: Sequence[str], committed: Collection[str], *, path: str = PATH) -> str | None:
     """Why what is to be kept cannot be told from the repository's own files, or None when it can.
 
     Args:
         cache: see `RepoConfig`.
         committed: paths of all files in the commit that is worked on.
+        path: where the file is that asks for it.
     """
-    above = {path: _above(path) for path in cache}
-    meant, below = frozenset().union(*above.values()), tuple(f"{path}/" for path in cache)
+    above = {each: _above(each) for each in cache}
+    meant, below = frozenset().union(*above.values()), tuple(f"{each}/" for each in cache)
     found = min((file for file in committed if file in meant or file.startswith(below)), default=None)
     if found is None:
         return None
-    kept = next(path for path in cache if found in above[path] or found.startswith(f"{path}/"))
+    kept = next(each for each in cache if found in above[each] or found.startswith(f"{each}/"))
     return (
-        f"{PATH}: `cache`: `{kept}` cannot be kept, because `{found}` is committed there; name a path that only "
+        f"{path}: `cache`: `{kept}` cannot be kept, because `{found}` is committed there; name a path that only "
         "`setup` writes to."
     )
 

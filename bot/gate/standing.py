@@ -125,6 +125,7 @@ class Bounds:
         trusted_bots: bots that may command; they are no persons.
         allowed_users: logins, in lower case, of the people who may command, of those with write access; empty for all.
         review_on: what starts a review without a command, where a repository does not say.
+        dry_run: whether everything is made and nothing published, whatever a command says.
     """
 
     limits: RunLimits
@@ -143,3 +144,5 @@ class Bounds:
     def hears(self, login: str) -> bool:
         """Whether somebody with write access may command."""
         return not self.allowed_users or login.casefold() in self.allowed_users
+
+    dry_run: bool = False

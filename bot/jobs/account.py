@@ -16,6 +16,7 @@ from bot.jobs.case import Case
 from bot.jobs.memory import read, spelled
 from bot.jobs.progress import Progress
 from bot.publishing.view import Activity, StatusView
+from bot.publishing.wording import asker_of
 
 _FACT = "progress"
 _PROGRESS = TypeAdapter(Progress)
@@ -80,6 +81,7 @@ class Account:
             **self._failed(),
             "asked": f"{job.trigger} {job.command.verb}" if job.command.verb != "bare" else job.trigger,
             "allowed": house.allowed(job),
+            "asker": asker_of(job),
             "job_id": job.id,
             "marker": self._case.marker,
             "seconds": max(0.0, time.time() - self._asked_at),

@@ -38,7 +38,9 @@ class Configured:
     warning: str = ""
 
 
-async def configured(github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source) -> Configured:
+async def configured(  # noqa: PLR0917 - what is asked of two places
+    github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
+) -> Configured:
     """Read the files; one that does not fit is told, and strict defaults hold in its place.
 
     Args:
@@ -47,31 +49,35 @@ async def configured(github: GitHub, workspaces: Workspaces, repo: str, repo_id:
         repo: `owner/name`.
         repo_id: GitHub's numeric id.
         base: the base branch's commit.
+        path: where the repository's own file is.
 
     Raises:
         GitHubError: GitHub failed in a way that may pass.
         WorkspaceError: the commit could not be fetched.
     """
     organisation, problem = await _organisation(github, repo)
-    own = await asked_by(workspaces, repo_id, base)
+    own = await asked_by(workspaces, repo_id, base, path)
     config = merged(organisation, own.asked.config)
     warning = "\n\n".join(filter(None, (problem, own.warning)))
     return Configured(asked=replace(own.asked, config=config), warning=warning)
 
 
-async def asked_by(workspaces: Workspaces, repo_id: int, base: Source) -> Configured:
+async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str = PATH) -> Configured:
     """What the base branch itself says, through the trusted git directory.
 
     Raises:
         WorkspaceError: the commit could not be fetched, or what stands there is no file.
     """
-    file = await workspaces.read(repo_id, base, PATH, limit=MAX_BYTES)
-    if file is None and await workspaces.read(repo_id, base, OTHER_SPELLING, limit=MAX_BYTES) is not None:
+    file = await workspaces.read(repo_id, base, path, limit=MAX_BYTES)
+    other = OTHER_SPELLING if file is None and path == PATH else ""
+    if other and await workspaces.read(repo_id, base, other, limit=MAX_BYTES) is not None:
         config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
     else:
-        config, wrong = _read(file.content if file else None, PATH)
-    files = {PATH: file, **await _for_agents(workspaces, repo_id, base)}
-    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != PATH}
+        config, wrong = _read(file.content if file else None, path)
+    if path != PATH:  # what is built in protects the usual place alone
+        config = replace(config, path=path, protected=(*config.protected, path))
+    files = {path: file, **await _for_agents(workspaces, repo_id, base)}
+    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
     blobs = {name: blob.id if blob else None for name, blob in files.items()}
     return Configured(asked=Asked(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong)
 
@@ -89,17 +95,17 @@ async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dic
     return found
 
 
-async def on_default_branch(github: GitHub, repo: str) -> RepoConfig:
+async def on_default_branch(github: GitHub, repo: str, path: str = PATH) -> RepoConfig:
     """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
     organisation, _ = await _organisation(github, repo)
-    return merged(organisation, (await _parsed(github, repo, PATH))[0])
+    return merged(organisation, replace((await _parsed(github, repo, path))[0], path=path))
 
 
 async def lately_on_default_branch(case: Case) -> RepoConfig:
     """The same, at most a minute old: of a storm of events one asks GitHub."""
     known, repo = case.house.configs, case.job.repo
     if (config := known.of(repo.id)) is None:
-        config = await on_default_branch(case.github, repo.full_name)
+        config = await on_default_branch(case.github, repo.full_name, case.house.conventions.repo_file)
         known.learn(repo.id, config)
     return config
 

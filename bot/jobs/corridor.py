@@ -11,7 +11,7 @@ from agent_runtime import Policy, Status
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig
-from bot.intake.commands import Bare, Happening, Review, Steering, Talk, Undo, Work
+from bot.intake.commands import Happening, Review, Steering, Talk, Undo, Work
 from bot.jobs.account import Account
 from bot.jobs.answers import answer_to
 from bot.jobs.assignment import Assignment
@@ -27,7 +27,7 @@ from bot.jobs.look import Here, Visit, arrive, look
 from bot.jobs.queue import Signal
 from bot.jobs.red_ci import left_alone
 from bot.jobs.setup import Asked
-from bot.jobs.sources import at_base, base_of, source_of
+from bot.jobs.sources import at_base, base_of, source_of, wanted_base
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
 from bot.jobs.unasked_review import unasked_for, unfit_for_review
@@ -198,7 +198,8 @@ class Corridor:
         decision = await decide(case, here, RepoConfig(), again=again)
         if isinstance(decision, Refusal) and decision.cause == "read-only":
             # The labels that allow more may have names of the repository's own.
-            config = await on_default_branch(case.github, here.repo.full_name)
+            path = case.house.conventions.repo_file
+            config = await on_default_branch(case.github, here.repo.full_name, path)
             decision = await decide(case, here, config, again=again)
         return decision
 
@@ -210,12 +211,9 @@ class Corridor:
             await self._greet_late()
         source = await source_of(case, here)
         base = await base_of(case, here, source)
-        found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base)
-        asked = found.asked
-        if isinstance(case.job.command, Work | Bare) and (named := case.job.command.options.base) is not None:
-            asked = replace(asked, config=replace(asked.config, base=named))
-        if case.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
-            asked = replace(asked, config=replace(asked.config, base=None))
+        path = case.house.conventions.repo_file
+        found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base, path)
+        asked = replace(found.asked, config=replace(found.asked.config, base=wanted_base(case, found.asked)))
         here = await at_base(case, here, asked.config.base)
         grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
         if isinstance(grant, Refusal):

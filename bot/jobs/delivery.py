@@ -93,7 +93,7 @@ class Delivery:
             case.memory,
             publication,
             job=case.job,
-            target=Target.of(here.repo),
+            target=Target.of(here.repo, case.house.conventions.branch_prefix),
             pusher=tree,
             redactor=case.house.redactor,
             # What a person approved is this very tree, and no other.
@@ -207,6 +207,7 @@ class Delivery:
             left_out=left_out,
             keep_unfinished=begun.asked.config.wip_branches,
             run_url=self._account.run_url,
+            prefix=case.house.conventions.branch_prefix,
         )
         if verdict is not None and verdict.why:
             return replace(publication, withheld=f"{publication.withheld} {verdict.why}")

@@ -21,7 +21,6 @@ from agent_runtime import (
 )
 from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
-from bot.gate.repo_config import PATH
 from bot.jobs import pictures, waiting
 from bot.jobs.account import Account
 from bot.jobs.assignment import Assignment
@@ -37,7 +36,7 @@ from bot.jobs.unattended import NOBODY_ANSWERS, Unattended, keep_denied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
 from bot.publishing.showing import denies_unshowable
-from bot.workspace import Tree, WorkspaceGoneError
+from bot.workspace import MissingDirectoryError, Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
 
@@ -162,11 +161,14 @@ class Errand:
     async def _prepare(self, tree: Tree) -> tuple[Brief, Readied]:
         """Everything that is there before the agent starts."""
         case, begun, account = self._case, self._assignment, self._account
+        start_in = case.house.conventions.working_directory
+        if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
+            raise MissingDirectoryError(start_in, tree.base_sha)
         network = narrowed(case.house.network, begun.asked.config.network).network
         ready = Readied()
         if begun.grant.executes:
             ready = await case.house.setup.run(
-                tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell
+                tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell, start_in=start_in
             )
         said = (account.progress.warning, begun.asked.ignored(tree.blobs), ready.warning)
         warning = "\n\n".join(filter(None, said))
@@ -203,7 +205,7 @@ class Errand:
     async def _run(self, tree: Tree, leg: Leg) -> Outcome:
         case, begun = self._case, self._assignment
         config = begun.asked.config
-        instructions = {PATH: config.instructions, **begun.asked.instructions}
+        instructions = {config.path: config.instructions, **begun.asked.instructions}
         order = Order(
             work_dir=tree.path,
             policy=await policy_of(case, begun.grant.policy),
@@ -212,6 +214,7 @@ class Errand:
             network=narrowed(case.house.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
             session=case.house.session_of(case.job),
+            start_in=case.house.conventions.working_directory,
         )
         async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
             self._messages.go_to(runtime)

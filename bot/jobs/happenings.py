@@ -106,7 +106,7 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
     kept = await case.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
-    config = await on_default_branch(case.github, job.repo.full_name)
+    config = await on_default_branch(case.github, job.repo.full_name, case.house.conventions.repo_file)
     gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
     await case.void(gone)
     if not gone or not await case.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):

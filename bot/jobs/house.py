@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent_runtime import AsyncRuntime, Event, Network, Policy
+from bot.gate.conventions import Conventions
 from bot.gate.standing import Bounds
 from bot.jobs.job import Job
 from bot.jobs.receipt import KnownConfigs
@@ -33,6 +34,7 @@ class Order:
         network: what its commands may reach.
         instructions: texts of the repository's maintainers, by the file that they are from.
         session: the directory that its session is kept in; None keeps nothing.
+        start_in: the directory below `work_dir` in which its commands start; empty for that itself.
     """
 
     work_dir: Path
@@ -42,6 +44,7 @@ class Order:
     network: Network
     instructions: Mapping[str, str]
     session: Path | None
+    start_in: str = ""
 
 
 AgentMaker = Callable[[Order, Sequence[Listener]], AsyncRuntime]
@@ -75,6 +78,7 @@ class House:
         run_url: the page of the workflow's run, where the bot is a step of one; else empty.
         listeners: told of every event of every run, e.g. the demo's terminal.
         places: directories of this machine, and what comments call them.
+        conventions: how jobs name and place things.
         configs: what repositories ask for on their default branches, as far as somebody has looked lately.
     """
 
@@ -100,6 +104,7 @@ class House:
     listeners: tuple[Listener, ...] = ()
     configs: KnownConfigs = field(default_factory=KnownConfigs)
     places: Mapping[str, str] = field(default_factory=dict)
+    conventions: Conventions = field(default_factory=Conventions)
 
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""

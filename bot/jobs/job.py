@@ -127,8 +127,11 @@ class Origin:
         root: for a review comment: the first comment of its thread, which answers go to; else 0.
         lines: for a review comment: what it is about.
         name: for `ci`: the workflow or the check that failed; a stranger may have chosen it. `id` is 0 for a check.
+            For a `workflow`: what it is called.
         url: for `ci`: its page; may be empty.
         conclusion: for `ci`: in GitHub's words.
+        vouched: for a `workflow`: whether only people with write access can have started it, so that nobody's role is
+            asked for.
     """
 
     kind: OriginKind
@@ -139,6 +142,7 @@ class Origin:
     name: str = ""
     url: str = ""
     conclusion: str = ""
+    vouched: bool = False
 
 
 class JobState(StrEnum):

@@ -25,10 +25,12 @@ class Visit:
     Attributes:
         snapshot: the repository and the thread.
         roles: of the job's actor, and of the others that count.
+        by_workflow: whether a workflow's file is what commands.
     """
 
     snapshot: Snapshot
     roles: tuple[Role, ...]
+    by_workflow: bool = False
 
     @property
     def repo(self) -> RepoFacts:
@@ -37,8 +39,8 @@ class Visit:
 
     @property
     def may_command(self) -> bool:
-        """Whether everybody who asked may command the bot at all."""
-        return all(map(may_command, self.roles))
+        """Whether everybody who asked may command the bot at all; only who may write can change a workflow's file."""
+        return self.by_workflow or all(map(may_command, self.roles))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
     roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return Visit(snapshot=snapshot, roles=roles)
+    return Visit(snapshot=snapshot, roles=roles, by_workflow=job.origin.kind == "workflow")
 
 
 def look(job: Job, visit: Visit) -> Here:
@@ -96,6 +98,7 @@ def look(job: Job, visit: Visit) -> Here:
         snapshot=visit.snapshot,
         labels=thread.labels,
         roles=visit.roles,
+        by_workflow=visit.by_workflow,
         thread=ThreadFacts(
             default_branch=repo.default_branch,
             head_sha=head[0],
@@ -125,7 +128,7 @@ def _on_branch(branch: str, visit: Visit) -> Here:
         archived=repo.archived,
         private=repo.private,
     )
-    return Here(snapshot=visit.snapshot, labels=(), roles=visit.roles, thread=facts)
+    return Here(snapshot=visit.snapshot, labels=(), roles=visit.roles, by_workflow=visit.by_workflow, thread=facts)
 
 
 async def head_of(github: GitHub, here: Here, branch: str) -> str:
@@ -151,6 +154,8 @@ async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds)
     CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
     does not say what they may do in a repository, so the operator's word counts.
     """
+    if job.origin.kind == "workflow" and job.origin.vouched:
+        return "write"
     if bounds.trusted_bots.hold(who.id, who.login):
         return "write" if is_app(who.login) else await github.role_of(repo, who.id, who.login)
     if is_app(who.login):

@@ -17,7 +17,7 @@ from bot.jobs.job import Job, JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Stored
 from bot.publishing.text import code, one_line
-from bot.publishing.wording import FIX_CI_PREFIX, MADE_FOR_CI, OWN_PREFIX
+from bot.publishing.wording import FIX_CI, MADE_FOR_CI
 from bot.red_ci.failed import FailedJob, Remark, Step
 from bot.red_ci.reasons import RedFacts, Skip, skip_reason
 
@@ -92,7 +92,7 @@ async def _facts(case: Case, here: Here) -> RedFacts:
         head_sha=job.head_sha,
         now_sha=thread.head_sha,
         conclusion=job.origin.conclusion,
-        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(OWN_PREFIX),
+        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(case.house.conventions.branch_prefix),
         base=thread.base_ref if job.thread.kind == "pull" else "",
     )
     try:
@@ -113,7 +113,12 @@ async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
         return replace(facts, pushed_by_us=made > 0)
     facts = replace(facts, attempts=max(made, await _attempts(case)))
     if not facts.base:
-        facts = replace(facts, pull_url=await case.github.own_pull_into(repo, here.thread.head_ref, FIX_CI_PREFIX))
+        facts = replace(
+            facts,
+            pull_url=await case.github.own_pull_into(
+                repo, here.thread.head_ref, case.house.conventions.branch_prefix + FIX_CI
+            ),
+        )
     if not case.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(case, here, facts))
     run = await case.github.run_facts(repo, case.job.origin.id)

@@ -105,6 +105,7 @@ class Setup:
         job_id: str,
         repo_id: int,
         tell: Callable[[Activity], None],
+        start_in: str = "",
     ) -> Readied:
         """Run the commands until one fails, or copy what they made before.
 
@@ -116,6 +117,7 @@ class Setup:
             job_id: for the log.
             repo_id: GitHub's numeric id.
             tell: given each command when it begins, and again when it ended.
+            start_in: the directory of the repository in which they start.
 
         Raises:
             RepoConfigError: what is to be kept is in the way of the repository's own files.
@@ -123,17 +125,17 @@ class Setup:
             SettingsError: the sandbox cannot keep to the network.
         """
         config = asked.config
-        if obstacle := in_the_way(config.cache, tree.blobs.keys()):
+        if obstacle := in_the_way(config.cache, tree.blobs.keys(), path=config.path):
             raise RepoConfigError(obstacle)
         if not config.setup:
             return Readied()
         network = narrowed(self.network, config.network)
-        key = await self._key(tree, config, network.network)
+        key = await self._key(tree, config, network.network, start_in)
         if key is not None and await self._restored(repo_id, key, tree, config):
             await tree.take_as_given(config.cache)
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
             return Readied(facts=(_done(config),))
-        ends = await self._commands(tree.path, config, network.network, job_id, tell)
+        ends = await self._commands(tree.path, config, network.network, job_id, tell, start_in)
         if all(end.ok for end in ends):
             # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
             if key is not None and tree.base_sha == asked.base_sha:
@@ -143,8 +145,14 @@ class Setup:
         await tree.take_as_given(config.cache)
         return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends))
 
-    async def _commands(
-        self, workspace: Path, config: RepoConfig, network: Network, job_id: str, tell: Callable[[Activity], None]
+    async def _commands(  # noqa: PLR0917 - what `run` knows
+        self,
+        workspace: Path,
+        config: RepoConfig,
+        network: Network,
+        job_id: str,
+        tell: Callable[[Activity], None],
+        start_in: str,
     ) -> list[CommandEnd]:
         """Run them; how each ended, up to the first that failed."""
         ends: list[CommandEnd] = []
@@ -154,6 +162,7 @@ class Setup:
             workspace,
             network=network,
             told=lambda connection: log.info("job %s: setup: network: %s", job_id, connection),
+            start_in=start_in,
         ) as runner:
             for command in config.setup:
                 doing = Activity(label=f"setup: {command}", state="doing")
@@ -173,7 +182,7 @@ class Setup:
                     break
         return ends
 
-    async def _key(self, tree: Tree, config: RepoConfig, network: Network) -> str | None:
+    async def _key(self, tree: Tree, config: RepoConfig, network: Network, start_in: str) -> str | None:
         """What the result is kept under; None when nothing is to be kept."""
         if self.cache is None or not config.cache:
             return None
@@ -182,7 +191,7 @@ class Setup:
         if not toolchain.ok:
             log.warning("setup cache: not used, as the toolchain cannot be told: %s", _how(toolchain))
             return None
-        facts = f"{self.sandbox.level} {toolchain.output}"
+        facts = f"{self.sandbox.level} {toolchain.output}{start_in and f' in {start_in}'}"
         return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
 
     async def _restored(self, repo_id: int, key: str, tree: Tree, config: RepoConfig) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.intake.commands import Undo
+from bot.intake.commands import Bare, Undo, Work
 from bot.jobs.case import Case
 from bot.jobs.look import Here, head_of
+from bot.jobs.setup import Asked
 from bot.workspace import Source
 
 
@@ -24,6 +25,15 @@ async def base_of(case: Case, here: Here, source: Source) -> Source:
         return source
     branch = here.thread.base_ref
     return replace(source, ref=f"refs/heads/{branch}", sha=await head_of(case.github, here, branch))
+
+
+def wanted_base(case: Case, asked: Asked) -> str | None:
+    """The branch that new pull requests are for; None for the usual one."""
+    command = case.job.command
+    if case.job.thread.kind == "branch":  # it is for that branch, whatever the file wants for issues
+        return None
+    named = command.options.base if isinstance(command, Work | Bare) else None
+    return named or case.house.conventions.base or asked.config.base
 
 
 async def at_base(case: Case, here: Here, base: str | None) -> Here:

@@ -19,7 +19,7 @@ from bot.workspace import Source
 _AIM = "undoing"
 """The fact that keeps which commit is taken back, and its branch."""
 
-_OWN_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
+_OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
 
 
 async def aimed(case: Case, here: Here) -> Here | Refusal:
@@ -73,14 +73,18 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
             case.memory,
             publication,
             job=case.job,
-            target=Target.of(visit.repo),
+            target=Target.of(visit.repo, case.house.conventions.branch_prefix),
             pusher=tree,
             redactor=case.house.redactor,
+            dry_run=grant.dry_run,
         )
     view = account.now(
         state="failed" if delivered.withheld else "done",
-        completion=None if delivered.withheld else f"I took commit {code(grant.bound_to_sha[:10])} back.",
+        completion=None
+        if delivered.withheld or delivered.would
+        else f"I took commit {code(grant.bound_to_sha[:10])} back.",
         withheld=delivered.withheld,
+        would=delivered.would,
         files=change.files,
         commit_sha=delivered.commit_sha,
         commit_url=delivered.commit_url,
@@ -93,7 +97,9 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
 async def _last_commit(case: Case, here: Here) -> str | None:
     """The commit and the branch, with a space between, of the newest job of this thread that made one."""
     jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.key)]
-    own = _OWN_BRANCH.fullmatch(here.thread.head_ref) if case.job.thread.kind == "pull" else None
+    prefix, head = case.house.conventions.branch_prefix, here.thread.head_ref
+    is_own = case.job.thread.kind == "pull" and head.startswith(prefix)
+    own = _OWN_BRANCH.fullmatch(head.removeprefix(prefix)) if is_own else None
     if own is not None and (maker := await case.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
         jobs.append(maker.job)  # the pull request is the bot's own: the thread that it was asked for in is another
     for job in jobs:

@@ -84,6 +84,11 @@ class WorkStore:
         """Keep only a part of the patch: the rest is published."""
         self._put(job_id, io.BytesIO(patch.encode("utf-8", "surrogateescape")))
 
+    def file(self, job_id: str) -> Path | None:
+        """The file with the patch that is kept; None where there is none, or nothing in it."""
+        path = self._path(job_id)
+        return path if path.is_file() and path.stat().st_size else None
+
     def forget(self, job_id: str) -> None:
         """Drop the patch: what it holds is published, or there was nothing in it."""
         if not self._lasting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent_runtime import Outcome, Status
+from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
 from bot.jobs.job import Job
 from bot.publishing.screening import Objection, cautions, is_large, objections
@@ -109,6 +110,7 @@ def plan(
     left_out: tuple[Objection, ...] = (),
     keep_unfinished: bool = False,
     run_url: str = "",
+    prefix: str = OWN_PREFIX,
 ) -> Publication:
     """Decide what leaves the house.
 
@@ -124,6 +126,7 @@ def plan(
         left_out: why files were taken out of the change before, where nobody could approve them.
         keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
         run_url: the page of the run, for the commit's message.
+        prefix: what the name of a new branch begins with.
 
     Raises:
         ValueError: the grant is for the pull request's branch and there is none (a bug of ours).
@@ -138,13 +141,12 @@ def plan(
         words = " ".join(each.words for each in found)
         withheld = f"{words} That needs an approval of its own; the patch is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
-    notes = (
-        *(f"Approved by a person. {each.words}" for each in found),
-        *cautions(change),
-    )
+    notes = (*(f"Approved by a person. {each.words}" for each in found), *cautions(change))
     if outcome.status is not Status.FINISHED:
-        return _unfinished(job, outcome.status, change, keep=keep_unfinished, run_url=run_url, notes=notes)
-    commit = _commit(job, grant, outcome, change, head_branch=head_branch, run_url=run_url)
+        wip = branch_name(job, prefix=prefix, unfinished=True) if keep_unfinished else ""
+        return _unfinished(job, outcome.status, change, branch=wip, run_url=run_url, notes=notes)
+    branch = branch_name(job, prefix=prefix) if grant.publish == "new_branch" else head_branch
+    commit = _commit(job, grant, outcome, change, branch=branch, run_url=run_url)
     withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
     if not commit.create_branch:
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
@@ -187,17 +189,13 @@ def plan_undo(
     return Publication(commit=commit, pull_request=None)
 
 
-def _commit(
-    job: Job, grant: Grant, outcome: Outcome, change: Change, *, head_branch: str | None, run_url: str
-) -> Commit:
-    new = grant.publish == "new_branch"
-    branch = branch_name(job) if new else head_branch
+def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, run_url: str) -> Commit:
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
     return Commit(
         branch=branch,
         expected_head=change.base_sha,
-        create_branch=new,
+        create_branch=grant.publish == "new_branch",
         title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
         body=commit_body(job, run_url=run_url),
         change=change,
@@ -205,15 +203,15 @@ def _commit(
 
 
 def _unfinished(
-    job: Job, status: Status, change: Change, *, keep: bool, run_url: str, notes: tuple[str, ...]
+    job: Job, status: Status, change: Change, *, branch: str, run_url: str, notes: tuple[str, ...]
 ) -> Publication:
     because = f"because {_UNFINISHED[status]}"
     # A run that waits goes on from its own files.
-    if not keep or status is Status.PAUSED:
+    if not branch or status is Status.PAUSED:
         withheld = f"Nothing was published, {because}. The patch so far is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = Commit(
-        branch=branch_name(job, unfinished=True),
+        branch=branch,
         expected_head=change.base_sha,
         create_branch=True,
         title=one_line(f"Keep unfinished work on {place_of(job)}", TITLE_LIMIT),

@@ -125,7 +125,9 @@ async def _catch_up(sender: Sender, commit: Commit, job: Job, moved: BotError) -
             break
         except (HeadMovedError, PushRejectedError):
             continue
-    return await sender.send(replace(commit, branch=branch_name(job), create_branch=True))
+    return await sender.send(
+        replace(commit, branch=branch_name(job, prefix=sender.target.branch_prefix), create_branch=True)
+    )
 
 
 async def _follow(sender: Sender, commit: Commit, head: str) -> Sent:

@@ -198,7 +198,7 @@ def _headline(view: StatusView) -> str:
 def _asker(view: StatusView) -> str:
     """What was asked for, by whom; or that CI asked, and what failed."""
     if not view.failed:
-        return f"{code(view.asked)} for @{view.allowed.login}"
+        return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
     name = code(one_line(view.failed, _NAME_LIMIT))
     return f"CI asked: {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
 

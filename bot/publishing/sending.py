@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from bot.errors import BotError
+from bot.gate.conventions import OWN_PREFIX
 from bot.github import CannotExpressError, CommitFacts, GitHub, PullDraft, PullLink, RepoFacts
 from bot.github.commits import is_made
 from bot.publishing.plan import Commit, PullRequest
@@ -63,6 +64,7 @@ class Target:
         clone_url: for a push from the trusted git directory.
         html_url: the repository's page.
         node_id: what GraphQL calls the repository.
+        branch_prefix: what the names of the bot's own branches begin with.
     """
 
     repo: str
@@ -70,9 +72,10 @@ class Target:
     clone_url: str
     html_url: str
     node_id: str
+    branch_prefix: str = OWN_PREFIX
 
     @classmethod
-    def of(cls, repo: RepoFacts) -> Self:
+    def of(cls, repo: RepoFacts, branch_prefix: str = OWN_PREFIX) -> Self:
         """The repository as it is now."""
         return cls(
             repo=repo.full_name,
@@ -80,6 +83,7 @@ class Target:
             clone_url=repo.clone_url,
             html_url=repo.html_url,
             node_id=repo.node_id,
+            branch_prefix=branch_prefix,
         )
 
     @property
@@ -190,7 +194,7 @@ class Sender:
                 f"{commit.branch} is the default branch of {self.target.repo}; nothing was sent."
             )
         if commit.branch.startswith(("refs/", "-")) or (
-            commit.create_branch and not commit.branch.startswith("codepilot/")
+            commit.create_branch and not commit.branch.startswith(self.target.branch_prefix)
         ):
             raise ForbiddenTargetError(f"{commit.branch!r} is no branch that the bot may write to; nothing was sent.")
         # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.

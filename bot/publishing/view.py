@@ -91,6 +91,7 @@ class StatusView:
         job_id: for the log.
         marker: from `marker.marker`.
         seconds: since the command was given.
+        asker: who asked, as Markdown, where it was not the person in `allowed`.
         verdict: what the run came to, for one that is `done` and was to change something; None for all others.
         failed: the workflow or the check whose failure began the job, when nobody asked; empty when somebody did.
         failed_url: its page; may be empty.
@@ -129,6 +130,7 @@ class StatusView:
     job_id: str
     marker: str
     seconds: float
+    asker: str = ""
     verdict: Verdict | None = None
     failed: str = ""
     failed_url: str = ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from agent_runtime import Status
-from bot.jobs.job import Actor, Job
+from bot.gate.conventions import OWN_PREFIX
+from bot.jobs.job import Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
@@ -34,13 +35,13 @@ REMEDIES = {
 }
 """What to do about a run that did not finish, for the comment."""
 
-OWN_PREFIX, FIX_CI_PREFIX = "codepilot/", "codepilot/fix-ci-"
-"""How the branches that the bot makes begin, and those of them that are to fix failing checks."""
+FIX_CI = "fix-ci-"
+"""How the branches that the bot makes to fix failing checks begin, behind the prefix of all of its branches."""
 _FOR_CI = "because checks failed"
 MADE_FOR_CI = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
 """The line of a commit's message that says so, as a pattern."""
 
-_BRANCH = re.compile(r"codepilot/(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_BRANCH = re.compile(r"(?:(?:issue|pull)-[1-9][0-9]{0,9}|branch|fix-ci)-[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}|[A-Za-z0-9-]{0,38}\[bot\])")
 _CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./-]*#\d+|https?://\S+)", re.IGNORECASE)
 _REFERENCE = re.compile(
@@ -77,8 +78,13 @@ _IMPERATIVE = {
 }
 
 
-def branch_name(job: Job, *, unfinished: bool = False) -> str:
+def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False) -> str:
     """The branch that a job makes; it holds nothing that a stranger wrote.
+
+    Args:
+        job: whose it is.
+        prefix: what it begins with.
+        unfinished: whether the work on it is not finished.
 
     Raises:
         ValueError: the job's id cannot stand in a branch name (a bug of ours).
@@ -89,10 +95,10 @@ def branch_name(job: Job, *, unfinished: bool = False) -> str:
         place = "fix-ci"
     # A failed check of another App than GitHub Actions belongs to no run.
     unique = job.origin.id if place == "fix-ci" and job.origin.id else job.id
-    name = f"{OWN_PREFIX}{place}-{unique}{'-wip' if unfinished else ''}"
+    name = f"{place}-{unique}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
-    return name
+    return f"{prefix}{name}"
 
 
 def commit_title(summary: str, *, fallback: str) -> str:
@@ -110,7 +116,7 @@ def commit_body(job: Job, *, run_url: str = "") -> str:
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":
         return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}"
-    return f"Codepilot job {job.id}, {place_of(job)}.{run}{_trailer(job.actor)}"
+    return f"Codepilot job {job.id}, {place_of(job)}.{run}{_trailer(job)}"
 
 
 def place_of(job: Job) -> str:
@@ -135,7 +141,7 @@ def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = (
     asked = job.origin.kind != "ci"
     login = job.actor.login if asked else ""
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    for_whom = f"for @{login}" if asked else _FOR_CI
+    for_whom = f"for {asker_of(job)}" if asked else _FOR_CI
     tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot {for_whom} · job `{job.id}`</sub>"])
     said = defuse(summary, allowed)
     body = f"{said}\n\n{tail}" if said else tail
@@ -156,7 +162,17 @@ def _link(job: Job) -> str:
             return f"For the branch {code(job.thread.branch)}"
 
 
-def _trailer(actor: Actor) -> str:
+def asker_of(job: Job) -> str:
+    """Who asked for a job, as Markdown: a person, or the workflow whose file did."""
+    if job.origin.kind == "workflow":
+        return f"the workflow {code(job.origin.name)}" if job.origin.name else "a workflow"
+    return f"@{job.actor.login}"
+
+
+def _trailer(job: Job) -> str:
+    actor = job.actor
+    if job.origin.kind == "workflow":  # whom GitHub names for the run asked for nothing
+        return ""
     # GitHub credits an account by this address without showing its real one:
     # https://docs.github.com/account-and-profile/setting-up-and-managing-your-personal-account-on-github/managing-email-preferences/setting-your-commit-email-address
     if not _LOGIN.fullmatch(actor.login):

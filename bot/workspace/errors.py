@@ -35,6 +35,17 @@ class BranchGoneError(CloneError):
     """The branch, or the pull request's head, no longer exists."""
 
 
+class MissingDirectoryError(WorkspaceError):
+    """The directory in which commands are to start is not in the commit."""
+
+    def __init__(self, directory: str, sha: str) -> None:
+        super().__init__(
+            f"The input `working-directory` is `{directory}`, and there is no such directory with files in commit "
+            f"{sha[:10]}.",
+            "Name a directory of the repository, without a slash at its beginning, or leave the input out.",
+        )
+
+
 class CommitGoneError(CloneError):
     """The commit is on the server no more."""
 

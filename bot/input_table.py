@@ -1,0 +1,62 @@
+"""What a workflow's author asks for with the action's own inputs, as a table. Data only; `config.py` reads by it."""
+
+from __future__ import annotations
+
+from bot import input_values, values
+from bot.setting import Setting
+
+INPUTS: dict[str, Setting] = {
+    "prompt": Setting(
+        name="CODEPILOT_PROMPT",
+        meaning="What the agent is to do, on any event, without a command in a comment. Never put the words of an "
+        "issue, a comment or a pull request into it: the agent is shown those as quotes.",
+        example="Update the dependencies that have security fixes, and run the tests.",
+        parse=input_values.prompt,
+        default="",
+    ),
+    "command": Setting(
+        name="CODEPILOT_COMMAND",
+        meaning="What is done, with the prompt or without one: `fix` (the default for a prompt), `review`, `explain`, "
+        "`plan`, `ask` or `test`.",
+        example="review",
+        parse=values.one_of("fix", "review", "explain", "plan", "ask", "test"),
+        default="",
+    ),
+    "base": Setting(
+        name="CODEPILOT_BASE",
+        meaning="The branch that work begins at and new pull requests are for, where no command names another.",
+        example="develop",
+        parse=input_values.branch,
+        default="",
+    ),
+    "branch_prefix": Setting(
+        name="CODEPILOT_BRANCH_PREFIX",
+        meaning="What the names of new branches begin with.",
+        example="bots/codepilot/",
+        parse=input_values.branch_prefix,
+        default="codepilot/",
+    ),
+    "working_directory": Setting(
+        name="CODEPILOT_WORKING_DIRECTORY",
+        meaning="The directory of the repository in which the agent's and the `setup:` commands start.",
+        example="services/api",
+        parse=input_values.subdirectory,
+        default="",
+    ),
+    "repo_config": Setting(
+        name="CODEPILOT_REPO_CONFIG",
+        meaning="The path of the repository's own file.",
+        example=".github/codepilot/maintenance.yml",
+        parse=input_values.repository_file,
+        default=".github/codepilot.yml",
+        input="config",
+    ),
+    "dry_run": Setting(
+        name="CODEPILOT_DRY_RUN",
+        meaning="Whether everything is made and nothing published: no commit, no branch, no pull request, no review.",
+        example="yes",
+        parse=values.yes_or_no,
+        default="no",
+    ),
+}
+"""The inputs of the action that `codepilot serve` has no setting for."""
