@@ -217,11 +217,14 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[P
     verdicts = [_verdict(each) for each in before(material.verdicts, lambda each: each.comment, "review")]
     threads = _threads(before(material.line_comments, lambda each: each.comment, "review_comment"))
     lines, described = job.origin.lines, job.thread.title or job.thread.body
+    failing = _failing(material)
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         ("commented lines", 4_000, [_lines(lines)] if lines else []),
         ("plan", 8_000, _own("the plan that a maintainer approved", material.approved_plan)),
         ("description", 9_000, [_description(job)] if described else []),
-        ("failing checks", 8_000, _failing(material)),
+        # The first job that failed is cut before it is left out, whatever the others take.
+        ("failing checks", 8_000, failing[:1]),
+        ("further failing checks", 0, failing[1:]),
         ("diff", 17_000, [_diff(material.diff)] if material.diff.strip() else []),
         ("changes since the last green run", 0, change_quotes(material.failed) if material.failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),

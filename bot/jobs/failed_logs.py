@@ -18,7 +18,7 @@ from bot.red_ci.digest import digest, digest_of_zip
 
 log = logging.getLogger(__name__)
 
-EXCERPT_CHARS = 6_000
+EXCERPT_CHARS = 5_000
 
 _LOG_BYTES = 100_000_000
 _TAIL_BYTES = 4_000_000

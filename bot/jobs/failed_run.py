@@ -26,8 +26,8 @@ _MOST_REMARKS = 20
 _CHANGES_CHARS = 20_000
 _WORKFLOW_BYTES = 200_000
 _MOST_CALLS = 4
-# What GitHub itself says of every step that fails, about a file that has no such line.
-_SAYS_NOTHING = ".github"
+_SAYS_NOTHING = "Process completed with exit code "
+"""Of every step that fails; it is in the log, too."""
 
 
 async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *, base: str = "") -> FailedRun:
@@ -172,7 +172,7 @@ class _Reading:
         return tuple(
             Remark(path=each.path, line=each.start_line, message=self._redacted(each.message))
             for each in found
-            if each.path != _SAYS_NOTHING
+            if not each.message.startswith(_SAYS_NOTHING)
         )
 
 
