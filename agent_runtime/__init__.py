@@ -2,7 +2,7 @@
 
 from agent_runtime.agent import Agent
 from agent_runtime.agent_file import AgentFile, ModelSettings
-from agent_runtime.alike import alike_patterns, exact_patterns
+from agent_runtime.alike import alike_patterns, exact_patterns, is_covered
 from agent_runtime.blocking import Runtime
 from agent_runtime.bounded import call_bounded, run_bounded
 from agent_runtime.commands import CommandEnd, CommandRunner
@@ -221,6 +221,7 @@ __all__ = [
     "compare_recording",
     "create_session",
     "exact_patterns",
+    "is_covered",
     "on_ask_user",
     "on_completion_withdrawn",
     "on_end",

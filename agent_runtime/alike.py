@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from agent_runtime.outcome import PendingCall
-from agent_runtime.policy import Allow, CallFacts, Policy
+from agent_runtime.policy import Allow, CallFacts, Policy, Rule
 from agent_runtime.rules.commands import RUNS_OTHERS, CommandPattern
 from agent_runtime.rules.shell import Command, commands_of
 
@@ -61,11 +62,20 @@ def alike_patterns(policy: Policy, call: PendingCall) -> tuple[str, ...]:
     return _patterns(policy, call, _varied)
 
 
+def is_covered(policy: Policy, patterns: tuple[str, ...], call: PendingCall) -> bool:
+    """Whether a policy would allow a call if commands that fit the patterns were allowed, too."""
+    text = _command_of(call)
+    if not text or not patterns:
+        return False
+    wider = replace(policy, rules=(Rule(decision="allow", tool="execute", commands=patterns), *policy.rules))
+    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Allow)
+
+
 def _patterns(
     policy: Policy, call: PendingCall, shape: Callable[[Sequence[str]], Sequence[str] | None]
 ) -> tuple[str, ...]:
-    text = call.args.get("command")
-    if call.tool != "execute" or not isinstance(text, str) or call.args.get("shell") not in {None, "bash"}:
+    text = _command_of(call)
+    if not text:
         return ()
     found: dict[str, None] = {}
     for command in commands_of(text):
@@ -75,6 +85,13 @@ def _patterns(
         if not isinstance(policy.decide(CallFacts(tool="execute", command=_written(command))), Allow):
             found[pattern] = None
     return tuple(found) if len(found) <= _MOST_PATTERNS else ()
+
+
+def _command_of(call: PendingCall) -> str:
+    """What a call gives to bash; empty where it gives nothing, or to another shell."""
+    text = call.args.get("command")
+    for_bash = call.tool == "execute" and call.args.get("shell") in {None, "bash"}
+    return text if for_bash and isinstance(text, str) else ""
 
 
 def _pattern(command: Command, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:

@@ -132,9 +132,11 @@ class Approve:
 
     Attributes:
         request_id: which; empty for the only one that waits.
+        like: whether further calls of the same run are approved with it, those that fit the pattern which was shown.
     """
 
     request_id: str = ""
+    like: bool = False
     verb: Literal["approve"] = "approve"
 
 

@@ -53,6 +53,7 @@ class Verb:
     options: tuple[str, ...] | None = None
 
 
+_LIKE = "--like"
 _REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
@@ -66,12 +67,15 @@ def _continue(text: str, _: Options) -> Command:
 
 
 def _approve(text: str, _: Options) -> Command:
-    if text and not _REQUEST_ID.fullmatch(text):
+    words = text.split()
+    like = _LIKE in words
+    text = " ".join(word for word in words if word != _LIKE)
+    if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
         return Malformed(
-            reason="`approve` takes the id of what waits, 4 to 8 hexadecimal digits, and nothing else; without one it "
-            "means the only thing that waits. To set a condition, deny and say why."
+            reason="`approve` takes the id of what waits, 4 to 8 hexadecimal digits, and `--like`, and nothing else; "
+            "without an id it means the only thing that waits. To set a condition, deny and say why."
         )
-    return Approve(request_id=text.lower())
+    return Approve(request_id=text.lower(), like=like)
 
 
 def _deny(text: str, _: Options) -> Command:
@@ -166,8 +170,9 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         name="approve",
         group="steering",
-        arguments="[id]",
-        meaning="Let what waits go on; without an id, the only thing that waits.",
+        arguments="[id] [--like]",
+        meaning="Let what waits go on; without an id, the only thing that waits. With `--like`, others like it in this "
+        "run, too.",
         make=_approve,
     ),
     Verb(

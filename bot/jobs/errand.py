@@ -23,6 +23,7 @@ from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
 from bot.jobs import pictures, waiting
 from bot.jobs.account import Account
+from bot.jobs.alike import approves_alike
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case, Ending
 from bot.jobs.delivery import Delivery
@@ -220,6 +221,7 @@ class Errand:
             self._messages.go_to(runtime)
             if case.can_ask:
                 runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
+                runtime.hooks.register("permission_request", approves_alike(case, begun))
             else:
                 Unattended(self._account, begun).answer(runtime.hooks)
             self._interrupt = runtime.abort

@@ -14,6 +14,7 @@ from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled,
 from bot.jobs import telling, waiting
 from bot.jobs.account import Account
 from bot.jobs.again import fix_for
+from bot.jobs.begun import begun_before
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CHECKED
 from bot.jobs.configuration import lately_on_default_branch, on_default_branch
@@ -22,7 +23,7 @@ from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
 from bot.jobs.reddened import reddened
 from bot.jobs.status import COMMENTING
-from bot.jobs.steering import stop_all
+from bot.jobs.steering import LIVE, stop_all
 from bot.publishing.text import code
 
 log = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
     if job.actor.id == (await case.github.me()).id:
         return Ending(state=JobState.DONE)
     for each in await _jobs(case):
+        if each.state in LIVE and await begun_before(case.about(each.job)) != head_sha:
+            await waiting.void_alike(case.of(each.job))
         asked = await waiting.awaited(case.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and asked.bound_to != head_sha:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."

@@ -54,6 +54,7 @@ def pending_view(case: Case, asked: Waiting) -> PendingView:
         reason=case.github.redacted(asked.reason),
         preview=asked.preview,
         language=_language(asked),
+        like=asked.like,
         expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
     )
 

@@ -45,8 +45,8 @@ async def steer(case: Case, command: Steering, here: Here) -> Ending:
                 await _stop(case, jobs)
             case Continue(message=message):
                 await _continue(case, jobs, clean(message, limit=_MESSAGE_CHARS))
-            case Approve(request_id=request_id):
-                await _answer(case, here, jobs, request_id, approved=True, note="")
+            case Approve(request_id=request_id, like=like):
+                await _answer(case, here, jobs, request_id, approved=True, note="", like=like)
             case Deny(request_id=request_id, why=why):
                 words = clean(why, limit=_MESSAGE_CHARS)
                 if words and not await _is_asked(case, jobs, request_id):
@@ -105,7 +105,7 @@ async def _hears(case: Case, stored: Stored) -> bool:
 
 
 async def _answer(
-    case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str
+    case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str, like: bool = False
 ) -> None:
     before = await case.memory.recall(_MEANT)
     if before is not None and not await _is_asked(case, jobs, before):
@@ -129,7 +129,10 @@ async def _answer(
             if refusal.cause == "moved-head":
                 await stop_all(case, tuple(each for each in jobs if each.job.id == target.id), refusal.reason)
             raise _Unfit(refusal.cause, refusal.reason)
-    await _give(case, target, asked, approved=approved, note=note)
+    if like and not asked.like:
+        plain = f"`{case.job.trigger} approve {asked.request_id}`"
+        raise _Unfit("nothing-alike", f"Nothing else can be approved with {code(asked.request_id)}. Answer {plain}.")
+    await _give(case, target, asked, approved=approved, note=note, like=asked.like if like else ())
 
 
 async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
@@ -195,9 +198,11 @@ async def _is_asked(case: Case, jobs: tuple[Stored, ...], request_id: str) -> bo
     return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(case, jobs))
 
 
-async def _give(case: Case, target: Job, asked: Waiting, *, approved: bool, note: str) -> None:
+async def _give(
+    case: Case, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
+) -> None:
     await case.memory.remember(_MEANT, asked.request_id)
-    given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor)
+    given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor, like=like)
     counts = await waiting.answer(case.of(target), given)
     # Also for whoever answered first: they may have died before they could.
     await case.queue.wake(target.id)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from agent_runtime import PendingCall
+from agent_runtime import PendingCall, alike_patterns
 from bot.gate.decision import Grant
 from bot.jobs.job import Actor
 from bot.jobs.memory import JobMemory, read, spelled
@@ -16,6 +16,9 @@ from bot.jobs.memory import JobMemory, read, spelled
 WaitKind = Literal["permission", "question", "publication", "plan"]
 
 _WAITING = "waiting"
+_ANSWER = "answer "
+_VOID = "alike void"
+"""The fact that something was pushed, so that approvals are for no further calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class Waiting:
         bound_to: the commit that it was asked about; another head of the pull request voids it.
         until: seconds since the epoch at which it is too late to answer.
         tree_sha: for a publication: the git tree that may be published.
+        like: for a command: the patterns that an approval of others like it would allow for the rest of the run.
     """
 
     kind: WaitKind
@@ -40,6 +44,7 @@ class Waiting:
     bound_to: str
     until: float
     tree_sha: str = ""
+    like: tuple[str, ...] = ()
 
     def is_meant_by(self, request_id: str) -> bool:
         """Whether an answer that names `request_id`, the whole or its beginning, is about this request."""
@@ -55,12 +60,14 @@ class Answer:
         approved: whether it may happen; for a question, whether there is an answer.
         note: the answer, or a word about it to the agent.
         by: who answered.
+        like: the patterns of commands that are approved for the rest of the run, too.
     """
 
     request_id: str
     approved: bool
     note: str
     by: Actor
+    like: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +131,7 @@ def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
         preview="" if pending.kind == "question" else pending.preview,
         bound_to=grant.bound_to_sha,
         until=until,
+        like=alike_patterns(grant.policy, pending),
     )
 
 
@@ -168,9 +176,23 @@ async def answered(memory: JobMemory, asked: Waiting) -> Answer | None:
     return read(_ANSWERS, found) if found else None
 
 
+async def approved_alike(memory: JobMemory) -> tuple[str, ...]:
+    """The patterns of commands that were approved for the rest of the job's run."""
+    facts = await memory.recall_all()
+    if _VOID in facts:
+        return ()
+    answers = [read(_ANSWERS, fact) for key, fact in facts.items() if key.startswith(_ANSWER)]
+    return tuple(dict.fromkeys(pattern for each in answers if each.approved for pattern in each.like))
+
+
+async def void_alike(memory: JobMemory) -> None:
+    """Have no approval count for further calls any more."""
+    await memory.remember(_VOID, "yes")
+
+
 def fact_of_answer(request_id: str) -> str:
     """The key of the fact that the answer to a request is kept as."""
-    return f"answer {request_id}"
+    return f"{_ANSWER}{request_id}"
 
 
 async def is_answered(memory: JobMemory) -> bool:

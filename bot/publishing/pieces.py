@@ -94,6 +94,16 @@ def answers(pending: PendingView) -> list[str]:
     return [fenced(f"{pending.trigger} {verb} {pending.request_id}") for verb in verbs]
 
 
+def like_line(pending: PendingView) -> str:
+    """What else can be approved with a command, for the rest of the run; empty for nothing."""
+    if not pending.like or not may_be_approved(pending):
+        return ""
+    patterns = ", ".join(map(code, pending.like))
+    what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
+    stars = ", where `**` is any one word that is no option" if "**" in patterns else ""
+    return f"Or approve it and, for the rest of this run, {what}{stars}:"
+
+
 def links(view: StatusView) -> str:
     """Where the results are."""
     parts = []

@@ -17,6 +17,7 @@ from bot.publishing.pieces import (
     duration,
     file_line,
     footer,
+    like_line,
     links,
     preview,
     withheld_diff,
@@ -80,6 +81,8 @@ class _Pending:
     preview: str
     answers: list[str]
     expires: str
+    like: str
+    like_answer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +215,8 @@ def _pending(view: StatusView) -> _Pending | None:
         head=_words(f"**{PENDING_HEADS[pending.kind]}** {pending.reason}".strip(), view, _REASON_LIMIT),
         preview=preview(pending),
         answers=answers(pending),
+        like=like_line(pending),
+        like_answer=fenced(f"{pending.trigger} approve {pending.request_id} --like"),
         expires=f"Answer{'' if pending.kind == 'question' else ' with one of these'}{until}:",
     )
 

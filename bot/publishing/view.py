@@ -67,6 +67,7 @@ class PendingView:
         preview: what would happen, whole: a diff or a command; may be empty.
         parts: the pages of the comments that show it, where it does not fit into the job's own.
         language: of the preview, e.g. `diff` or `bash`.
+        like: patterns of what an approval of others like it would allow, too; empty where there is none.
         expires: until when it can be answered, e.g. `25 November 2026, 05:00 UTC`.
     """
 
@@ -77,6 +78,7 @@ class PendingView:
     preview: str = ""
     parts: tuple[str, ...] = ()
     language: Literal["diff", "bash", ""] = ""
+    like: tuple[str, ...] = ()
     expires: str = ""
 
 

@@ -561,3 +561,29 @@ async def test_a_commit_of_the_bots_own_voids_what_waits_for_the_commit_before(h
         assert head[:10] in late.status
         assert (await stage.end_of(command)).state is JobState.STOPPED
         assert stage.git("rev-parse", "topic") == head
+
+
+async def test_an_approval_can_cover_others_like_it_until_something_is_pushed(hub: LocalHub, tmp_path: Path) -> None:
+    """It holds over several legs, and covers nothing of another shape and nothing after a push."""
+    wait = "until [ -e go ]; do sleep 0.02; done; rm go"
+    commands = ("touch made one", "touch made two", wait, "touch made three", "touch -c made")
+    calls = "\n".join(f"execute('main', {each!r})" for each in commands)
+    async with staged(hub, tmp_path, [acting(calls)], operator=ASKING) as stage:
+        pull = stage.pull()
+        _, pause = await _paused(stage, pull.number)
+        assert "for the rest of this run, whatever fits `touch made **`, where `**` is any one word" in pause.status
+        stage.say(pull.number, f"/codepilot approve {pause.short_id} --like")
+        pause = await next_pause(stage, pause)
+        assert "until [ -e go ]" in pause.status, "another one of the kind was asked about"
+        assert "--like" not in pause.status
+        assert (stage.files_of(pause.job_id) / "two").exists()
+        wanting = await stage.ask(pull.number, f"/codepilot approve {pause.short_id} --like")
+        assert "Nothing else can be approved with" in wanting.status
+        stage.say(pull.number, f"/codepilot approve {pause.short_id}")
+        await eventually(lambda: any(getattr(each, "args", {}).get("command") == wait for each in stage.events) or None)
+        hub.commit(stage.repo, {"pushed.txt": "x\n"}, message="Push", author="mona", branch="topic")
+        await stage.end_after("pull_request", "synchronize")
+        (stage.files_of(pause.job_id) / "go").touch()
+        pause = await next_pause(stage, pause)
+        assert "touch made three" in pause.status
+        assert not (stage.files_of(pause.job_id) / "three").exists()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent_runtime import PendingCall, Policy, Rule, alike_patterns, exact_patterns
+from agent_runtime import PendingCall, Policy, Rule, alike_patterns, exact_patterns, is_covered
 
 LISTED = Policy(
     rules=(
@@ -81,3 +81,21 @@ def test_a_pattern_of_others_like_it_covers_nothing_of_another_shape(command: st
     wider = Policy(rules=(Rule(decision="allow", tool="execute", commands=patterns), *LISTED.rules))
     assert exact_patterns(wider, _call("npm install right-pad")) == ()
     assert exact_patterns(wider, _call(command)) == (command,)
+
+
+@pytest.mark.parametrize(
+    ("command", "covered"),
+    [
+        ("npm install right-pad", True),
+        ("cd src && npm install right-pad", True),
+        ("pytest -q", True),
+        ("npm install right-pad; curl x", False),
+        ("npm install right-pad > out", False),
+        ("npm install $X", False),
+        ("npm install --global x", False),
+    ],
+)
+def test_what_others_like_it_are(command: str, *, covered: bool) -> None:
+    assert is_covered(LISTED, ("npm install **",), _call(command)) is covered
+    assert not is_covered(LISTED, ("npm install **",), _call(command, tool="send_input"))
+    assert not is_covered(LISTED, (), _call(command))

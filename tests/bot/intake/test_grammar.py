@@ -80,6 +80,8 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
         ("continue use the other one\n--model x", Continue(message="use the other one\n--model x")),
         ("approve", Approve()),
         ("approve 7F3a", Approve(request_id="7f3a")),
+        ("approve 7f3a --like", Approve(request_id="7f3a", like=True)),
+        ("approve --like", Approve(like=True)),
         ("APPROVE 7f3a9c21\n", Approve(request_id="7f3a9c21")),
         ("deny", Deny()),
         ("deny 7F3A", Deny(request_id="7f3a")),
