@@ -22,7 +22,7 @@ from bot.action import job_of_run, outputs_of, write_outputs, write_summary
 from bot.action.end import StepEnd
 from bot.action.summary import summary
 from bot.config import ActionSettings, Settings
-from bot.errors import ConfigError
+from bot.errors import ConfigError, QueueError
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
 from bot.household import house, redactor_for
 from bot.intake.deliveries import Ignored
@@ -34,8 +34,9 @@ from bot.jobs.house import House, Listener
 from bot.jobs.job import TRANSITIONS, Job, JobState
 from bot.jobs.ledger import Ledger
 from bot.jobs.presence import present
-from bot.jobs.queue import SqliteQueue
+from bot.jobs.queue import SqliteQueue, Stored
 from bot.jobs.receipt import Receipt
+from bot.jobs.reddened import LEADS_TO
 from bot.jobs.worker import POLL_SECONDS, Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
@@ -222,20 +223,28 @@ async def _see_through(
         )
         patience = 4 * lease_seconds
         worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=patience)
-        # Nobody comes after this process to try again.
-        while (stored := await queue.get(job.id)) is not None and TRANSITIONS[stored.state]:
-            if not await worker.step(job.lane):
-                await queue.wait_for_work(POLL_SECONDS)
-        await _tell_owed(queue, worker, job.id, until=time.time() + patience)
-        patch = await asyncio.to_thread(shared.work.patch, job.id)
+        last = await _walked(queue, worker, job.id)
+        await _tell_owed(queue, worker, last.job.id, until=time.time() + patience)
+        patch = await asyncio.to_thread(shared.work.patch, last.job.id)
         return StepEnd(
-            ended=stored.state if stored else JobState.FAILED,
-            job=job,
+            ended=last.state,
+            job=last.job,
             ending=endings[-1] if endings else None,
-            facts=await queue.recall(job.id),
+            facts=await queue.recall(last.job.id),
             patch=patch,
-            patch_file=shared.work.file(job.id),
+            patch_file=shared.work.file(last.job.id),
         )
+
+
+async def _walked(queue: SqliteQueue, worker: Worker, job_id: str) -> Stored:
+    """Walk a job to its end, and then the work that it began: nobody comes after this process to do it."""
+    while (stored := await queue.get(job_id)) is not None and TRANSITIONS[stored.state]:
+        if not await worker.step(stored.job.lane):
+            await queue.wait_for_work(POLL_SECONDS)
+    if stored is None:
+        raise QueueError(f"job {job_id} is not in its queue any more")
+    begun = (await queue.recall(job_id)).get(LEADS_TO)
+    return stored if begun is None else await _walked(queue, worker, begun)
 
 
 def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> House:

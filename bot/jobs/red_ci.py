@@ -13,7 +13,7 @@ from bot.jobs.begun import begun_before
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CheckRun
 from bot.jobs.configuration import lately_on_default_branch
-from bot.jobs.job import Job, JobState
+from bot.jobs.job import JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Stored
 from bot.publishing.text import code, one_line
@@ -61,27 +61,12 @@ async def _may_tell(case: Case, skip: Skip) -> bool:
     job = case.job
     if skip.silent:
         return False
-    if job.installation is None and job.thread.has_comments:  # what a workflow's run remembers ends with it
+    if not case.house.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await case.github.me()).id
         said = await case.github.comments(job.repo.full_name, job.thread.number)
         return not any(each.author_id == me and skip.reason in each.body for each in said)
     cause = f"ci {job.head_sha} {skip.cause}"
     return await case.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
-
-
-def lacking(job: Job, permission: str, shown: str) -> str:
-    """What to do about a permission that is missing, for whoever can.
-
-    Args:
-        job: whose client lacks it.
-        permission: as a workflow spells it, e.g. `actions: read`.
-        shown: as the App's page spells it, e.g. `Actions: read-only`.
-    """
-    if job.installation is None:
-        return f"The workflow's token lacks a permission. Add `{permission}` below `permissions:` in the workflow."
-    return (
-        f"The App lacks the permission *{shown}*. Grant it in the App's settings, then accept it in the installation."
-    )
 
 
 async def _facts(case: Case, here: Here) -> RedFacts:
@@ -101,8 +86,18 @@ async def _facts(case: Case, here: Here) -> RedFacts:
         if error.passing:
             raise
         log.warning("job %s: what failed was not looked at: %s", job.id, error)
-        needs = ("actions: read", "Actions: read-only") if job.origin.id else ("checks: read", "Checks: read-only")
-        return replace(facts, unknown=lacking(job, *needs) if error.lacks_permission else str(error))
+        unknown = _lacking(case, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
+        return replace(facts, unknown=unknown)
+
+
+def _lacking(case: Case, permission: str) -> str:
+    """What to do about a permission to read that is missing, for whoever can."""
+    if not case.house.checks:
+        return f"The workflow's token may not read {permission}: add `{permission}: read` below its `permissions:`."
+    return (
+        f"The App lacks the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, then "
+        "accept it in the installation."
+    )
 
 
 async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:

@@ -39,7 +39,7 @@ async def reddened(case: Case, command: Reddened) -> Ending:
 
 async def _thread(case: Case, command: Reddened, config: RepoConfig) -> Thread | None:
     """Where the work is to be; None where nobody wants any."""
-    everywhere = case.job.installation is None and "fix_ci" not in config.given
+    everywhere = not case.house.checks and "fix_ci" not in config.given
     pulls = everywhere or "pull-requests" in config.fix_ci
     if command.fork:
         number = await _pull_of_fork(case, command) if pulls else None
