@@ -60,18 +60,18 @@ class Runs(Reading):
         found = await self._read(f"read annotations in {repo}", path, {"per_page": most})
         return tuple(map(parsing_talk.annotation, found))
 
-    async def last_green(self, repo: str, run: RunFacts, branch: str) -> RunFacts | None:
-        """The last run of the same workflow that went well on a branch, before this one; None when there is none.
+    async def last_green(self, repo: str, run: RunFacts) -> RunFacts | None:
+        """The last run of the same workflow that went well on the same branch, before this one; None for none.
 
-        Runs of another fork's branch of the same name do not count.
+        Runs of another repository's branch of the same name do not count.
         """
-        homes = {run.head_repo_id, (await self.repo_facts(repo)).id}
         path = f"/repos/{repo}/actions/workflows/{run.workflow_id}/runs"
-        query = {"branch": branch, "status": "success"}
+        query = {"branch": run.head_branch, "status": "success"}
         seen = 0
         async for each in self._entries(f"read the runs of a workflow of {repo}", path, query, within="workflow_runs"):
             green = parsing.run(each)
-            if green.head_repo_id in homes and green.head_branch == branch and green.number < run.number:
+            same = (green.head_repo_id, green.head_branch) == (run.head_repo_id, run.head_branch)
+            if same and green.number < run.number:
                 return green
             seen += 1
             if seen == _MOST_RUNS:

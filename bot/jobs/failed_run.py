@@ -30,7 +30,7 @@ _SAYS_NOTHING = "Process completed with exit code "
 """Of every step that fails; it is in the log, too."""
 
 
-async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *, base: str = "") -> FailedRun:
+async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int) -> FailedRun:
     """What failed in a workflow run, with all that an agent needs to see it fail again.
 
     A log that cannot be had leaves its job without an excerpt, and the job says why.
@@ -40,7 +40,6 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *
         repo: the repository, as GitHub has it now.
         source: the commit that the run was for, where its workflow's file is read.
         run_id: of the run.
-        base: the branch whose last successful run counts when the run's own branch has none; empty for none.
 
     Raises:
         GitHubError: the run or its jobs cannot be read.
@@ -49,7 +48,7 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int, *
     every = await case.github.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in RED] or [job for job in every if job.conclusion == _CANCELLED]
-    green, changes = await _since_green(case, repo, source, run, base)
+    green, changes = await _since_green(case, repo, source, run)
     plain = case.house.server_url.startswith("http://")
     async with FailedLogs(case.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
         reading = _Reading(case, repo, source, run, logs)
@@ -77,20 +76,22 @@ def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
     return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
 
 
-async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFacts, base: str) -> tuple[str, str]:
-    """The commit of the last run that went well, and what was changed since."""
+async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFacts) -> tuple[str, str]:
+    """The commit of the last run that went well on the same branch, and what was changed since.
+
+    A pull request's own diff says that of a branch on which none ever did.
+    """
     try:
-        for branch in dict.fromkeys(filter(None, (run.head_branch, base))):
-            green = await case.github.last_green(repo.full_name, run, branch)
-            if green is not None and green.head_sha != run.head_sha:
-                before = replace(source, ref=f"refs/heads/{branch}", sha=green.head_sha)
-                changes = await case.house.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
-                return green.head_sha, changes
+        green = await case.github.last_green(repo.full_name, run)
+        if green is None or green.head_sha == run.head_sha:
+            return "", ""
+        before = replace(source, sha=green.head_sha)
+        return green.head_sha, await case.house.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
     except (GitHubError, WorkspaceError) as error:
         if isinstance(error, GitHubError) and error.passing:
             raise
         log.warning("job %s: what changed since the last green run was not read: %s", case.job.id, error)
-    return "", ""
+        return "", ""
 
 
 class _Reading:

@@ -95,7 +95,7 @@ async def _failed(case: Case, begun: Assignment, red: Sequence[RedCheck]) -> Fai
     if not run_id:
         return None
     try:
-        failed = await failed_run(case, here.repo, begun.source, run_id, base=here.thread.base_ref)
+        failed = await failed_run(case, here.repo, begun.source, run_id)
     except GitHubError as error:
         if error.passing:
             raise

@@ -107,7 +107,7 @@ class FailedRun:
         head_branch: the branch that it ran on.
         jobs: those that went red, in GitHub's order; not more than are read.
         unread: how many more went red.
-        green_sha: the commit of the workflow's last successful run on this branch, or on the base; empty for none.
+        green_sha: the commit of the workflow's last successful run on this branch; empty for none.
         changes: the diff between that commit and `head_sha`.
     """
 

@@ -88,10 +88,11 @@ async def test_the_last_green_run_is_of_the_same_workflow_branch_and_repository_
     ended(world, "success")
     run = await world.github.run_facts(world.name, red.id)
     assert (run.path, run.event, run.attempt) == (".github/workflows/ci.yml", "push", 1)
-    found = await world.github.last_green(world.name, run, "main")
+    found = await world.github.last_green(world.name, run)
     assert found is not None
     assert found.id == green.id
-    assert await world.github.last_green(world.name, run, "topic") is None
+    topic = ended(world, "failure", branch="topic")
+    assert await world.github.last_green(world.name, await world.github.run_facts(world.name, topic.id)) is None
 
 
 @asynccontextmanager
