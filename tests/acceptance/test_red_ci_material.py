@@ -10,7 +10,7 @@ from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.workflows import EndedJob
 from tests.acceptance.test_red_ci import CONFIGURED, ran
-from tests.stage import FIX, Stage, staged
+from tests.stage import FILES, FIX, Stage, staged
 
 STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
 TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
@@ -118,4 +118,15 @@ async def test_what_was_changed_since_the_workflow_last_succeeded_is_quoted(hub:
         hub.commit(stage.repo, {"new.txt": "since then\n"}, message="More", author="mona", branch="topic")
         went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, log="1 failed\n")])
         end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+
+
+async def test_what_another_apps_check_says_of_the_default_branch_is_quoted(hub: LocalHub, tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "fix_ci: [default-branch]\n"}
+    expected = ("failing check build: failure", "It fails: add() is off by one.")
+    async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=files) as stage:
+        head, other = hub.branches(stage.repo)["main"], hub.add_app("other-ci")
+        said = "It fails: add() is off by one."
+        hub.check(stage.repo, other, head_sha=head, name="build", conclusion="failure", summary=said)
+        end = await stage.end_after("check_suite", "completed")
         assert end.state is JobState.DONE, end
