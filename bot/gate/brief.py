@@ -121,6 +121,7 @@ class Material:
         failed: what failed in it.
         approved_plan: a plan of the agent's that a person has approved.
         language: what the agent is to answer in, from the configuration.
+        continues: whether the work on an issue goes on in a pull request, whose `diff` and `checks` these are.
     """
 
     comments: tuple[ThreadComment, ...] = ()
@@ -133,6 +134,7 @@ class Material:
     failed: FailedRun | None = None
     approved_plan: str = ""
     language: str = ""
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,7 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
         command,
         workflow=material.workflow,
         approved_plan=bool(material.approved_plan),
+        continues=material.continues,
         language=clean_line(material.language, limit=40),
     )
     left_out: Counter[str] = Counter()

@@ -28,6 +28,8 @@ class ThreadFacts:
         archived: whether the repository is archived.
         private: whether it is private.
         author_id: who opened the issue or pull request; None when that account is gone.
+        continues: for an issue: the number of the bot's own open pull request that the work goes on in, whose ends
+            `head_sha`, `head_ref` and `base_ref` are then; 0 for none.
     """
 
     default_branch: str
@@ -40,6 +42,7 @@ class ThreadFacts:
     archived: bool
     private: bool
     author_id: int | None = None
+    continues: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

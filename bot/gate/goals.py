@@ -50,11 +50,22 @@ _CI_OF_A_FORK = """\
 {what} failed on this pull request, which comes from a fork. Its code is not run and nothing is changed. Read what is \
 quoted and the code, and complete with a diagnosis for its author: the likely cause, and what to change in which \
 lines. Say what you could not verify."""
+_GOING_ON = """\
+A pull request for this issue is open already. The workspace holds its branch, and what it changes so far is quoted as \
+its diff: go on from there."""
 _APPROVED = """\
 A maintainer has approved the quoted plan. Carry it out; where it turns out to be wrong, do what is right and say so."""
 
 
-def goal_for(job: Job, command: Work, *, workflow: str = "", approved_plan: bool = False, language: str = "") -> str:
+def goal_for(
+    job: Job,
+    command: Work,
+    *,
+    workflow: str = "",
+    approved_plan: bool = False,
+    continues: bool = False,
+    language: str = "",
+) -> str:
     """The goal of a job.
 
     Args:
@@ -62,11 +73,14 @@ def goal_for(job: Job, command: Work, *, workflow: str = "", approved_plan: bool
         command: what is to be done; `job.command`, or what its words were found to mean.
         workflow: for a job that red CI started: the workflow's name.
         approved_plan: whether a plan is quoted that a person approved.
+        continues: whether the work goes on in a pull request that is open for the job's issue.
         language: what the agent is to answer in; empty for that of the command.
     """
     parts = [_goal(job, command, workflow)]
     if job.origin.lines is not None:
         parts.append("The request is about the quoted lines.")
+    if continues:
+        parts.append(_GOING_ON)
     if approved_plan:
         parts.append(_APPROVED)
     if language:

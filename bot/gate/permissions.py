@@ -149,7 +149,8 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
         )
     if isinstance(command, Undo) and is_fork(request):
         return Refusal(cause="fork", reason="Nothing of mine is on a fork's branch: I never push to forks.")
-    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and job.thread.kind == "pull")
+    on_a_branch = job.thread.kind == "pull" or facts.continues > 0
+    pushes = isinstance(command, Undo) or (isinstance(command, Fix) and on_a_branch)
     return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
         job, facts, pushes=pushes
     )
@@ -161,8 +162,8 @@ def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant |
         # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
         return replace(_reading_refusal(command, found), silent=started_by_stranger(request))
     options = Options() if isinstance(command, Undo) else command.options
-    if options.base is not None and request.job.thread.kind == "pull":
-        return Refusal(cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again.")
+    if request.job.thread.kind == "pull" and (options.base is not None or options.new):
+        return _in_a_pull_request(options)
     made = settled(command.verb, options, request.config, request.bounds)
     return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
 
@@ -194,8 +195,24 @@ def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: S
         dry_run=options.dry_run or request.bounds.dry_run,
         replay=publish == "pull_branch" and not found.bound,
         protected=request.config.protected,
-        notes=(*found.notes, *made.notes, *spared),
+        notes=(*_going_on(request), *found.notes, *made.notes, *spared),
         voided=found.voided,
+    )
+
+
+def _going_on(request: AccessRequest) -> tuple[str, ...]:
+    number = request.facts.continues
+    return (f"#{number} is open for this issue; going on there. `--new` opens another.",) if number else ()
+
+
+def _in_a_pull_request(options: Options) -> Refusal:
+    """Why an option that is about new pull requests means nothing in one."""
+    if options.base is not None:
+        return Refusal(cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again.")
+    return Refusal(
+        cause="new",
+        reason="A fix in a pull request is a commit on its branch. Leave out `--new` here, or ask for another pull "
+        "request in the issue.",
     )
 
 
@@ -203,7 +220,7 @@ def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
     """Where what comes of it may go."""
     match command:
         case Fix() if not is_fork(request):
-            return "pull_branch" if request.job.thread.kind == "pull" else "new_branch"
+            return "pull_branch" if request.job.thread.kind == "pull" or request.facts.continues else "new_branch"
         case Undo():
             return "pull_branch"
         case Review():

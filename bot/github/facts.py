@@ -62,6 +62,7 @@ class PullFacts:
         head_repo: `owner/name` of where the branch lives; None when that fork was deleted.
         head_repo_id: its id, or None.
         from_fork: whether the branch lives in another repository.
+        body: its description; empty where it was not asked for.
     """
 
     number: int
@@ -79,6 +80,7 @@ class PullFacts:
     base_sha: str
     from_fork: bool
     html_url: str
+    body: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

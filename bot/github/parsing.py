@@ -84,6 +84,7 @@ def pull(data: Json) -> PullFacts:
         base_sha=str(base["sha"]),
         from_fork=not head_repo or head_repo["id"] != base["repo"]["id"],
         html_url=str(data["html_url"]),
+        body=str(data.get("body") or ""),
     )
 
 

@@ -86,6 +86,18 @@ class Reading(Part):
         """A pull request's two ends as they are now."""
         return parsing.pull(await self._read(f"read pull request {repo}#{number}", f"/repos/{repo}/pulls/{number}"))
 
+    async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
+        """The names of the branches that begin so."""
+        what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
+        found = await self._found(what, path)
+        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
+
+    async def open_pulls_from(self, repo: str, branch: str) -> tuple[PullFacts, ...]:
+        """The open pull requests from a branch of the repository itself."""
+        query = {"head": f"{repo.partition('/')[0]}:{branch}", "state": "open"}
+        found = await self._read(f"look for pull requests from {branch} in {repo}", f"/repos/{repo}/pulls", query)
+        return tuple(parsing.pull(each) for each in found)
+
     async def branch_head(self, repo: str, branch: str) -> str | None:
         """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
         what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"

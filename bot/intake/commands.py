@@ -26,6 +26,7 @@ class Options:
         max_steps: steps it may take, at most the operator's bound.
         base: the branch that an issue's work begins at, and its pull request is for.
         dry_run: show what would be published, and publish nothing.
+        new: open another pull request for an issue, where one of the bot's is open.
     """
 
     model: str | None = None
@@ -33,6 +34,7 @@ class Options:
     max_steps: int | None = None
     base: str | None = None
     dry_run: bool = False
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             field="dry_run",
             value=lambda _: True,
         ),
+        "new": Option(
+            argument="",
+            meaning="Open another pull request, where one of mine is open for the issue already.",
+            field="new",
+            value=lambda _: True,
+        ),
     }
 )
 """Every option, by its name without the hyphens, in the order of the help."""

@@ -57,7 +57,7 @@ _LIKE = "--like"
 _REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
 
 OPTIONS_OF_WORK = tuple(OPTIONS)
-_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name != "dry-run")
+_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new"})
 
 
 def _continue(text: str, _: Options) -> Command:
@@ -118,7 +118,7 @@ VERBS: tuple[Verb, ...] = (
         arguments="[what to look at]",
         meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
         make=lambda goal, options: Review(goal=goal, options=options),
-        options=tuple(name for name in OPTIONS if name != "base"),
+        options=tuple(name for name in OPTIONS if name not in {"base", "new"}),
     ),
     Verb(
         name="explain",
@@ -134,7 +134,7 @@ VERBS: tuple[Verb, ...] = (
         arguments="[what to do]",
         meaning="Say what I would change and how; approving the plan starts the work.",
         make=lambda goal, options: Plan(goal=goal, options=options),
-        options=_WITHOUT_PUBLISHING,
+        options=(*_WITHOUT_PUBLISHING, "new"),
     ),
     Verb(
         name="ask",

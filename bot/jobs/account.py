@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from agent_runtime import Event
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
+from bot.github import PullLink
 from bot.jobs.case import Case
 from bot.jobs.memory import read, spelled
 from bot.jobs.progress import Progress
@@ -29,6 +30,7 @@ class Account:
         progress: what the agent did so far.
         grant: what the job may do, once that is decided.
         run_url: the page of its check run, once there is one, or of the workflow's run.
+        continues: the pull request that it goes on in.
     """
 
     def __init__(self, case: Case) -> None:
@@ -37,6 +39,7 @@ class Account:
         self.progress = Progress()
         self.grant: Grant | None = None
         self.run_url = case.house.run_url
+        self.continues: PullLink | None = None
 
     async def since_asked(self) -> None:
         """Count the time from when the command was stored, over all attempts."""
@@ -44,9 +47,9 @@ class Account:
         if stored is not None:
             self._asked_at = stored.enqueued_at
 
-    def begin(self, grant: Grant, *, warning: str) -> None:
-        """Take in what the job may do, and what was wrong with what the repository asks for."""
-        self.grant = grant
+    def begin(self, grant: Grant, *, warning: str, continues: PullLink | None = None) -> None:
+        """Take in what the job may do and where, and what was wrong with what the repository asks for."""
+        self.grant, self.continues = grant, continues
         self.warn(warning)
 
     def warn(self, warning: str) -> None:
@@ -95,6 +98,8 @@ class Account:
             "level": grant.level if grant else "",
             "notes": grant.notes if grant else (),
             "run_url": self.run_url,
+            "pull_number": self.continues.number if self.continues else None,
+            "pull_url": self.continues.html_url if self.continues else None,
             "sandbox": f"{house.sandbox}, {reached}{lost}",
         }
         texts: dict[str, Any] = {**told, **changes}

@@ -6,12 +6,18 @@ from dataclasses import replace
 from typing import Literal
 
 from bot.intake.asking import job_id
-from bot.intake.commands import Fix, Plan
+from bot.intake.commands import Bare, Command, Fix, Plan
 from bot.jobs.job import Job
 
 
-def again(old: Job, *, asked_by: Job) -> Job:
-    """The work of `old` once more: for whoever asks now, with the thread's words as they are now."""
+def again(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
+    """The work of `old` once more: for whoever asks now, with the thread's words as they are now.
+
+    Args:
+        old: what is to be done again.
+        asked_by: the command that asks for it.
+        opened: whether `old` has opened a pull request: then it goes on in that one, also when it was told `--new`.
+    """
     has_words = asked_by.origin.kind != "button"
     origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(
@@ -23,8 +29,15 @@ def again(old: Job, *, asked_by: Job) -> Job:
         others=(),
         trigger=asked_by.trigger if has_words else old.trigger,
         origin=origin,
+        command=_going_on(old.command) if opened else old.command,
         head_sha="",
     )
+
+
+def _going_on(command: Command) -> Command:
+    if isinstance(command, Fix | Bare | Plan):
+        return replace(command, options=replace(command.options, new=False))
+    return command
 
 
 def carried_out(planned: Job, command: Plan, plan: str) -> Job:

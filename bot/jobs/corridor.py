@@ -24,6 +24,7 @@ from bot.jobs.errand import Errand
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, Visit, arrive, look
+from bot.jobs.own_pull import going_on
 from bot.jobs.queue import Signal
 from bot.jobs.red_ci import left_alone
 from bot.jobs.setup import Asked
@@ -214,8 +215,9 @@ class Corridor:
         path = case.house.conventions.repo_file
         found = await configured(case.github, case.house.workspaces, here.repo.full_name, here.repo.id, base, path)
         asked = replace(found.asked, config=replace(found.asked.config, base=wanted_base(case, found.asked)))
-        here = await at_base(case, here, asked.config.base)
-        grant = await decide(case, here, asked.config, again=await begun_before(case) is not None)
+        place = await going_on(case, await at_base(case, here, asked.config.base), asked.config)
+        grant = await decide(case, place, asked.config, again=await begun_before(case) is not None)
+        here = here if isinstance(place, Refusal) else place
         if isinstance(grant, Refusal):
             if (ending := await self._wind_up(here, grant.reason)) is not None:
                 return ending
@@ -224,7 +226,7 @@ class Corridor:
                 return Ending(state=JobState.REFUSED, reason=grant.reason)
             view = self._account.now(state="refused", reason=grant.reason)
             return Ending(state=JobState.REFUSED, reason=grant.reason, view=view)
-        self._account.begin(grant, warning=found.warning)
+        self._account.begin(grant, warning=found.warning, continues=here.pull_link)
         await case.void(grant.voided)
         grant = await begun_on(case, grant)
         source = replace(await source_of(case, here), sha=grant.bound_to_sha)

@@ -10,15 +10,17 @@ from bot.jobs.case import Case
 from bot.jobs.look import Here
 
 
-async def decide(case: Case, here: Here, config: RepoConfig, *, again: bool = False) -> Grant | Refusal:
+async def decide(case: Case, here: Here | Refusal, config: RepoConfig, *, again: bool = False) -> Grant | Refusal:
     """What the job may do in this place, under this configuration.
 
     Args:
         case: the job.
-        here: its place now.
+        here: its place now, or why it has none.
         config: what the repository asks for.
         again: whether the work is under way already, so that it counts against no cap any more.
     """
+    if isinstance(here, Refusal):
+        return here
     return grant_for(
         AccessRequest(
             job=case.job,

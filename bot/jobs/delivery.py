@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_runtime import Outcome, Status
 from bot.gate.decision import Refusal
-from bot.github import ReviewDraft, Urgency
+from bot.github import Urgency
 from bot.intake.commands import Fix, Plan, Review
 from bot.jobs import waiting
 from bot.jobs.account import Account
@@ -20,16 +20,16 @@ from bot.jobs.case import Case, Ending
 from bot.jobs.deciding import decide
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, arrive, look
-from bot.jobs.material import pull_diff
+from bot.jobs.own_pull import still_open, with_own_pull
 from bot.jobs.partly import Part, left_out
 from bot.jobs.parts import show_parts
 from bot.jobs.requests import pending_view, publication_request
+from bot.jobs.reviews import read_review, send_review
 from bot.jobs.waiting import Verdict, Waiting
-from bot.publishing.plan import Publication, plan
+from bot.publishing.plan import Publication, marked, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
-from bot.publishing.review import parse_review, prose_of
-from bot.publishing.reviewing import ReviewPlace, publish_review
+from bot.publishing.review import prose_of
 from bot.publishing.screening import Objection
 from bot.publishing.showing import Shown, fits, show_files
 from bot.publishing.text import clean
@@ -37,7 +37,6 @@ from bot.publishing.wording import REMEDIES
 from bot.workspace import Tree
 from bot.workspace.change import Change
 
-_WHOLE_DIFF = 2_000_000
 _LONG_PLAN = "The plan is too long to be shown whole, so nobody can approve it. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
@@ -75,7 +74,9 @@ class Delivery:
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
         visit = await arrive(case.github, case.job, bounds=case.house.bounds)
         here = look(case.job, visit)
-        publication = await self._planned(here, outcome, change, verdict)
+        place = await still_open(case, here, begun.here.thread.continues)
+        here = here if isinstance(place, Refusal) else place
+        publication = await self._planned(place, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
         may_wait = case.can_ask and not begun.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
@@ -87,7 +88,7 @@ class Delivery:
         if publication.blocked and finished and verdict is None and not case.can_ask:
             part = await left_out(tree, change, publication.blocked, case.github.redacted)
             if part.rest is not None:
-                publication = await self._planned(here, outcome, part.rest, verdict, left_out=publication.blocked)
+                publication = await self._planned(place, outcome, part.rest, verdict, left_out=publication.blocked)
         delivered = await publish(
             case.github,
             case.memory,
@@ -105,6 +106,7 @@ class Delivery:
             await case.ledger.rebind_labels(
                 here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
+        delivered = await with_own_pull(case, here, delivered, change)
         return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
@@ -168,20 +170,9 @@ class Delivery:
         """A plan as its comment shows it: what nobody could read there is not carried out either."""
         return self._case.github.redacted(clean(outcome.summary or ""))
 
-    async def _review(self, outcome: Outcome) -> ReviewDraft:
-        case, begun = self._case, self._assignment
-        diff = await pull_diff(case, begun, limit=_WHOLE_DIFF)
-        return await asyncio.to_thread(
-            parse_review,
-            outcome.summary or "",
-            diff,
-            case.house.allowed(case.job),
-            commit_sha=begun.grant.bound_to_sha,
-        )
-
     async def _planned(
         self,
-        here: Here,
+        place: Here | Refusal,
         outcome: Outcome,
         change: Change,
         verdict: Verdict | None,
@@ -190,9 +181,10 @@ class Delivery:
         case, begun = self._case, self._assignment
         if begun.closing:
             return Publication(commit=None, pull_request=None)
-        decision = await decide(case, here, begun.asked.config, again=True)
+        decision = await decide(case, place, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
             return Publication(commit=None, pull_request=None, withheld=decision.reason)
+        here = begun.here if isinstance(place, Refusal) else place
         # The words are read by GitHub's parser several times.
         publication = await asyncio.to_thread(
             plan,
@@ -201,7 +193,7 @@ class Delivery:
             outcome,
             change,
             base_branch=begun.asked.config.base or here.thread.base_ref,
-            head_branch=here.thread.head_ref if case.job.thread.kind == "pull" else None,
+            head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
             server=case.house.server_url,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
             left_out=left_out,
@@ -209,6 +201,8 @@ class Delivery:
             run_url=self._account.run_url,
             prefix=case.house.conventions.branch_prefix,
         )
+        if case.job.thread.kind == "issue":
+            publication = marked(publication, case.marker)
         if verdict is not None and verdict.why:
             return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
         return publication
@@ -230,9 +224,9 @@ class Delivery:
         finished = outcome.status is Status.FINISHED
         if isinstance(begun.command, Plan) and finished and case.can_ask:
             return await self._propose(outcome)
-        review = await self._review(outcome) if isinstance(begun.command, Review) and finished else None
+        review = await read_review(case, begun, outcome) if isinstance(begun.command, Review) and finished else None
         if review is not None and not sent.delivered.withheld:
-            sent = replace(sent, delivered=await self._send_review(here, review))
+            sent = replace(sent, delivered=await send_review(case, begun, here, review))
         part = sent.part if sent.published else None
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
@@ -276,13 +270,3 @@ class Delivery:
             "review_url": delivered.review_url,
             "wip_url": delivered.wip_url,
         }
-
-    async def _send_review(self, here: Here, review: ReviewDraft) -> Delivered:
-        case = self._case
-        return await publish_review(
-            case.github,
-            case.memory,
-            review,
-            place=ReviewPlace(repo=here.repo.full_name, number=case.job.thread.number, marker=case.marker),
-            dry_run=self._assignment.grant.dry_run,
-        )

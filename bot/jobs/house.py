@@ -9,12 +9,13 @@ from pathlib import Path
 from agent_runtime import AsyncRuntime, Event, Network, Policy
 from bot.gate.conventions import Conventions
 from bot.gate.standing import Bounds
+from bot.github import PullFacts
 from bot.jobs.job import Job
 from bot.jobs.receipt import KnownConfigs
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.defuse import Allowed
-from bot.publishing.marker import marker
+from bot.publishing.marker import claimed_job, job_of, marker
 from bot.publishing.redact import Redactor
 from bot.workspace import Workspaces
 from bot.workspace.removal import SET_ASIDE, discard
@@ -109,6 +110,18 @@ class House:
     def marker(self, job: Job) -> str:
         """The signed mark of a job's comment."""
         return marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
+
+    def made(self, pull: PullFacts, job: Job) -> bool:
+        """Whether work in the job's thread made a pull request of our own account's, by the mark in its description.
+
+        The key of a workflow's run is gone with the run, so there the branch must do: only who may write to the
+        repository can make one.
+        """
+        number = job.thread.number
+        claimed = claimed_job(pull.body, number, branch=pull.head_ref)
+        if claimed is None or self.sessions is None:
+            return claimed is not None
+        return job_of(pull.body, job.repo.id, number, key=self.marker_key) == claimed
 
     def without_places(self, text: str) -> str:
         """The text without the paths of this machine, which are nobody's business in a thread."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bot.errors import BotError
 from bot.gate.decision import ThreadFacts
 from bot.gate.standing import Bounds, Role, may_command
-from bot.github import GitHub, RepoFacts, Snapshot
+from bot.github import GitHub, PullLink, RepoFacts, Snapshot
 from bot.github.errors import thread_is_gone
 from bot.intake.listening import is_app
 from bot.jobs.job import Actor, Job
@@ -54,6 +54,12 @@ class Here(Visit):
 
     thread: ThreadFacts
     labels: tuple[str, ...]
+
+    @property
+    def pull_link(self) -> PullLink | None:
+        """The pull request of the bot's own that work in an issue goes on in."""
+        number = self.thread.continues
+        return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
 
 
 async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:

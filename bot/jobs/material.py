@@ -51,7 +51,9 @@ async def gather(case: Case, begun: Assignment) -> Material:
     comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
     material = replace(material, comments=comments, files=await _linked(case, begun))
     if case.job.thread.kind == "issue":
-        return material
+        continues = begun.here.thread.continues > 0
+        diff = await pull_diff(case, begun, limit=_DIFF_CHARS) if continues else ""
+        return replace(material, continues=continues, diff=diff)
     return replace(
         material,
         line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
@@ -74,7 +76,8 @@ async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
 
 async def _red(case: Case, begun: Assignment) -> tuple[RedCheck, ...]:
     """The failing checks of a pull request's head, or of the commit that made CI ask."""
-    if case.job.thread.kind != "pull" and case.job.origin.kind != "ci":
+    has_pull = case.job.thread.kind == "pull" or begun.here.thread.continues > 0
+    if not has_pull and case.job.origin.kind != "ci":
         return ()
     try:
         return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha)

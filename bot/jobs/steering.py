@@ -223,7 +223,8 @@ async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...], job_id: str) 
         raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         if await _is_ours(case, here, each):
-            await case.queue.enqueue(again(each.job, asked_by=case.job))
+            opened = await case.of(each.job).recall("pull") is not None
+            await case.queue.enqueue(again(each.job, asked_by=case.job, opened=opened))
             return
     if job_id:
         raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")

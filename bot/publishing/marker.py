@@ -22,6 +22,12 @@ def marker(job_id: str, repo_id: int, number: int, *, key: bytes) -> str:
     return f"<!-- codepilot:job={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
 
 
+def claimed_job(body: str, number: int, *, branch: str) -> str | None:
+    """The job whose marker, genuine or not, stands in what came from a branch that the job would have made."""
+    claimed = (found[1] for found in _MARKER.finditer(body))
+    return next((job_id for job_id in claimed if branch.endswith(f"-{number}-{job_id}")), None)
+
+
 def job_of(body: str, repo_id: int, number: int, *, key: bytes) -> str | None:
     """The job whose genuine marker stands in a comment of this thread; None when there is none or it is forged."""
     for found in _MARKER.finditer(body):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent_runtime import Outcome, Status
 from bot.gate.conventions import OWN_PREFIX
@@ -120,7 +120,7 @@ def plan(
         outcome: how the run ended.
         change: what the agent changed.
         base_branch: what a new pull request is to be merged into.
-        head_branch: the branch of the pull request that the job belongs to; None for an issue.
+        head_branch: the branch of the pull request that the job belongs to or goes on in; None for a new one.
         server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
         approved: the trees (`Change.tree_sha`) that a person looked at and approved, whatever they touch.
         left_out: why files were taken out of the change before, where nobody could approve them.
@@ -155,6 +155,14 @@ def plan(
     draft = is_large(change) or bool(found) or bool(left_out)
     request = PullRequest(base=base_branch, title=commit.title, body=body, draft=draft)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes)
+
+
+def marked(publication: Publication, marker: str) -> Publication:
+    """With the job's mark in the description of its pull request, by which a later job of the issue knows it again."""
+    request = publication.pull_request
+    if request is None:
+        return publication
+    return replace(publication, pull_request=replace(request, body=f"{request.body}\n\n{marker}"))
 
 
 def plan_undo(

@@ -12,6 +12,7 @@ from bot.publishing.live import Own, sealed
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
 
 TITLE_LIMIT = 72
+_MARK_ROOM = 200
 # The patterns below take time that grows with the square of a line's length.
 _SENTENCE_LIMIT = 500
 _REVERT = 'Revert "'
@@ -101,6 +102,11 @@ def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False)
     return f"{prefix}{name}"
 
 
+def branch_prefix(job: Job, *, prefix: str = OWN_PREFIX) -> str:
+    """What the names of all branches begin with that work in the job's thread makes."""
+    return branch_name(job, prefix=prefix).removesuffix(job.id)
+
+
 def commit_title(summary: str, *, fallback: str) -> str:
     """The summary's first sentence as a commit title: imperative, without Markdown, mentions or references."""
     first = next((line for line in clean(summary).splitlines() if re.search(r"\w", line)), "")
@@ -137,7 +143,7 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
 
 
 def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:
-    """The description of the pull request; it closes the job's own issue and no other."""
+    """The description of the pull request, with room for a mark; it closes the job's own issue and no other."""
     asked = job.origin.kind != "ci"
     login = job.actor.login if asked else ""
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
@@ -145,7 +151,7 @@ def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = (
     tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot {for_whom} · job `{job.id}`</sub>"])
     said = defuse(summary, allowed)
     body = f"{said}\n\n{tail}" if said else tail
-    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT)
+    return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
 
 
 def _link(job: Job) -> str:

@@ -1,0 +1,35 @@
+"""The review that a run came to: read from its completion, and sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent_runtime import Outcome
+from bot.github import ReviewDraft
+from bot.jobs.assignment import Assignment
+from bot.jobs.case import Case
+from bot.jobs.look import Here
+from bot.jobs.material import pull_diff
+from bot.publishing.publish import Delivered
+from bot.publishing.review import parse_review
+from bot.publishing.reviewing import ReviewPlace, publish_review
+
+_WHOLE_DIFF = 2_000_000
+
+
+async def read_review(case: Case, begun: Assignment, outcome: Outcome) -> ReviewDraft:
+    """The review that the agent wrote, as far as GitHub takes it."""
+    diff = await pull_diff(case, begun, limit=_WHOLE_DIFF)
+    return await asyncio.to_thread(
+        parse_review,
+        outcome.summary or "",
+        diff,
+        case.house.allowed(case.job),
+        commit_sha=begun.grant.bound_to_sha,
+    )
+
+
+async def send_review(case: Case, begun: Assignment, here: Here, review: ReviewDraft) -> Delivered:
+    """Send it, once however often this is started again."""
+    place = ReviewPlace(repo=here.repo.full_name, number=case.job.thread.number, marker=case.marker)
+    return await publish_review(case.github, case.memory, review, place=place, dry_run=begun.grant.dry_run)

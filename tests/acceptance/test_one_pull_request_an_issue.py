@@ -1,0 +1,167 @@
+"""A further fix of an issue goes on in the pull request that is open for it, through the App and through the Action."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent_runtime.providers.script import ScriptedReply
+from bot.jobs.job import JobState
+from bot.localhub import LocalHub
+from bot.localhub.model import Issue
+from tests.stage import FILES, FIX, WAIT_FOR_GO, Stage, acting, staged
+from tests.workflow_runs import Workflows
+
+MORE = acting('write_file("more.txt")', "More.\n", completion="Added more.")
+EXPECTED = ("A pull request for this issue is open already", "-    return a + b + 1")
+ON = [ScriptedReply(text=MORE, expect=EXPECTED)]
+ANEW = [ScriptedReply(text=MORE)]
+
+
+async def first_fix(stage: Stage) -> tuple[int, Issue]:
+    """An issue, and the pull request that a fix of it opened."""
+    number = stage.issue().number
+    end = await stage.ask(number, "/codepilot fix")
+    assert end.state is JobState.DONE, end
+    [pull] = stage.pulls()
+    assert pull.pull is not None
+    return number, pull
+
+
+def heads(stage: Stage) -> list[str]:
+    return [each.pull.head_ref for each in stage.pulls() if each.pull is not None]
+
+
+@pytest.mark.parametrize("said", ["/codepilot fix and write more", "/codepilot write more, too"])
+async def test_a_second_fix_goes_on_in_the_first_ones_pull_request(hub: LocalHub, tmp_path: Path, said: str) -> None:
+    async with staged(hub, tmp_path, [FIX], ON) as stage:
+        number, pull = await first_fix(stage)
+        [branch] = stage.bot_branches()
+        before = hub.branches(stage.repo)[branch]
+        end = await stage.ask(number, said)
+        assert end.state is JobState.DONE, end
+        assert f"`#{pull.number}` is open for this issue; going on there. `--new` opens another." in end.status
+        assert f"[pull request #{pull.number}]({hub.url}/{stage.repo.full_name}/pull/{pull.number})" in end.status
+        assert heads(stage) == [branch]
+        assert stage.git("rev-parse", f"{branch}^") == before
+        assert stage.file(branch, "more.txt") == "More."
+        facts = await stage.queue.recall(end.job_id)
+        assert facts["pull"].startswith(f"{pull.number} ")
+
+
+async def test_another_one_is_opened_when_that_is_asked_for(hub: LocalHub, tmp_path: Path) -> None:
+    further = [[acting(f'write_file("{name}.txt")', "x\n", completion="Added one.")] for name in ("third", "fourth")]
+    async with staged(hub, tmp_path, [FIX], ANEW, *further) as stage:
+        number, first = await first_fix(stage)
+        end = await stage.ask(number, "/codepilot fix --new write more")
+        assert end.state is JobState.DONE, end
+        assert "going on there" not in end.status
+        second = stage.pulls()[-1]
+        assert (len(stage.pulls()), second.number > first.number) == (2, True)
+        assert second.pull is not None
+        # The newest one counts from now on; `retry` opens no third one either.
+        for command in ("/codepilot retry", "/codepilot fix and more"):
+            said = stage.say(number, command)
+            await stage.end_of(said)
+            jobs = await stage.queue.of_thread(stage.repo.id, number)
+            end = await stage.ended(jobs[0].job.id)
+            assert end.state is JobState.DONE, end
+            assert f"`#{second.number}` is open" in end.status
+        assert len(stage.pulls()) == 2
+
+
+@pytest.mark.parametrize("how", ["merged", "closed"])
+async def test_after_a_pull_request_is_over_a_fix_opens_a_new_one(hub: LocalHub, tmp_path: Path, how: str) -> None:
+    async with staged(hub, tmp_path, [FIX], ANEW) as stage:
+        number, pull = await first_fix(stage)
+        if how == "merged":
+            hub.merge(stage.repo, pull.number, by="mona")
+            hub.reopen(stage.repo, number, by="mona")
+        else:
+            hub.close(stage.repo, pull.number, by="mona")
+        end = await stage.ask(number, "/codepilot fix and write more")
+        assert end.state is JobState.DONE, end
+        assert len(stage.pulls()) == 2
+        assert "going on there" not in end.status
+
+
+@pytest.mark.parametrize("whose", ["somebody's", "one with a forged mark", "a fork's"])
+async def test_a_pull_request_that_is_not_the_bots_is_left_alone(hub: LocalHub, tmp_path: Path, whose: str) -> None:
+    async with staged(hub, tmp_path, [FIX], ANEW) as stage:
+        number, pull = await first_fix(stage)
+        [branch] = stage.bot_branches()
+        before, body = hub.branches(stage.repo)[branch], pull.body or ""
+        assert "<!-- codepilot:job=" in body
+        if whose == "one with a forged mark":
+            hub.edit_thread(stage.repo, pull.number, by="mona", body=re.sub("sig=.{4}", "sig=0000", body))
+        else:
+            hub.close(stage.repo, pull.number, by="mona")
+        if whose == "somebody's":
+            hub.open_pull(stage.repo, author="mona", head=branch, title="Mine", body=body)
+        if whose == "a fork's":
+            hub.add_user("forker")
+            fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
+            hub.commit(fork, {"evil.txt": "x\n"}, message="Mine", author="forker", branch=branch)
+            hub.open_pull(stage.repo, author="forker", head=f"forker:{branch}", title="Mine", body=body)
+        known = len(stage.pulls())
+        end = await stage.ask(number, "/codepilot fix and write more")
+        assert end.state is JobState.DONE, end
+        assert "going on there" not in end.status
+        assert len(stage.pulls()) == known + 1
+        assert hub.branches(stage.repo)[branch] == before
+
+
+async def test_what_people_pushed_to_it_stays_and_the_base_branchs_file_counts(hub: LocalHub, tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "level: auto\n"}
+    async with staged(hub, tmp_path, [FIX], ON, files=files) as stage:
+        number, _ = await first_fix(stage)
+        [branch] = stage.bot_branches()
+        theirs = {"mine.txt": "Mine.\n", ".github/codepilot.yml": "level: read-only\n"}
+        hub.commit(stage.repo, theirs, message="Mine", author="mona", branch=branch)
+        head = hub.branches(stage.repo)[branch]
+        end = await stage.ask(number, "/codepilot fix and write more")
+        assert end.state is JobState.DONE, end
+        assert stage.git("rev-parse", f"{branch}^") == head
+        assert (stage.file(branch, "mine.txt"), stage.file(branch, "more.txt")) == ("Mine.", "More.")
+
+
+async def test_it_is_found_again_when_the_queue_is_lost(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path / "first", [FIX]) as stage:
+        number, pull = await first_fix(stage)
+    async with staged(hub, tmp_path / "second", ON, after=stage) as later:
+        end = await later.ask(number, "/codepilot fix and write more")
+        assert f"`#{pull.number}` is open" in end.status
+        assert len(later.pulls()) == 1
+
+
+async def test_a_pull_request_that_is_closed_under_the_run_gets_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    slow = [acting(WAIT_FOR_GO), MORE]
+    async with staged(hub, tmp_path, [FIX], slow) as stage:
+        number, pull = await first_fix(stage)
+        [branch] = stage.bot_branches()
+        before = hub.branches(stage.repo)[branch]
+        stage.events.clear()
+        job = await stage.job_of(stage.say(number, "/codepilot fix and write more"))
+        await stage.at_work()
+        hub.close(stage.repo, pull.number, by="mona")
+        await stage.let_go(job)
+        end = await stage.ended(job)
+        assert f"`#{pull.number}`, which this was to go on in, was closed" in end.status
+        assert hub.branches(stage.repo)[branch] == before
+        assert len(stage.pulls()) == 1
+
+
+async def test_the_action_goes_on_in_it_too(hub: LocalHub, tmp_path: Path) -> None:
+    flows = Workflows.of(hub, tmp_path)
+    issue = hub.open_issue(flows.repo, author="mona", title="Adding is off by one")
+    for said, script in (("/codepilot fix", FIX), ("/codepilot fix and write more", MORE)):
+        hub.comment(flows.repo, issue.number, author="mona", body=said)
+        run = await flows.run("issue_comment", [script])
+        assert run.ended is JobState.DONE, run.summary
+        assert "/pull/2" in run.outputs
+    [pull] = [each for each in hub.issues(flows.repo) if each.pull is not None]
+    assert f"`#{pull.number}` is open for this issue" in hub.comments(flows.repo, issue.number)[-1].body
+    [branch] = set(hub.branches(flows.repo)) - {"main"}
+    assert branch.startswith(f"codepilot/issue-{issue.number}-")
