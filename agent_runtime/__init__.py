@@ -88,6 +88,7 @@ from agent_runtime.hooks import (
 from agent_runtime.images import Image, ImageError
 from agent_runtime.network import Connection, Destination, Network, NetworkLimits
 from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.output_schema import require_schema as require_output_schema
 from agent_runtime.policy import Policy, Rule, RunLimits
 from agent_runtime.preloading import preload
 from agent_runtime.providers.catalog import CATALOG, provider_for
@@ -101,15 +102,13 @@ from agent_runtime.recordings.recorder import Recorder
 from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
 from agent_runtime.runtime import AsyncRuntime
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxLimits, SandboxSettings
-from agent_runtime.sandbox.select import SandboxName
-from agent_runtime.sandbox.select import pick as pick_sandbox
+from agent_runtime.sandbox.select import SandboxName, pick_sandbox
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.settings.published import schema_of
-from agent_runtime.settings.reading import read_settings
+from agent_runtime.settings import read_settings, schema_of
 from agent_runtime.task import Quote, Task
 from agent_runtime.tools.protocol import ToolResult
 
@@ -248,6 +247,7 @@ __all__ = [
     "read_instructions",
     "read_settings",
     "replay_recording",
+    "require_output_schema",
     "run_bounded",
     "schema_of",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -152,6 +153,7 @@ class ActionInputs:
         working_directory: where commands start, or None for the repository's root.
         repo_config: the path of the repository's own file.
         dry_run: whether everything is made and nothing published.
+        output_schema: what the result must fit: a JSON schema, or the path of one in the repository; None for words.
     """
 
     prompt: str | None = None
@@ -161,6 +163,7 @@ class ActionInputs:
     working_directory: str | None = None
     repo_config: str = PATH
     dry_run: bool = False
+    output_schema: dict[str, Any] | str | None = None
 
     @property
     def conventions(self) -> Conventions:
@@ -170,6 +173,7 @@ class ActionInputs:
             repo_file=self.repo_config,
             working_directory=self.working_directory or "",
             base=self.base or "",
+            output_schema=self.output_schema,
         )
 
 

@@ -47,6 +47,10 @@ class OutsideActionsError(BotError):
     """What only a step of a workflow can do was started somewhere else."""
 
 
+class WrongInputError(BotError):
+    """An input of the Action does not fit the repository; the text names it and what to do."""
+
+
 class InputsError(ConfigError):
     """The inputs of the Action cannot work; the text names every wrong one at once.
 

@@ -58,5 +58,13 @@ INPUTS: dict[str, Setting] = {
         parse=values.yes_or_no,
         default="no",
     ),
+    "output_schema": Setting(
+        name="CODEPILOT_OUTPUT_SCHEMA",
+        meaning="What the run's result must fit: a JSON schema, or the path of one on the base branch. The output "
+        "`structured-output` has the result.",
+        example=".github/triage.schema.json",
+        parse=input_values.output_schema,
+        default="",
+    ),
 }
 """The inputs of the action that `codepilot serve` has no setting for."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from bot.gate.goals import MOST_GOAL_CHARS
 from bot.intake.options import is_safe_branch
@@ -49,6 +51,22 @@ def repository_file(text: str) -> str:
     if not found.endswith((".yml", ".yaml")) or not _PLAIN_PATH.fullmatch(found):  # it becomes a glob, too
         raise ValueError(
             f"must be the path of a YAML file of the repository, such as .github/codepilot.yml, not {text!r}"
+        )
+    return found
+
+
+def output_schema(text: str) -> dict[str, Any] | str:
+    """A JSON schema, or the path of one in the repository."""
+    if text.startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is no JSON: {error}") from error
+    found = _below_root(text)
+    if not found.endswith(".json"):
+        raise ValueError(
+            "must be a JSON schema, or the path of a JSON file of the repository, such as .github/triage.schema.json, "
+            f"not {text[:_MOST_PATH]!r}"
         )
     return found
 

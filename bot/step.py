@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from agent_runtime import AgentError
+from agent_runtime import AgentError, SettingsError, require_output_schema
 from bot.action import commands, misconfigured
 from bot.action.conclusion import Conclusion, exit_code
 from bot.action.log import StepLog
@@ -35,7 +35,7 @@ async def take_step(survey: ActionSurvey) -> int:
     for line in _masks(settings):
         say(line)
     redactor = redactor_for(settings)
-    problems = survey.problems or _of_root(settings)
+    problems = survey.problems or _of_root(settings) or await _of_schema(settings)
     if not problems:
         try:
             start_log(redactor)
@@ -63,6 +63,17 @@ def _of_root(settings: ActionSettings) -> tuple[InputProblem, ...]:
         guard(allow_root=settings.agent.allow_root)
     except ConfigError:
         return (InputProblem(text=_ROOT, input="allow-root", line="allow-root: 'yes'"),)
+    return ()
+
+
+async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
+    """What is wrong with a schema that stands in the workflow itself."""
+    schema = settings.inputs.output_schema
+    try:
+        if isinstance(schema, dict):
+            await require_output_schema(schema)
+    except SettingsError as error:
+        return (InputProblem(text=f"The input `output-schema` does not work. {error}", input="output-schema"),)
     return ()
 
 

@@ -58,3 +58,7 @@ def _bubblewrap(settings: SandboxSettings) -> Sandbox:
 def _tried(sandbox: Sandbox) -> Sandbox:
     sandbox.probe()
     return sandbox
+
+
+pick_sandbox = pick
+"""Its name among all that is public."""

@@ -18,8 +18,6 @@ def summary(end: StepEnd) -> str:
     if isinstance(end.ended, Ignored):
         return f"Codepilot had nothing to do: {end.ended.reason}"
     parts = [end.told or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
-    if end.ending is not None and end.ending.output_json:
-        parts.append(f"**Structured output**\n\n{fenced(clean(end.ending.output_json), 'json')}")
     if end.view is not None:
         parts += [_numbers(end, end.view), _pages(end)]
     text = "\n\n".join(filter(None, parts))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bot.gate.repo_config import PATH
 
@@ -18,6 +20,7 @@ class Conventions:
         branch_prefix: what the names of new branches begin with.
         repo_file: the path of the repository's own file.
         working_directory: the directory below the repository's root in which commands start; empty for the root.
+        output_schema: what results must fit: a JSON schema, or the path of one in the repository; None for words.
         base: where new pull requests are for where no command says so; empty for the repository's own choice.
     """
 
@@ -25,3 +28,4 @@ class Conventions:
     repo_file: str = PATH
     working_directory: str = ""
     base: str = ""
+    output_schema: Mapping[str, Any] | str | None = None

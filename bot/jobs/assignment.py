@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bot.gate.decision import Grant
 from bot.intake.commands import Work
@@ -24,6 +25,7 @@ class Assignment:
         grant: what it may do.
         asked: what the repository's configuration asks for.
         source: the commit that is worked on.
+        output_schema: what the result must fit; None for a result in words.
         closing: why it only ends what an attempt before this began: nothing is published any more; else empty.
     """
 
@@ -33,6 +35,7 @@ class Assignment:
     asked: Asked
     source: Source
     closing: str = ""
+    output_schema: dict[str, Any] | None = None
 
     @property
     def head_fact(self) -> str:

@@ -31,6 +31,7 @@ from bot.jobs.setup import Asked
 from bot.jobs.sources import at_base, base_of, source_of, wanted_base
 from bot.jobs.status import StatusComment
 from bot.jobs.steering import steer
+from bot.jobs.structured import output_schema_of
 from bot.jobs.unasked_review import unasked_for, unfit_for_review
 from bot.jobs.undo import aimed, undo
 from bot.publishing.text import code, one_line
@@ -251,7 +252,9 @@ class Corridor:
                 return await undo(case, self._account, here, grant, source)
             if not isinstance(command, Work):
                 raise TypeError(f"{command.verb} is no work")  # a bug of ours: `walk` has dealt with all else
-            assignment = Assignment(command=command, here=here, grant=grant, asked=asked, source=source)
+            schema = await output_schema_of(case, here.repo.id, replace(source, sha=asked.base_sha))
+            begun = Assignment(command=command, here=here, grant=grant, asked=asked, source=source)
+            assignment = replace(begun, output_schema=schema)
             self._errand = Errand(case, self._account, assignment)
             for signal in self._heard:
                 self._errand.hear(signal)

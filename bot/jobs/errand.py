@@ -33,6 +33,7 @@ from bot.jobs.messages import Messages
 from bot.jobs.parking import parked, policy_of, taken_up
 from bot.jobs.queue import Signal
 from bot.jobs.setup import Readied
+from bot.jobs.structured import readable
 from bot.jobs.unattended import NOBODY_ANSWERS, Unattended, keep_denied
 from bot.jobs.waiting import Answer, Waiting
 from bot.jobs.work import Work as Done
@@ -186,7 +187,8 @@ class Errand:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
         facts = (begun.head_fact, *ready.facts, *(() if self._case.can_ask else (NOBODY_ANSWERS,)))
-        return await runtime.run(replace(task, quotes=(*task.quotes, *ready.quotes)), facts=facts)
+        task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=begun.output_schema)
+        return await runtime.run(task, facts=facts)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` gives, or None when somebody stops the job meanwhile."""
@@ -238,9 +240,7 @@ class Errand:
         if isinstance(settled, Ending):
             self._parked = True
             return settled
-        outcome = settled
-        if outcome.status is Status.STOPPED and self._stopped:
-            outcome = replace(outcome, reason=self._stopped)
+        outcome = readable(settled)
         if denied := self._account.progress.denied:
             await keep_denied(case.memory, denied)
         if outcome.pending is not None and case.can_ask:

@@ -21,12 +21,12 @@ async def parked(case: Case, account: Account, outcome: Outcome, *, stopped: str
         stopped: who has stopped the job, as a sentence; empty when nobody has.
 
     Returns:
-        That the job waits; or how its run ended for good.
+        That the job waits; or how its run ended for good, which of a job that was stopped says who has.
     """
+    if stopped and outcome.status in {Status.STOPPED, Status.MODEL_UNAVAILABLE}:
+        return replace(outcome, status=Status.STOPPED, reason=stopped)
     if outcome.status is not Status.MODEL_UNAVAILABLE:
         return outcome
-    if stopped:
-        return replace(outcome, status=Status.STOPPED)
     if case.house.sessions is None:  # nobody tries again later
         return outcome
     patience = case.house.model_patience

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Never
 
 from agent_runtime import AgentError
-from bot.errors import BotError, LeaseLostError, QueueError
+from bot.errors import BotError, LeaseLostError, QueueError, WrongInputError
 from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHubError, Urgency
 from bot.jobs import telling, waiting
@@ -229,7 +229,7 @@ class Worker:
         except LeaseLostError:
             raise
         except (BotError, AgentError) as error:
-            return await corridor.failed(str(error))
+            return replace(await corridor.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("job %s: a fault of the bot's own, or of its machine", claimed.job.id)
             said = error.strerror if isinstance(error, OSError) else ""
