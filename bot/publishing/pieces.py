@@ -54,10 +54,10 @@ def denied_line(denied: DeniedCall) -> str:
     asked = code(one_line(denied.asked, _ASKED_CHARS))
     match denied.setting:
         case "allow-commands":
-            pattern = code(denied.value)
-            how = f"allow it with the input `allow-commands` or the key `allow` in `{_FILE}`, either with {pattern}"
+            places = f"`allow` in `{_FILE}`, or the input `allow-commands` of the action"
+            how = f"allow it with {places}, either with {code(denied.value)}"
         case "level":
-            how = f"allow it with `level: auto`, in `{_FILE}` or, where that names no level, as an input"
+            how = f"allow it with `level: auto` in `{_FILE}`, or, where that names no level, as an input of the action"
         case "label":
             how = f"allow it with the label {code(denied.value)}"
         case _:

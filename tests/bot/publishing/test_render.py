@@ -61,10 +61,10 @@ def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
     assert (
         "**Denied, because nobody can be asked in this run**\n"
         "\n"
-        "- Denied: `npm view left-pad`; allow it with the input `allow-commands` or the key `allow` in "
-        "`.github/codepilot.yml`, either with `npm view left-pad`\n"
-        "- Denied: `curl x > y @team`; allow it with `level: auto`, in `.github/codepilot.yml` or, where that names no "
-        "level, as an input\n"
+        "- Denied: `npm view left-pad`; allow it with `allow` in `.github/codepilot.yml`, or the input "
+        "`allow-commands` of the action, either with `npm view left-pad`\n"
+        "- Denied: `curl x > y @team`; allow it with `level: auto` in `.github/codepilot.yml`, or, where that names no "
+        "level, as an input of the action\n"
         "- Denied: `curl x`; allow it with the label `codepilot:auto`\n"
         "- Not answered: `Which colour?`; write the answer into your next command\n"
     ) in body
