@@ -109,6 +109,7 @@ def run_workflow(
     repository: str,
     api_url: str,
     server_url: str,
+    variables: Mapping[str, str],
     timeout: float = 240,
 ) -> ActRun:
     """Run one of the workflows to copy, as it stands but for its line `uses:` and what a test has to add.
@@ -124,6 +125,7 @@ def run_workflow(
         repository: `owner/name` of the repository the workflow runs in.
         api_url: GitHub's REST address.
         server_url: GitHub's address for people and git.
+        variables: what a runner says of the run, and `act` does not.
         timeout: seconds until the run is given up.
     """
     copy = directory / "project" / ".github" / "workflows" / workflow.name
@@ -144,6 +146,7 @@ def run_workflow(
         server_url=server_url,
         timeout=timeout,
         actions={_COPIED: action, _PINNED_SETUP: python},
+        variables=variables,
     )
 
 
@@ -169,6 +172,7 @@ def _run(
     server_url: str,
     timeout: float,
     actions: Mapping[str, Path] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> ActRun:
     _keep_tools(directory / "cache")
     _commit(project, repository)
@@ -176,7 +180,7 @@ def _run(
     programs.mkdir()
     (programs / "uv").symlink_to(Path(sys.executable).parent / "uv")
     (directory / "event.json").write_text(json.dumps(payload), encoding="utf-8")
-    variables = {"GITHUB_API_URL": api_url, "GITHUB_SERVER_URL": server_url, "GITHUB_RUN_ID": "7"}
+    github = {"GITHUB_API_URL": api_url, "GITHUB_SERVER_URL": server_url, "GITHUB_RUN_ID": "7"}
     argv = [
         str(Path(sys.executable).parent / "act"),
         event,
@@ -188,7 +192,7 @@ def _run(
     ]
     for name, value in secrets.items():
         argv += ["--secret", f"{name}={value}"]
-    for name, value in variables.items():
+    for name, value in {**github, **(variables or {})}.items():
         argv += ["--env", f"{name}={value}"]
     for name, place in (actions or {}).items():
         argv += ["--local-repository", f"{name}={place}"]

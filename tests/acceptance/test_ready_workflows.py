@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from bot.localhub import LocalHub
-from bot.localhub.model import Repo, User
+from bot.localhub.model import Issue, Repo, User
 from tests.act import ActRun, copy_of_this, run_workflow
 from tests.origin import git
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FILES, FIX, MENDED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+_REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 _WORKFLOWS = ROOT / "docs" / "workflows"
 
 
@@ -46,18 +48,21 @@ class Runner:
         script = self.directory / f"{name}.yaml"
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(json.dumps([{"reply": reply} for reply in replies]), encoding="utf-8")
+        # The hub sends what an App is sent, which names its installation; a workflow's event does not.
+        sent = {key: value for key, value in self.sent.get(event, {}).items() if key != "installation"}
         run = await asyncio.to_thread(
             run_workflow,
             self.directory / name,
             _WORKFLOWS / f"{name}.yml",
             action=self.action,
             event=event,
-            payload={**self.sent.get(event, {}), **payload},
+            payload={**sent, **payload},
             inputs={"provider": "scripted", "model": str(script), "allow-root": "yes"},
             token=self.bot.token,
             repository=self.repo.full_name,
             api_url=self.hub.api_url,
             server_url=self.hub.url,
+            variables={"GITHUB_REPOSITORY_ID": str(self.repo.id), "GITHUB_ACTOR_ID": str(self.bot.id)},
         )
         assert self.bot.token not in run.log
         return run
@@ -76,9 +81,21 @@ async def runner(tmp_path: Path, action: Path) -> AsyncIterator[Runner]:
         yield made
 
 
-def _fixed(runner: Runner) -> bool:
+def _pull(runner: Runner) -> Issue:
+    """The one pull request."""
+    [pull] = [each for each in runner.hub.issues(runner.repo) if each.pull is not None]
+    return pull
+
+
+def _opened(runner: Runner) -> Issue:
+    """A pull request of a person."""
+    runner.hub.commit(runner.repo, {"topic.txt": "A topic.\n"}, message="Add", author="mona", branch="topic")
+    return runner.hub.open_pull(runner.repo, author="mona", head="topic", title="Add a topic")
+
+
+def _fixed(runner: Runner, prefix: str = "codepilot/") -> bool:
     """Whether the one branch of the bot has the right file."""
-    [branch] = [name for name in runner.hub.branches(runner.repo) if name.startswith("codepilot/")]
+    [branch] = [name for name in runner.hub.branches(runner.repo) if name.startswith(prefix)]
     return git(runner.repo.path, "show", f"{branch}:calc.py") == MENDED.strip()
 
 
@@ -98,3 +115,51 @@ async def test_the_label_bot_does_what_a_label_asks(runner: Runner) -> None:
     assert run.succeeded, run.log[-6000:]
     assert COMPLETION in runner.hub.comments(runner.repo, issue.number)[-1].body
     assert _fixed(runner)
+
+
+async def test_the_review_on_open_reviews_a_pull_request(runner: Runner) -> None:
+    pull = _opened(runner)
+    run = await runner.run("review", "pull_request", _REVIEW)
+    assert run.succeeded, run.log[-6000:]
+    [review] = runner.hub.reviews(runner.repo, pull.number)
+    assert "It adds a topic." in review.body
+
+
+async def test_the_review_on_open_starts_nothing_for_a_draft(runner: Runner) -> None:
+    pull = _opened(runner)
+    payload = dict(runner.sent["pull_request"])
+    run = await runner.run("review", "pull_request", pull_request={**payload["pull_request"], "draft": True})
+    assert run.succeeded, run.log[-6000:]
+    assert "Install Codepilot" not in run.log
+    assert runner.hub.comments(runner.repo, pull.number) == []
+
+
+async def test_the_ci_fixer_opens_a_pull_request_for_a_red_default_branch(runner: Runner) -> None:
+    head = runner.hub.branches(runner.repo)["main"]
+    runner.hub.workflow_run(runner.repo, head_sha=head, head_branch="main", conclusion="failure", actor="mona")
+    run = await runner.run("fix-ci", "workflow_run", FIX)
+    assert run.succeeded, run.log[-6000:]
+    assert _fixed(runner, "codepilot/fix-ci-"), run.log[-9000:]
+    assert COMPLETION in (_pull(runner).body or "")
+
+
+async def test_the_ci_fixer_commits_to_a_red_pull_request(runner: Runner) -> None:
+    pull = _opened(runner)
+    ran = functools.partial(runner.hub.workflow_run, runner.repo, actor="mona")
+    branches = runner.hub.branches(runner.repo)
+    ran(head_sha=branches["main"], head_branch="main", conclusion="success")
+    ran(head_sha=branches["topic"], head_branch="topic", conclusion="failure", event="pull_request")
+    run = await runner.run("fix-ci", "workflow_run", FIX)
+    assert run.succeeded, run.log[-6000:]
+    assert _fixed(runner, "topic"), run.log[-9000:]
+    [status] = runner.hub.comments(runner.repo, pull.number)
+    assert COMPLETION in status.body
+
+
+async def test_the_maintenance_opens_a_pull_request(runner: Runner) -> None:
+    runner.hub.commit(runner.repo, {"more.txt": "More.\n"}, message="Add", author="mona", branch="main")
+    where = {key: runner.sent["push"][key] for key in ("repository", "sender")}
+    run = await runner.run("maintenance", "workflow_dispatch", FIX, ref="refs/heads/main", inputs={}, **where)
+    assert run.succeeded, run.log[-6000:]
+    assert _fixed(runner)
+    assert COMPLETION in (_pull(runner).body or "")
