@@ -9,6 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import (
+    bench_action_install,
     bench_budget,
     bench_context,
     bench_crowd,
@@ -32,6 +33,7 @@ if __name__ == "__main__":
         figure
         for part in (
             bench_import,
+            bench_action_install,
             bench_loop,
             bench_context,
             bench_delivery,
