@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bot.action.outputs import OUTPUTS
 from bot.config_table import AGENT, PROVIDER_KEYS
 from bot.input_table import INPUTS
 from tests.act import PLACEHOLDER, filled_in
@@ -140,6 +141,12 @@ def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
         assert name in _ACTION["inputs"], f"action.yml lacks the input {name}"
         assert variables.get(setting.name) == f"${{{{ inputs.{name} }}}}", f"action.yml does not pass {name} on"
     assert len(_ACTION["inputs"]) == len(settings) + len(PROVIDER_KEYS) + len(["github-token"])
+
+
+def test_the_action_hands_every_output_on() -> None:
+    assert tuple(_ACTION["outputs"]) == OUTPUTS
+    for name, output in _ACTION["outputs"].items():
+        assert output["value"] == f"${{{{ steps.act.outputs.{name} }}}}"
 
 
 def test_nothing_that_a_caller_passes_is_written_into_a_script() -> None:
