@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from agent_runtime import Policy, Rule, RunLimits
 from bot.gate.allowed import allowed_commands
 from bot.gate.decision import AccessRequest
-from bot.gate.standing import Level, SetLabel, may_command, text_binding
+from bot.gate.standing import Level, SetLabel, commanded_by_workflow, may_command, text_binding
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
 _LOOKING = ("read_file", "list_files", "find")
@@ -43,7 +43,7 @@ def is_fork(request: AccessRequest) -> bool:
 
 def started_by_stranger(request: AccessRequest) -> bool:
     """Whether a workflow's command was started by somebody who may not command, whose words it is about."""
-    return request.job.origin.kind == "workflow" and not all(map(may_command, request.roles))
+    return commanded_by_workflow(request.job) and not all(map(may_command, request.roles))
 
 
 def binding(request: AccessRequest) -> str:

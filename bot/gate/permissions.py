@@ -11,7 +11,7 @@ from bot.gate.network import narrowed, reachable
 from bot.gate.options import Settled, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Role, may_command
+from bot.gate.standing import Role, commanded_by_workflow, may_command
 from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
 from bot.intake.listening import TrustedBots, is_app
 from bot.jobs.job import Actor, Job, ThreadKind
@@ -127,7 +127,7 @@ def _people_refusal(request: AccessRequest) -> Refusal | None:
     A workflow's command rests on the word of whoever wrote its file; see `levels` for who may have started it.
     """
     job, words = request.job, request.config.triggers
-    may = job.origin.kind == "workflow" or all(map(may_command, request.roles))
+    may = commanded_by_workflow(job) or all(map(may_command, request.roles))
     if len(request.roles) != 1 + len(job.others) or not may:
         return NO_WRITE_ACCESS
     if words is None or job.origin.kind not in _SPOKEN or job.trigger.casefold() in map(str.casefold, words):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent_runtime import Network, RunLimits
-from bot.intake.commands import ReviewEvent
+from bot.intake.commands import ReviewEvent, Work
 from bot.intake.listening import TrustedBots, is_app
 from bot.jobs.job import Actor, Job
 
@@ -23,6 +23,11 @@ _MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
 def may_command(role: Role) -> bool:
     """Whether someone of this role may ask the bot for anything at all."""
     return role in _MAY_WRITE
+
+
+def commanded_by_workflow(job: Job) -> bool:
+    """Whether a workflow's file asks for work, whoever started it; nothing else can be asked for like that."""
+    return job.origin.kind == "workflow" and isinstance(job.command, Work)
 
 
 def text_binding(title: str, body: str) -> str:

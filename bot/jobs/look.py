@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bot.errors import BotError
 from bot.gate.decision import ThreadFacts
-from bot.gate.standing import Bounds, Role, may_command
+from bot.gate.standing import Bounds, Role, commanded_by_workflow, may_command
 from bot.github import GitHub, PullLink, RepoFacts, Snapshot
 from bot.github.errors import thread_is_gone
 from bot.intake.listening import is_app
@@ -82,7 +82,7 @@ async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
     roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return Visit(snapshot=snapshot, roles=roles, by_workflow=job.origin.kind == "workflow")
+    return Visit(snapshot=snapshot, roles=roles, by_workflow=commanded_by_workflow(job))
 
 
 def look(job: Job, visit: Visit) -> Here:

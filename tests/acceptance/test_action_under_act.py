@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bot.action.outputs import OUTPUTS
 from bot.localhub import LocalHub
 from tests.act import run_action
 from tests.source_files import ROOT
@@ -74,3 +75,65 @@ async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Pat
 
 def _hijacked(directory: Path) -> list[Path]:
     return [*directory.rglob("hijacked"), *ROOT.glob("hijacked")]
+
+
+_MAINTENANCE = """\
+- expect: Make `add` right.
+  reply: |
+    ```codepilot
+    write_file("calc.py")
+    ```
+    ```python filename=calc.py
+    def add(a, b):
+        return a + b
+    ```
+    ```completion
+    `add` adds again.
+    ```
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reaches_the_next_step(tmp_path: Path) -> None:
+    async with LocalHub(tmp_path / "hub") as hub:
+        mona = hub.add_user("mona")
+        runner = hub.add_user("github-actions[bot]", kind="Bot")
+        repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
+        hub.add_collaborator(repo, runner.login, "write")
+        hub.install(hub.add_app("any"), repo, by="mona")
+        (tmp_path / "script.yaml").write_text(_MAINTENANCE, encoding="utf-8")
+        where = {"id": repo.id, "full_name": repo.full_name, "private": False, "default_branch": "main"}
+        run = await asyncio.to_thread(
+            run_action,
+            tmp_path / "runner",
+            event="schedule",
+            payload={
+                "schedule": "0 6 * * 1",
+                "repository": where,
+                "sender": {"id": mona.id, "login": mona.login, "type": "User"},
+            },
+            inputs={
+                "provider": "scripted",
+                "model": str(tmp_path / "script.yaml"),
+                "allow-root": "yes",
+                "prompt": "Make `add` right.\nNothing else: $(touch hijacked)",
+                "base": "main",
+                "branch-prefix": "bots/",
+            },
+            token=runner.token,
+            repository=repo.full_name,
+            api_url=hub.api_url,
+            server_url=hub.url,
+        )
+        assert run.succeeded, run.log[-6000:]
+        (pull,) = hub.issues(repo)
+        outputs = run.outputs
+        assert set(outputs) == set(OUTPUTS)
+        assert outputs["branch"] == f"bots/branch-{outputs['run-id']}"
+        assert outputs["pull-request-number"] == str(pull.number)
+        assert outputs["changed-files"] == '["calc.py"]'
+        assert outputs["summary"] == "`add` adds again."
+        assert outputs["patch-path"].endswith(f"/codepilot/patches/{outputs['run-id']}.patch")
+        assert int(outputs["duration-seconds"]) >= 0
+    assert not _hijacked(tmp_path)

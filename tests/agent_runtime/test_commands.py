@@ -46,6 +46,18 @@ async def test_a_command_leaves_neither_directory_nor_variables_to_the_next(runn
     assert (await runner.run('pwd; echo "[$LEFT]"', seconds=20)).output.split() == ["/workspace", "[]"]
 
 
+async def test_commands_start_in_the_directory_that_is_named_or_else_in_the_workspace(
+    tmp_path: Path,
+) -> None:
+    place = "it's [a] $(dir)"
+    (tmp_path / place).mkdir()
+    async with CommandRunner(SANDBOX, tmp_path, start_in=place) as runner:
+        for _ in range(2):
+            assert (await runner.run("pwd", seconds=20)).output.strip() == f"/workspace/{place}"
+    async with CommandRunner(SANDBOX, tmp_path, start_in="gone") as runner:
+        assert (await runner.run("pwd", seconds=20)).output.strip() == "/workspace"
+
+
 async def test_a_command_that_takes_too_long_is_stopped_and_the_next_one_runs(runner: CommandRunner) -> None:
     end = await runner.run("echo begun; sleep 600", seconds=0.3)
     assert (end.ok, end.exit_code, end.timed_out) == (False, None, True)
