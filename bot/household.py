@@ -72,7 +72,7 @@ def house(
     key = _key(secret, "paused runs")
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
-        setup=_setup(agent, sandbox),
+        setup=_setup(agent, sandbox, on_runner=not comes_back),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
         redactor=redactor,
@@ -115,13 +115,14 @@ def _sandbox(agent: AgentSettings) -> Sandbox:
     return sandbox
 
 
-def _setup(agent: AgentSettings, sandbox: Sandbox) -> Setup:
+def _setup(agent: AgentSettings, sandbox: Sandbox, *, on_runner: bool) -> Setup:
     most = agent.setup_cache_gb * 10**9
     return Setup(
         sandbox=sandbox,
         network=agent.network if agent.setup_network is None else agent.setup_network,
         seconds=agent.setup_seconds,
         cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=most) if most else None,
+        on_runner=on_runner,
     )
 
 

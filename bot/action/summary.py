@@ -5,8 +5,7 @@ from __future__ import annotations
 from bot.action.end import StepEnd
 from bot.action.files import MAX_SUMMARY_BYTES
 from bot.intake.deliveries import Ignored
-from bot.publishing.pieces import duration
-from bot.publishing.text import clean, code, fenced
+from bot.publishing.text import clean, code, duration, fenced
 from bot.publishing.view import StatusView
 
 _SPARE_BYTES = 4_096

@@ -124,6 +124,7 @@ class PullLink:
 
     number: int
     html_url: str
+    draft: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

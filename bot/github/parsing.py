@@ -101,7 +101,7 @@ def commit(data: Json) -> CommitFacts:
 
 def pull_link(data: Json) -> PullLink:
     """Where a pull request is."""
-    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]))
+    return PullLink(number=int(data["number"]), html_url=str(data["html_url"]), draft=bool(data.get("draft")))
 
 
 def account(data: Json) -> Account:

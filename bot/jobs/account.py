@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,11 +14,15 @@ from agent_runtime import Event
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
+from bot.intake.commands import Command, Fix, Test
 from bot.jobs.case import Case
 from bot.jobs.memory import read, spelled
 from bot.jobs.progress import Progress
+from bot.publishing.proof import Report
+from bot.publishing.verdict import Edits, Verdict, verdict_of
 from bot.publishing.view import Activity, StatusView
 from bot.publishing.wording import asker_of
+from bot.workspace.change import Change
 
 _FACT = "progress"
 _PROGRESS = TypeAdapter(Progress)
@@ -59,11 +64,44 @@ class Account:
 
     def listen(self, event: Event) -> None:
         """Take in an event of the run."""
-        self.progress = self.progress.after(event)
+        self.progress = self.progress.after(event, at=time.time())
 
     def tell(self, activity: Activity) -> None:
         """Take in what no agent does."""
         self.progress = self.progress.told(activity)
+
+    def edited(self, change: Change) -> Progress:
+        """Take in when the files of a change were written, whatever wrote them."""
+        if change.touched is not None:
+            first, last = change.touched
+            self.progress = self.progress.edited(Edits(first=first, last=last))
+        return self.progress
+
+    def replayed(self) -> None:
+        """Take in that the change was made again on other files: no check ran on these."""
+        self.progress = self.progress.edited(Edits(first=math.inf, last=math.inf))
+
+    def report(self, command: Command, *, changed: bool) -> Report:
+        """What the host saw of the run, for those who read its change.
+
+        Args:
+            command: what was to be done.
+            changed: whether there is a change.
+        """
+        return Report(
+            verdict=self.verdict(command, changed=changed) or Verdict.UNCHANGED,
+            checks=self.progress.judged,
+            setup_failed=self.progress.setup_failed,
+            denied=self.progress.denied,
+        )
+
+    def verdict(self, command: Command, *, changed: bool) -> Verdict | None:
+        """What a finished run came to; None where nothing was to be changed or tested, and setup did not fail."""
+        failed = bool(self.progress.setup_failed)
+        if isinstance(command, (Fix, Test)):
+            may_change = isinstance(command, Fix)
+            return verdict_of(self.progress.judged, changed=changed or not may_change, setup_failed=failed)
+        return Verdict.SETUP_FAILED if failed else None
 
     async def keep(self) -> None:
         """Keep what was done so far, for the process that goes on with a job that waits."""
@@ -89,11 +127,12 @@ class Account:
             "marker": self._case.marker,
             "seconds": max(0.0, time.time() - self._asked_at),
             "activities": progress.shown,
-            "checks": progress.checks,
+            "checks": progress.judged,
             "denied": progress.denied,
             "steps": progress.steps,
             "usage": progress.usage,
             "warning": progress.warning,
+            "setup_failed": progress.setup_failed,
             "model": grant.model if grant else house.bounds.model,
             "level": grant.level if grant else "",
             "notes": grant.notes if grant else (),
@@ -103,7 +142,7 @@ class Account:
             "sandbox": f"{house.sandbox}, {reached}{lost}",
         }
         texts: dict[str, Any] = {**told, **changes}
-        for name in texts.keys() & {"reason", "remedy", "warning"}:
+        for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
             texts[name] = house.without_places(texts[name])
         return StatusView(**texts)
 

@@ -37,6 +37,8 @@ from bot.publishing.wording import REMEDIES
 from bot.workspace import Tree
 from bot.workspace.change import Change
 
+VERDICT = "verdict"
+"""The fact that keeps what a finished run came to, a value of `bot.publishing.verdict.Verdict`."""
 _LONG_PLAN = "The plan is too long to be shown whole, so nobody can approve it. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
@@ -200,6 +202,7 @@ class Delivery:
             keep_unfinished=begun.asked.config.wip_branches,
             run_url=self._account.run_url,
             prefix=case.house.conventions.branch_prefix,
+            report=self._account.report(begun.command, changed=bool(change)),
         )
         if case.job.thread.kind == "issue":
             publication = marked(publication, case.marker)
@@ -227,11 +230,17 @@ class Delivery:
         review = await read_review(case, begun, outcome) if isinstance(begun.command, Review) and finished else None
         if review is not None and not sent.delivered.withheld:
             sent = replace(sent, delivered=await send_review(case, begun, here, review))
+        if sent.delivered.replayed:
+            self._account.replayed()
+        came_to = self._account.verdict(begun.command, changed=bool(change)) if finished else None
+        if came_to is not None:
+            await case.memory.remember(VERDICT, came_to.value)
         part = sent.part if sent.published else None
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._account.now(
             state=state.value,
+            verdict=came_to,
             completion=prose_of(outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
@@ -267,6 +276,7 @@ class Delivery:
             "commit_url": delivered.commit_url,
             "pull_number": delivered.pull_number,
             "pull_url": delivered.pull_url,
+            "pull_draft": delivered.pull_draft,
             "review_url": delivered.review_url,
             "wip_url": delivered.wip_url,
         }

@@ -174,7 +174,7 @@ class Errand:
             )
         said = (account.progress.warning, begun.asked.ignored(tree.blobs), ready.warning)
         warning = "\n\n".join(filter(None, said))
-        account.progress = replace(account.progress, reach=reach(network), warning=warning)
+        account.progress = replace(account.progress, reach=reach(network), warning=warning, setup_failed=ready.failed)
         material = await gather(case, begun)
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, case.job, begun.command, material), ready
@@ -251,9 +251,8 @@ class Errand:
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
-        done = Done(
-            outcome=outcome, progress=self._account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha
-        )
+        progress = self._account.edited(change)
+        done = Done(outcome=outcome, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
         await case.house.work.keep(case.job.id, case.memory, done, change)
         await asyncio.to_thread(case.house.forget_session, case.job)
         return await self._delivery.deliver(tree, outcome, change)

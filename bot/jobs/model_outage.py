@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from agent_runtime import Outcome
 from bot.jobs.memory import JobMemory, read, spelled
-from bot.publishing.pieces import duration
+from bot.publishing.text import duration
 
 FIRST_PAUSE = 120.0
 LONGEST_PAUSE = 1800.0

@@ -15,7 +15,9 @@ from agent_runtime import (
     ToolReturned,
     Usage,
 )
+from bot.publishing.checking import checking
 from bot.publishing.render import Activity, Check, DeniedCall, duration
+from bot.publishing.verdict import Edits, judged
 
 _MOST_DENIED = 50
 
@@ -26,7 +28,9 @@ class Progress:
 
     Attributes:
         activities: what the agent did, oldest first.
-        checks: commands it ran that had to succeed, and how they ended: the host's account, not the model's.
+        checks: commands it ran whose exit codes say whether something is right: the host's account, not the model's.
+        running: checks that went on after the agent had stopped waiting for them, by their terminals.
+        edits: when it changed files, as far as that is known.
         denied: calls that needed a person where nobody could be asked, each once, oldest first.
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
@@ -34,10 +38,13 @@ class Progress:
         reach: what the agent's commands may reach, for the comment; empty before that is known.
         awaits: what the run waits for to go on, or empty.
         warning: what the comment says of what went wrong before the agent started, or empty.
+        setup_failed: the setup command that failed before the agent started, and how, or empty.
     """
 
     activities: tuple[Activity, ...] = ()
     checks: tuple[Check, ...] = ()
+    running: tuple[tuple[str, Check], ...] = ()
+    edits: Edits | None = None
     denied: tuple[DeniedCall, ...] = ()
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -45,6 +52,12 @@ class Progress:
     reach: str = ""
     warning: str = ""
     awaits: str = ""
+    setup_failed: str = ""
+
+    @property
+    def judged(self) -> tuple[Check, ...]:
+        """The checks, each with what it says of the files as they are now."""
+        return judged(self.checks, self.edits)
 
     @property
     def shown(self) -> tuple[Activity, ...]:
@@ -62,8 +75,12 @@ class Progress:
             return self
         return replace(self, denied=(*self.denied, call))
 
-    def after(self, event: Event) -> Progress:
-        """The progress once `event` has happened."""
+    def edited(self, edits: Edits | None) -> Progress:
+        """The progress once it is known when files were changed, whatever changed them."""
+        return replace(self, edits=Edits.joined(self.edits, edits))
+
+    def after(self, event: Event, *, at: float = 0.0) -> Progress:
+        """The progress once `event` has happened, at `at` in seconds since the epoch."""
         match event:
             case StepStarted():
                 return replace(self, steps=event.step)
@@ -73,8 +90,7 @@ class Progress:
                 return replace(self, activities=(*self.activities, Activity(label=event.label, state="doing")))
             case ToolReturned():
                 done = Activity(label=event.label, state="done" if event.ok else "failed")
-                checks = (*self.checks, _check(event)) if _is_check(event) else self.checks
-                return replace(self, activities=(*self.activities[:-1], done), checks=checks)
+                return self._returned(event, at, (*self.activities[:-1], done))
             case NetworkLost(reason=reason):
                 return replace(self, network_lost=reason)
             case _:
@@ -88,17 +104,34 @@ class Progress:
         awaits = "" if isinstance(event, Replied) else self.awaits
         return replace(self, usage=self.usage + event.usage, awaits=awaits)
 
+    def _returned(self, event: ToolReturned, at: float, activities: tuple[Activity, ...]) -> Progress:
+        """The progress once a tool has run: what it checked, and whether it changed a file."""
+        progress = replace(self, activities=activities)
+        if event.tool == "write_file":
+            return progress.edited(Edits(first=at, last=at)) if event.ok else progress
+        value = event.value if isinstance(event.value, dict) else {}
+        terminal = str(event.args.get("session_id", ""))
+        if "status" not in value:  # nothing was run
+            return progress
+        begun = _begun(event) if event.tool == "execute" else dict(self.running).get(terminal)
+        running = tuple(each for each in self.running if each[0] != terminal)
+        if begun is None:
+            return replace(progress, running=running) if event.tool == "execute" else progress
+        code, seconds = value.get("exit_code"), begun.seconds
+        if event.tool != "execute":
+            seconds += max(0.0, at - begun.ended)
+            # Of a pipe only the last stage is told then.
+            code = None if "|" in begun.command else code
+        check = replace(begun, exit_code=code if isinstance(code, int) else None, seconds=seconds, ended=at)
+        checks = [each for each in self.checks if each != begun]
+        if value["status"] == "running":
+            running = (*running, (terminal, check))
+        return replace(progress, checks=(*checks, check), running=running)
 
-def _is_check(event: ToolReturned) -> bool:
-    """Only a command that was to succeed proves something by its exit code; one that was denied never ran."""
-    return event.tool == "execute" and event.args.get("check") is True and isinstance(event.value, dict)
 
-
-def _check(event: ToolReturned) -> Check:
-    value = event.value if isinstance(event.value, dict) else {}
-    exit_code = value.get("exit_code")
-    return Check(
-        command=str(event.args.get("command", "")),
-        exit_code=exit_code if isinstance(exit_code, int) else None,
-        seconds=event.seconds,
-    )
+def _begun(event: ToolReturned) -> Check | None:
+    """The check that a command is; None where its exit code proves nothing."""
+    command, declared = str(event.args.get("command", "")), event.args.get("check") is True
+    if checking(command, declared=declared) is None:
+        return None
+    return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent_runtime import CommandEnd, CommandRunner, Network, Quote, Sandbox
+from agent_runtime import CommandEnd, CommandRunner, Connection, Network, Quote, Sandbox
 from bot.gate.network import Narrowed, narrowed, reach
 from bot.gate.repo_config import RepoConfig, RepoConfigError, in_the_way
 from bot.gate.sanitise import clean_code
 from bot.gate.setup_key import setup_key
+from bot.jobs.setup_network import Reach, network_remedy, refused_hosts
 from bot.publishing.render import Activity
 from bot.publishing.text import code, fenced, one_line
 from bot.workspace import SetupCache, Tree, WorkspaceError
@@ -74,11 +75,13 @@ class Readied:
         facts: what the agent is told of it, one line each.
         quotes: what commands wrote, for the agent: nobody's words that are to be followed.
         warning: what the comment says when something failed, or empty.
+        failed: the command that failed, and how, as Markdown; or empty.
     """
 
     facts: tuple[str, ...] = ()
     quotes: tuple[Quote, ...] = ()
     warning: str = ""
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +93,14 @@ class Setup:
         network: what they may reach at most.
         seconds: how long those of one job may take together.
         cache: keeps what they made; None keeps nothing.
+        on_runner: whether the bot is a step of a workflow, where settings are inputs.
     """
 
     sandbox: Sandbox
     network: Network
     seconds: float
     cache: SetupCache | None
+    on_runner: bool = False
 
     async def run(
         self,
@@ -135,7 +140,8 @@ class Setup:
             await tree.take_as_given(config.cache)
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
             return Readied(facts=(_done(config),))
-        ends = await self._commands(tree.path, config, network.network, job_id, tell, start_in)
+        connections: list[Connection] = []
+        ends = await self._commands(tree.path, config, network.network, job_id, tell, start_in, connections.append)
         if all(end.ok for end in ends):
             # Programs of a pull request run in its setup, and what they leave must not reach anybody else's job.
             if key is not None and tree.base_sha == asked.base_sha:
@@ -143,9 +149,19 @@ class Setup:
             await tree.take_as_given(config.cache)
             return Readied(facts=(_done(config),))
         await tree.take_as_given(config.cache)
-        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends))
+        remedy = network_remedy(ends[-1].output, refused_hosts(connections), self._reach(config, network))
+        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
 
-    async def _commands(  # noqa: PLR0917 - what `run` knows
+    def _reach(self, config: RepoConfig, network: Narrowed) -> Reach:
+        return Reach(
+            operator=self.network,
+            narrowed=network,
+            wanted=config.network or (),
+            on_runner=self.on_runner,
+            keeps=self.sandbox.level == "bubblewrap",
+        )
+
+    async def _commands(  # noqa: PLR0917 - one caller
         self,
         workspace: Path,
         config: RepoConfig,
@@ -153,15 +169,21 @@ class Setup:
         job_id: str,
         tell: Callable[[Activity], None],
         start_in: str,
+        connected: Callable[[Connection], None],
     ) -> list[CommandEnd]:
         """Run them; how each ended, up to the first that failed."""
         ends: list[CommandEnd] = []
         deadline = time.monotonic() + self.seconds
+
+        def told(connection: Connection) -> None:
+            log.info("job %s: setup: network: %s", job_id, connection)
+            connected(connection)
+
         async with CommandRunner(
             self.sandbox,
             workspace,
             network=network,
-            told=lambda connection: log.info("job %s: setup: network: %s", job_id, connection),
+            told=told,
             start_in=start_in,
         ) as runner:
             for command in config.setup:
@@ -208,13 +230,14 @@ class Setup:
         except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
             log.warning("setup cache: nothing was kept for repository %d: %s", repo_id, error)
 
-    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int) -> Readied:
+    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> Readied:
         command, how = one_line(end.command, 200), _how(end)
         if skipped:
             how += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
         notes = [f"It ran with {reach(network.network)}."]
         if network.left_out:
-            notes.append(f"The repository asks for {', '.join(network.left_out)}, too; the operator does not allow it.")
+            left_out = Network.of(*network.left_out)
+            notes.append(f"The repository asks for {code(str(left_out))}, too; the operator does not allow it.")
         if end.timed_out:
             notes.append(
                 f"All together may take {self.seconds:g} s, unless the operator raises `CODEPILOT_SETUP_SECONDS`."
@@ -222,13 +245,16 @@ class Setup:
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
         wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
         shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
+        todo = f"\n\n**What to do:** {remedy}" if remedy else ""
+        lead = f"**The setup failed**, and I went on without it: `{command}` {how}."
         quote = Quote(
             source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)
         )
         return Readied(
             facts=(f"Setup FAILED before you started: `{command}` {how}. What it installs may be missing.",),
             quotes=(quote,) if wrote else (),
-            warning=f"**The setup failed**, and I went on without it: `{command}` {how}. {' '.join(notes)}{shown}",
+            warning=f"{lead} {' '.join(notes)}{todo}{shown}",
+            failed=f"{code(command)} {how}",
         )
 
 

@@ -16,8 +16,7 @@ from bot.jobs.job import Job, JobState
 from bot.jobs.look import Here
 from bot.jobs.queue import Signal, Stored
 from bot.jobs.waiting import Answer, Shown, Waiting
-from bot.publishing.pieces import duration
-from bot.publishing.text import code, fenced
+from bot.publishing.text import code, duration, fenced
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "Nothing is under way in this thread."

@@ -19,9 +19,10 @@ from bot.github.drafts import (
 )
 from bot.jobs.job import Job
 from bot.publishing.live import sealed
-from bot.publishing.pieces import duration, may_be_approved
-from bot.publishing.render import StatusView, framing, render_status
-from bot.publishing.text import clean, clip, fenced, one_line
+from bot.publishing.pieces import may_be_approved
+from bot.publishing.render import StatusView, framing, render_status, title_of
+from bot.publishing.text import clean, clip, duration, fenced, one_line
+from bot.publishing.verdict import Check, Verdict, failing
 
 _STOP = Button(label="Stop", description="End the run and keep what it did", identifier="stop")
 _RETRY = Button(label="Retry", description="Do it again from the start", identifier="retry")
@@ -30,16 +31,6 @@ _PATCH_READ = 4 * CHECK_TEXT_LIMIT
 # `approve ` and this much fit into a button's identifier; intake takes no more.
 _ID_LIMIT = 8
 
-_TITLES: Mapping[str, str] = {
-    "queued": "Waiting its turn",
-    "working": "Working on it",
-    "waiting": "Waiting for a person",
-    "parked": "Waiting for the model service",
-    "done": "Done",
-    "stopped": "Stopped",
-    "failed": "Failed",
-    "refused": "Refused",
-}
 _UNDER_WAY: Mapping[str, CheckStatus] = {"queued": "queued", "working": "in_progress", "parked": "queued"}
 # A run that waits is `completed` to GitHub: only then does it show the buttons, and `action_required` is made for it.
 _CONCLUSIONS: Mapping[str, Conclusion] = {
@@ -48,6 +39,13 @@ _CONCLUSIONS: Mapping[str, Conclusion] = {
     "stopped": "cancelled",
     "failed": "failure",
     "refused": "skipped",
+}
+_VERDICTS: Mapping[Verdict, Conclusion] = {
+    Verdict.VERIFIED: "success",
+    Verdict.UNVERIFIED: "neutral",
+    Verdict.RED: "failure",
+    Verdict.UNCHANGED: "neutral",
+    Verdict.SETUP_FAILED: "failure",
 }
 _ENDED = frozenset({"done", "failed", "stopped", "refused"})
 _BUTTONS: Mapping[str, tuple[Button, ...]] = {
@@ -90,7 +88,7 @@ def render_check(
         external_id=f"{job.id}:{_place(job)}:{view.pending.request_id if view.pending else '-'}",
         status=under_way or "completed",
         conclusion=None if under_way else conclusion(view, status, blocking=job.thread.kind == "pull"),
-        title=one_line(f"{_TITLES[view.state]}: {view.asked}", TITLE_LIMIT),
+        title=one_line(f"{title_of(view)[1]}: {view.asked}", TITLE_LIMIT),
         summary=_summary(view),
         text=_patch_text(patch, job.id),
         annotations=annotations_of(view, review) if view.state in _ENDED else (),
@@ -109,7 +107,9 @@ def conclusion(view: StatusView, status: Status | None, *, blocking: bool) -> Co
     ended = _CONCLUSIONS[view.state]
     if view.state == "failed" and status is Status.TIMEOUT:
         ended = "timed_out"
-    if view.state == "done" and view.withheld:
+    if view.state == "done" and view.verdict is not None:
+        ended = _VERDICTS[view.verdict]
+    if ended == "success" and view.withheld:
         ended = "neutral"
     return ended if blocking or ended in _HARMLESS else "neutral"
 
@@ -189,9 +189,15 @@ def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
             if check.exit_code is not None
             else f"Did not end within {duration(check.seconds)}.",
         )
-        for check in view.checks
-        if check.exit_code != 0
+        for check in _annotated(view)
     )
+
+
+def _annotated(view: StatusView) -> tuple[Check, ...]:
+    """The checks that failed in their last run, and those that did not end."""
+    failed = failing(view.checks)
+    hanging = [each for each in view.checks if each.standing == "counts" and each.exit_code is None]
+    return (*failed, *hanging)
 
 
 def _notes(review: ReviewDraft | None) -> tuple[Annotation, ...]:

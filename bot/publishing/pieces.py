@@ -6,7 +6,7 @@ from agent_runtime import Usage
 from bot.publishing.showing import fits
 from bot.publishing.text import clip, code, fenced, one_line
 from bot.publishing.unseen import spelled_out
-from bot.publishing.view import Activity, Check, DeniedCall, PendingView, StatusView
+from bot.publishing.view import Activity, DeniedCall, PendingView, StatusView
 from bot.workspace.change import FileChange
 
 _CUT_CHARS = 6_000
@@ -39,14 +39,6 @@ def file_line(file: FileChange) -> str:
     if file.new_mode == "120000":
         notes.append("symbolic link")
     return f"{code(spelled_out(file.path))} {', '.join(notes)}"
-
-
-def check_line(check: Check) -> str:
-    """A command with how it ended."""
-    mark, ended = ("✅", "passed") if check.exit_code == 0 else ("❌", f"exit code {check.exit_code}")
-    if check.exit_code is None:
-        mark, ended = "⏱️", "did not end"
-    return f"{mark} {code(one_line(check.command, 160))} · {ended} · {duration(check.seconds)}"
 
 
 def denied_line(denied: DeniedCall) -> str:
@@ -108,7 +100,8 @@ def links(view: StatusView) -> str:
     """Where the results are."""
     parts = []
     if view.pull_number is not None and view.pull_url:
-        parts.append(f"[pull request #{view.pull_number}]({view.pull_url})")
+        draft = "draft " if view.pull_draft else ""
+        parts.append(f"[{draft}pull request #{view.pull_number}]({view.pull_url})")
     if view.review_url:
         parts.append(f"[review]({view.review_url})")
     if view.commit_sha and view.commit_url:
@@ -142,13 +135,3 @@ def _tokens(usage: Usage) -> str:
     sent = usage.total_tokens - usage.output_tokens
     share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
     return f"{usage.total_tokens:,} tokens{share}"
-
-
-def duration(seconds: float) -> str:
-    """A time span for people: `3 s`, `2 min 5 s`, `1 h 4 min`."""
-    whole = round(seconds)
-    if whole < 60:  # noqa: PLR2004 - seconds in a minute
-        return f"{whole} s" if whole else f"{seconds:.1f} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes_left = divmod(minutes, 60)
-    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"

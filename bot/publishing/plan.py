@@ -8,8 +8,10 @@ from agent_runtime import Outcome, Status
 from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
 from bot.jobs.job import Job
+from bot.publishing.proof import Report
 from bot.publishing.screening import Objection, cautions, is_large, objections
 from bot.publishing.text import code, one_line
+from bot.publishing.verdict import Verdict
 from bot.publishing.wording import (
     TITLE_LIMIT,
     branch_name,
@@ -64,6 +66,7 @@ class Publication:
         withheld: what was not published and why, for the comment; empty when nothing was.
         blocked: what a person may approve, so that it is published after all.
         notes: what a reader should look at twice, sentences for the comment.
+        report: what the host saw of the run.
     """
 
     commit: Commit | None
@@ -71,6 +74,7 @@ class Publication:
     withheld: str = ""
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
+    report: Report | None = None
 
 
 _UNFINISHED = {
@@ -97,7 +101,10 @@ _LEFT_OUT = (
 )
 
 
-def plan(
+_NOTHING_SEEN = Report()
+
+
+def plan(  # noqa: PLR0913 - everything that decides what leaves
     job: Job,
     grant: Grant,
     outcome: Outcome,
@@ -111,6 +118,7 @@ def plan(
     keep_unfinished: bool = False,
     run_url: str = "",
     prefix: str = OWN_PREFIX,
+    report: Report = _NOTHING_SEEN,
 ) -> Publication:
     """Decide what leaves the house.
 
@@ -127,6 +135,7 @@ def plan(
         keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
         run_url: the page of the run, for the commit's message.
         prefix: what the name of a new branch begins with.
+        report: what the host saw of the run: what is not verified is a draft.
 
     Raises:
         ValueError: the grant is for the pull request's branch and there is none (a bug of ours).
@@ -146,15 +155,15 @@ def plan(
         wip = branch_name(job, prefix=prefix, unfinished=True) if keep_unfinished else ""
         return _unfinished(job, outcome.status, change, branch=wip, run_url=run_url, notes=notes)
     branch = branch_name(job, prefix=prefix) if grant.publish == "new_branch" else head_branch
-    commit = _commit(job, grant, outcome, change, branch=branch, run_url=run_url)
+    commit = _commit(job, grant, outcome, change, branch=branch, body=commit_body(job, run_url=run_url, report=report))
     withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
     if not commit.create_branch:
-        return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
+        return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
-    body = pull_body(job, outcome.summary or "", server=server, notes=(*missing, *notes))
-    draft = is_large(change) or bool(found) or bool(left_out)
+    body = pull_body(job, outcome.summary or "", server=server, report=report, notes=(*missing, *notes))
+    draft = is_large(change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
     request = PullRequest(base=base_branch, title=commit.title, body=body, draft=draft)
-    return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes)
+    return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 
 def marked(publication: Publication, marker: str) -> Publication:
@@ -197,7 +206,7 @@ def plan_undo(
     return Publication(commit=commit, pull_request=None)
 
 
-def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, run_url: str) -> Commit:
+def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, body: str) -> Commit:
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
     return Commit(
@@ -205,7 +214,7 @@ def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch:
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
         title=commit_title(outcome.summary or "", fallback=one_line(f"Address {place_of(job)}", TITLE_LIMIT)),
-        body=commit_body(job, run_url=run_url),
+        body=body,
         change=change,
     )
 

@@ -14,11 +14,14 @@ from bot.publishing.plan import Commit, Publication, PullRequest
 from bot.publishing.redact import Redactor
 from bot.publishing.sending import ForbiddenTargetError, LeakError, Memory, Pusher, Sender, Sent, Target
 from bot.publishing.text import code
+from bot.publishing.verdict import Verdict
 from bot.publishing.wording import branch_name, pull_body
 from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 __all__ = ["Delivered", "ForbiddenTargetError", "Memory", "Pusher", "Target", "publish"]
+
+_DRAFT = "draft"
 
 REPLAYS = 2
 """How often a change follows a branch that people push to, before it gets a branch of its own."""
@@ -34,6 +37,7 @@ class Delivered:
         review_url: the page of the review that was sent.
         withheld: what was not sent, and why.
         note: what went otherwise than planned, though all is there.
+        replayed: whether the change was made again on other files than the agent's.
         would: for a dry run, in which nothing was sent: what would have been, as Markdown.
     """
 
@@ -42,10 +46,12 @@ class Delivered:
     commit_url: str | None = None
     pull_number: int | None = None
     pull_url: str | None = None
+    pull_draft: bool = False
     wip_url: str | None = None
     review_url: str | None = None
     withheld: str = ""
     note: str = ""
+    replayed: bool = False
     would: str = ""
 
 
@@ -168,12 +174,14 @@ async def _told(sender: Sender, publication: Publication, commit: Commit, job: J
     request = publication.pull_request
     if sent.branch != commit.branch:
         note = f"People pushed to {code(commit.branch)} meanwhile, and the change could not be put on top of that."
-        body = pull_body(job, "", server=sender.target.server, notes=(note,))
-        request = PullRequest(base=commit.branch, title=commit.title, body=body, draft=False)
+        report = publication.report
+        body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
+        draft = report is not None and report.verdict is not Verdict.VERIFIED
+        request = PullRequest(base=commit.branch, title=commit.title, body=body, draft=draft)
         delivered = replace(delivered, note=f"{note} It is on a branch of its own, with a pull request into that one.")
     elif sent.facts.parents != (commit.expected_head,):
         note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
-        delivered = replace(delivered, note=note)
+        delivered = replace(delivered, note=note, replayed=True)
     if request is not None:
         return await _with_pull(sender, request, delivered)
     if commit.create_branch:
@@ -185,13 +193,16 @@ async def _told(sender: Sender, publication: Publication, commit: Commit, job: J
 async def _with_pull(sender: Sender, request: PullRequest, so_far: Delivered) -> Delivered:
     done = await sender.memory.recall("pull")
     try:
-        link = _remembered(done) if done is not None else await _open(sender, request, so_far.branch or "")
+        draft = await sender.memory.recall(_DRAFT) is not None
+        link = _remembered(done, draft=draft) if done else await _open(sender, request, so_far.branch or "")
     except GitHubError as error:
         if error.passing:
             raise
         return replace(so_far, withheld=f"The commit is there, but the pull request is not. {error}")
+    if link.draft:
+        await sender.memory.remember(_DRAFT, "yes")
     await sender.memory.remember("pull", f"{link.number} {link.html_url}")
-    return replace(so_far, pull_number=link.number, pull_url=link.html_url)
+    return replace(so_far, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
 
 
 async def _open(sender: Sender, request: PullRequest, head: str) -> PullLink:
@@ -205,9 +216,9 @@ async def _open(sender: Sender, request: PullRequest, head: str) -> PullLink:
     )
 
 
-def _remembered(value: str) -> PullLink:
+def _remembered(value: str, *, draft: bool) -> PullLink:
     number, _, url = value.partition(" ")
-    return PullLink(number=int(number), html_url=url)
+    return PullLink(number=int(number), html_url=url, draft=draft)
 
 
 def _would(commit: Commit, request: PullRequest | None) -> str:

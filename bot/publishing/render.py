@@ -12,9 +12,7 @@ from bot.publishing.pieces import (
     PENDING_HEADS,
     activity_line,
     answers,
-    check_line,
     denied_line,
-    duration,
     file_line,
     footer,
     like_line,
@@ -22,7 +20,8 @@ from bot.publishing.pieces import (
     preview,
     withheld_diff,
 )
-from bot.publishing.text import COMMENT_LIMIT, clip, code, fenced, one_line
+from bot.publishing.proof import headline, reason, table
+from bot.publishing.text import COMMENT_LIMIT, clip, code, duration, fenced, one_line
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
     "render_part",
     "render_reply",
     "render_status",
+    "title_of",
 ]
 
 _STATES: dict[State, tuple[str, str]] = {
@@ -60,7 +60,6 @@ _ACTIVITIES_SHOWN = 6
 _ACTIVITIES_KEPT = 60
 _FILES_SHOWN = 12
 _FILES_LISTED = 200
-_CHECKS_SHOWN = 10
 _NAME_LIMIT = 80
 _DENIED_SHOWN = 10
 _CUT = "_Cut here: the whole is in the run's log._"
@@ -89,8 +88,8 @@ class _Pending:
 class _Shown:
     """The same as the view, as harmless Markdown; what the template reads."""
 
-    emoji: str
     headline: str
+    why: str
     pending: _Pending | None
     activities: list[str]
     earlier_activities: list[str]
@@ -168,8 +167,8 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
     files = [file_line(each) for each in view.files[:_FILES_LISTED]]
     return _Shown(
-        emoji=_STATES[view.state][0],
         headline=_headline(view),
+        why=_why(view),
         pending=_pending(view) if view.pending and view.state == "waiting" else None,
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
         earlier_activities=[] if live or bare else activities,
@@ -182,7 +181,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
         files=files[:_FILES_SHOWN],
         more_files=[] if bare else files[_FILES_SHOWN:],
-        checks=[check_line(each) for each in view.checks[-_CHECKS_SHOWN:]],
+        checks=table(view.checks),
         denied=[denied_line(each) for each in view.denied[:_DENIED_SHOWN]],
         withheld_diff="" if bare else withheld_diff(view),
         links=links(view),
@@ -192,7 +191,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
 
 
 def _headline(view: StatusView) -> str:
-    parts = [_STATES[view.state][1], _asker(view), duration(view.seconds)]
+    parts = [" ".join(title_of(view)), _asker(view), duration(view.seconds)]
     if view.run_url:
         parts.append(f"[run]({view.run_url})")
     return " · ".join(parts)
@@ -204,6 +203,25 @@ def _asker(view: StatusView) -> str:
         return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
     name = code(one_line(view.failed, _NAME_LIMIT))
     return f"CI asked: {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
+
+
+def title_of(view: StatusView) -> tuple[str, str]:
+    """Where the run stands or what it came to: a sign, and a few words."""
+    if view.verdict is None or view.state != "done":
+        return _STATES[view.state]
+    sign, words = headline(view.verdict, view.checks)
+    if view.withheld:
+        done = "Published in part" if view.commit_sha else "Not published"
+        return "⚠️", f"{done}; {words[:1].lower()}{words[1:]}"
+    return sign, words
+
+
+def _why(view: StatusView) -> str:
+    if view.verdict is None or view.state != "done":
+        return ""
+    changed = bool(view.files or view.checks)
+    said = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed)
+    return _words(said, view, _REASON_LIMIT)
 
 
 def _pending(view: StatusView) -> _Pending | None:

@@ -75,3 +75,13 @@ def fenced_exactly(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text.removesuffix(chr(10))}\n{fence}" if text else f"{fence}{language}\n{fence}"
+
+
+def duration(seconds: float) -> str:
+    """A time span for people: `3 s`, `2 min 5 s`, `1 h 4 min`."""
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004 - seconds in a minute
+        return f"{whole} s" if whole else f"{seconds:.1f} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left} min" if hours else f"{minutes} min {rest} s"

@@ -7,8 +7,10 @@ from typing import Literal
 
 from agent_runtime import Usage
 from bot.publishing.defuse import Allowed
-from bot.publishing.verdict import Verdict
+from bot.publishing.verdict import Check, Verdict
 from bot.workspace.change import FileChange
+
+__all__ = ["Activity", "Check", "DeniedCall", "PendingView", "State", "StatusView", "Verdict"]
 
 State = Literal["queued", "working", "waiting", "parked", "done", "stopped", "failed", "refused"]
 
@@ -19,20 +21,6 @@ class Activity:
 
     label: str
     state: Literal["doing", "done", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A command that the agent ran.
-
-    Attributes:
-        exit_code: None when it was stopped before it ended.
-        seconds: how long it took.
-    """
-
-    command: str
-    exit_code: int | None
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +82,9 @@ class StatusView:
         marker: from `marker.marker`.
         seconds: since the command was given.
         asker: who asked, as Markdown, where it was not the person in `allowed`.
-        verdict: what the run came to, for one that is `done` and was to change something; None for all others.
+        verdict: what the run came to, for one that is `done` and was to change or to test something, or whose setup
+            failed; None for all others.
+        setup_failed: the setup command that failed before the agent started, and how.
         failed: the workflow or the check whose failure began the job, when nobody asked; empty when somebody did.
         failed_url: its page; may be empty.
         run_url: the page of the run, e.g. the check run's or the workflow's.
@@ -110,12 +100,13 @@ class StatusView:
         warning: what went wrong and did not end the job.
         notes: what else to know, a sentence or two each: an option that was cut, a label that is void.
         files: what changed.
-        checks: commands the agent ran, oldest first.
+        checks: commands the agent ran whose exit codes say whether something is right, oldest first.
         denied: calls that needed a person where nobody could be asked, oldest first.
         commit_sha: of the commit that was made.
         commit_url: its page.
         pull_number: of the pull request that was opened.
         pull_url: its page.
+        pull_draft: whether it is a draft.
         review_url: the page of the review that was made.
         wip_url: the page that shows unfinished work on a branch of its own.
         ci_note: that no checks begin by themselves on what was pushed, and how to begin them.
@@ -134,6 +125,7 @@ class StatusView:
     seconds: float
     asker: str = ""
     verdict: Verdict | None = None
+    setup_failed: str = ""
     failed: str = ""
     failed_url: str = ""
     run_url: str = ""
@@ -155,6 +147,7 @@ class StatusView:
     commit_url: str | None = None
     pull_number: int | None = None
     pull_url: str | None = None
+    pull_draft: bool = False
     review_url: str | None = None
     wip_url: str | None = None
     ci_note: str = ""

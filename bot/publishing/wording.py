@@ -9,6 +9,7 @@ from bot.gate.conventions import OWN_PREFIX
 from bot.jobs.job import Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
+from bot.publishing.proof import Report
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
 
 TITLE_LIMIT = 72
@@ -117,12 +118,13 @@ def commit_title(summary: str, *, fallback: str) -> str:
     return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
 
 
-def commit_body(job: Job, *, run_url: str = "") -> str:
-    """What follows the title: which job, its page, and the person who asked as co-author; when CI asked, nobody."""
+def commit_body(job: Job, *, run_url: str = "", report: Report | None = None) -> str:
+    """What follows the title: what is known of the change, its job and page; who asked is co-author, unless CI did."""
+    known = f"\n\n{report.sentence}" if report and report.sentence else ""
     run = f"\n{run_url}" if run_url else ""
     if job.origin.kind == "ci":
-        return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}"
-    return f"Codepilot job {job.id}, {place_of(job)}.{run}{_trailer(job)}"
+        return f"Codepilot job {job.id}, {place_of(job)}, {_FOR_CI}.{run}{known}"
+    return f"Codepilot job {job.id}, {place_of(job)}.{run}{known}{_trailer(job)}"
 
 
 def place_of(job: Job) -> str:
@@ -142,15 +144,22 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
     return f"This takes back commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
-def pull_body(job: Job, summary: str, *, server: str, notes: tuple[str, ...] = ()) -> str:
-    """The description of the pull request, with room for a mark; it closes the job's own issue and no other."""
+def pull_body(job: Job, summary: str, *, server: str, report: Report | None = None, notes: tuple[str, ...] = ()) -> str:
+    """The description of the pull request, with room for a mark; it closes the job's own issue and no other.
+
+    Args:
+        job: whose it is.
+        summary: the agent's words.
+        server: the GitHub server's address; links to it may stay.
+        report: what the host saw of the run; it stands before the agent's words.
+        notes: what a reader should look at twice.
+    """
     asked = job.origin.kind != "ci"
     login = job.actor.login if asked else ""
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
-    for_whom = f"for {asker_of(job)}" if asked else _FOR_CI
-    tail = "\n\n".join([*notes, _link(job), f"<sub>Made by Codepilot {for_whom} · job `{job.id}`</sub>"])
-    said = defuse(summary, allowed)
-    body = f"{said}\n\n{tail}" if said else tail
+    known = report.markdown if report else ""
+    made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
+    body = "\n\n".join(filter(None, [known, defuse(summary, allowed), *notes, _link(job), made]))
     return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
 
 

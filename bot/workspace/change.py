@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -58,6 +58,8 @@ class Change:
         patch: the whole difference as `git diff` writes it, with binary parts.
         notes: what a reviewer should know of how it was found, sentences of Markdown.
         large: the files among them that stand in the commit as pointers to Git LFS.
+        touched: the first and the last time at which one of the files as they are now was written, in seconds since the
+            epoch by the machine's clock; None where that is not known. Deletions leave no time.
         patch_file: the file with it, there until the workspace is closed or changes are asked for once more.
     """
 
@@ -67,6 +69,7 @@ class Change:
     patch: str
     notes: tuple[str, ...] = ()
     large: tuple[LargeFile, ...] = ()
+    touched: tuple[float, float] | None = field(default=None, compare=False)
     patch_file: Path | None = None
 
     @property

@@ -33,6 +33,11 @@ class Entry:
     mode: str
     stamp: tuple[int, int, int, int, int]
 
+    @property
+    def changed_at(self) -> float:
+        """When the content or the mode was last written, in seconds since the epoch; no program can set it."""
+        return self.stamp[3] / 1e9
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

@@ -22,6 +22,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
+from bot.workspace.scan import Entry
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.submodules import LIST, taken_out
 
@@ -115,7 +116,8 @@ class Tree:
             records = index_records(blobs, gone, self._given.baseline)
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
-            return replace(await self._describe(self.base_sha, tree), notes=notes)
+            change = await self._describe(self.base_sha, tree)
+            return replace(change, notes=notes, touched=_touched(change, present))
 
     async def restore(self, patch: Path, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.
@@ -328,6 +330,13 @@ class Tree:
         found = pointers(change.files)
         in_lfs = _in_lfs(await self._asker.of(base, [os.fsencode(each.path) for each in found], "filter"))
         return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
+
+
+def _touched(change: Change, present: Mapping[bytes, Entry]) -> tuple[float, float] | None:
+    """When the files of a change were written, of which no program can set the time."""
+    entries = [present.get(os.fsencode(each.path)) for each in change.files]
+    times = [entry.changed_at for entry in entries if entry is not None]
+    return (min(times), max(times)) if times else None
 
 
 def _in_lfs(told: _Told) -> set[bytes]:

@@ -45,7 +45,7 @@ async def test_a_fix_on_an_issue_becomes_one_comment_one_commit_and_one_pull_req
             "@mona",
             COMPLETION,
             "`calc.py` +1\u00a0\u22121",
-            "`sh check.sh` · passed",
+            "`sh check.sh` | passed",
             f"pull request #{pull.number}",
             sha[:7],
             "1 step · ",

@@ -124,7 +124,7 @@ async def test_auto_lets_a_run_do_what_would_wait_otherwise(hub: LocalHub, tmp_p
         end = await stage.ask(thread.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert "permission: `auto`" in end.status
-        assert "`sh check.sh` · passed" in end.status
+        assert "`sh check.sh` | passed" in end.status
 
 
 @pytest.mark.parametrize("kind", KINDS)

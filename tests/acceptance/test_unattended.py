@@ -49,7 +49,7 @@ async def test_the_readmes_workflow_takes_a_fix_that_python_proves(hub: LocalHub
     assert run.settings.agent.level == "ask"
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
-    assert "✅ `python3 -c 'import calc; assert calc.add(1, 1) == 2'` · passed" in status.body
+    assert "| ✅ | `python3 -c 'import calc; assert calc.add(1, 1) == 2'` | passed, ad hoc |" in status.body
     assert "Denied" not in status.body
     [_] = [each for each in hub.issues(run.repo) if each.pull is not None]
 

@@ -98,7 +98,7 @@ async def test_a_model_that_writes_although_its_verb_only_looks_is_refused_every
 
 
 async def test_test_runs_commands_and_publishes_nothing(hub: LocalHub, tmp_path: Path) -> None:
-    runs = acting('execute("main", "sh check.sh; echo junk > junk.txt; false", check=True)')
+    runs = acting('execute("main", "echo junk > junk.txt; sh check.sh", check=True)')
     ends = ScriptedReply(text="```completion\n1 of 1 failed.\n```\n", expect=("1 failed",))
     async with staged(hub, tmp_path, [runs, ends]) as stage:
         pull = stage.pull()

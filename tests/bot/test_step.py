@@ -229,7 +229,7 @@ async def test_a_run_is_readable_in_the_log_and_whole_in_the_summary(
         "| Tokens |",
         "| Cost | $",
         "#issuecomment-",
-        "`sh check.sh` · passed",
+        "`sh check.sh` | passed, ad hoc",
     ):
         assert told in summary
     assert "conclusion<<" in place.outputs

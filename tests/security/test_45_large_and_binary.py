@@ -12,7 +12,9 @@ from bot.gate.permissions import Grant
 from bot.localhub import LocalHub
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import plan
+from bot.publishing.proof import Report
 from bot.publishing.render import StatusView, render_status
+from bot.publishing.verdict import Verdict
 from bot.workspace import ChangeError
 from bot.workspace.staging import MAX_FILE_BYTES
 from tests.publishing_world import Outlet, an_outlet
@@ -34,6 +36,7 @@ async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
         change,
         base_branch="main",
         server=outlet.hub.url,
+        report=Report(verdict=Verdict.VERIFIED),
     )
     delivered = await outlet.send(publication)
     assert delivered.pull_number is not None

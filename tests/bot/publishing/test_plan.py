@@ -10,12 +10,17 @@ from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.intake.commands import Undo
 from bot.publishing.plan import Publication, plan, plan_undo
+from bot.publishing.proof import Report
+from bot.publishing.verdict import Check, Verdict
 from bot.publishing.wording import commit_title
 from bot.workspace.change import Change
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 
 LARGE = "The change is large: please review it in parts."
+
+
+_VERIFIED = Report(verdict=Verdict.VERIFIED, checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
 
 
 def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
@@ -33,6 +38,7 @@ def planned(
     approved: frozenset[str] = frozenset(),
     keep_unfinished: bool = False,
     run_url: str = "",
+    report: Report = _VERIFIED,
 ) -> Publication:
     return plan(
         a_job(kind=kind),
@@ -45,6 +51,7 @@ def planned(
         approved=approved,
         keep_unfinished=keep_unfinished,
         run_url=run_url,
+        report=report,
     )
 
 
@@ -106,7 +113,7 @@ def test_unfinished_work_on_protected_files_is_not_even_sent_to_a_branch_of_its_
 def test_the_commit_names_the_page_of_its_run() -> None:
     commit = planned(run_url="https://github.example/octo/calc/runs/5").commit
     assert commit is not None
-    assert "\nhttps://github.example/octo/calc/runs/5\n\nCo-authored-by: " in commit.body
+    assert "\nhttps://github.example/octo/calc/runs/5\n\nThe agent's checks passed.\n\nCo-authored-by: " in commit.body
 
 
 @pytest.mark.parametrize("publish", ["nothing", "review"])

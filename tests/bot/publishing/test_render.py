@@ -78,7 +78,7 @@ def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
             files=(a_file("src/a.py", added=10, removed=4), a_file("logo.png", binary=True, status="added")),
             checks=(
                 Check(command="pytest -q", exit_code=0, seconds=1.2),
-                Check(command="ruff", exit_code=1, seconds=61),
+                Check(command="ruff check", exit_code=1, seconds=61),
             ),
             commit_sha="abcdef0" + "0" * 33,
             commit_url="https://github.example/octo/calc/commit/abcdef0",
@@ -101,8 +101,10 @@ def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
         "\n"
         "**Checks the agent ran**\n"
         "\n"
-        "- ✅ `pytest -q` · passed · 1 s\n"
-        "- ❌ `ruff` · exit code 1 · 1 min 1 s\n"
+        "| | Check | Result | Time |\n"
+        "|---|---|---|---|\n"
+        "| ✅ | `pytest -q` | passed | 1 s |\n"
+        "| ❌ | `ruff check` | exit code 1 | 1 min 1 s |\n"
         "\n"
         "<sub>3 steps · 4,700 tokens, 75 % of the input cached · $0.12 · job `j1`</sub>\n"
         "\n"

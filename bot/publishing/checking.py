@@ -1,0 +1,203 @@
+"""Whether a command that the agent ran proves anything by its exit code, and which earlier runs it makes void. Pure.
+
+The words of a command say it, read about as bash does. Nothing is guarded by this: exit codes come out of the sandbox,
+where hostile code can forge them (decision 15), and who reads the comment sees every command.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from bot.publishing.known_checks import (
+    AIMLESS,
+    FORMATTERS,
+    INTERPRETERS,
+    LOOKS,
+    PREPARE,
+    RUNNERS,
+    SCRIPTED,
+    SELECTORS,
+    TARGETED,
+    TARGETS,
+    TOOLS,
+    VERBOSITY,
+)
+
+_MOST_CHARS = 10_000
+_PUNCTUATION = "();<>|&\n"
+_SETS = re.compile(r"[A-Za-z_]\w*\+?=.*", re.DOTALL)
+_VERSION = re.compile(r"(?<=[a-z])[0-9.]+\Z")
+_PIPES = frozenset({"|", "|&"})
+_BEFORE = frozenset({"", ";", "(", "&&", *_PIPES})
+
+_Kind = Literal["check", "other", "ad_hoc"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checking:
+    """A command line whose exit code says whether something is right.
+
+    Attributes:
+        known: whether it runs a program that is known to test, build or lint; else it is any other command, such as a
+            script that the agent wrote.
+        tool: what is run, without its arguments, in one spelling.
+        rest: the arguments, without those that only change what is shown.
+    """
+
+    known: bool
+    tool: tuple[str, ...]
+    rest: tuple[str, ...]
+
+    def covers(self, earlier: Checking) -> bool:
+        """Whether its result makes that of an earlier run void: the same check, or one that selects less narrowly."""
+        if self.tool != earlier.tool or self.known != earlier.known:
+            return False
+        if self.rest == earlier.rest:
+            return True
+        left = list(earlier.rest)
+        for word in self.rest:
+            if word not in left:
+                return False
+            left.remove(word)
+        return self.known and all(not word.startswith("-") or word.startswith(SELECTORS) for word in left)
+
+
+@lru_cache(maxsize=2_000)
+def checking(command: str, *, declared: bool) -> Checking | None:
+    """What a command line checks; None where its exit code proves nothing.
+
+    Args:
+        command: as it was given to bash.
+        declared: whether it was run with `check=True`, so that every stage of a pipe had to succeed.
+    """
+    if len(command) > _MOST_CHARS:
+        return _any_other(command) if declared else None
+    parts = _parts(command.strip())
+    kinds = [_kind(words) for _, words in parts]
+    best = "check" if "check" in kinds else "ad_hoc" if "ad_hoc" in kinds else "other"
+    if best == "other" or (best == "ad_hoc" and not declared) or not _speaks(parts, kinds, declared=declared):
+        return None
+    if best == "ad_hoc":
+        return _any_other(command)
+    if kinds.count("check") > 1:
+        return Checking(known=True, tool=tuple(word for _, words in parts for word in words), rest=())
+    where = [word for _, words in parts if words[0] == "cd" for word in words]
+    tool, rest = _tool(_plain(parts[kinds.index("check")][1]))
+    shown = tuple(word for word in rest if not VERBOSITY.fullmatch(word))
+    return Checking(known=True, tool=(*where, *tool), rest=shown)
+
+
+def _any_other(command: str) -> Checking:
+    return Checking(known=False, tool=(" ".join(command.split()),), rest=())
+
+
+def _parts(command: str) -> list[tuple[str, list[str]]]:
+    """Each simple command with what joins it to the one before; none where they cannot be told, or run on unseen."""
+    if command.endswith("&"):
+        return []
+    try:
+        return list(_read(command))
+    except ValueError:  # a quote that is not closed
+        return []
+
+
+def _read(command: str) -> Iterator[tuple[str, list[str]]]:
+    """The same; of a here-document, what it is given to."""
+    reader = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars=_PUNCTUATION)
+    reader.whitespace, reader.commenters, reader.whitespace_split = " \t\r", "", True
+    joint, words, skipping, comment = "", list[str](), False, False
+    for token in reader:
+        if not token or token.strip(_PUNCTUATION):
+            comment = comment or token.startswith("#")
+            if not (skipping or comment):
+                words.append(token)
+            skipping = False
+        elif "<<" in token:
+            break
+        elif set(token) & set("<>"):
+            if words and words[-1].isdigit():
+                words.pop()
+            skipping = True
+        elif not comment or "\n" in token:
+            if words:
+                yield joint, words
+            joint, words, comment = token.strip("\n"), [], False
+    if words:
+        yield joint, words
+
+
+def _speaks(parts: Sequence[tuple[str, list[str]]], kinds: Sequence[_Kind], *, declared: bool) -> bool:
+    """Whether the exit code of the whole is that of its checks."""
+    for index, kind in enumerate(kinds):
+        if kind == "other":
+            continue
+        after = [joint for joint, _ in parts[index + 1 :]]
+        if any(joint != "&&" and not (joint in _PIPES and declared) for joint in after):
+            return False
+        before = parts[index][0]
+        if before not in _BEFORE:
+            return False
+    return True
+
+
+def _kind(words: Sequence[str]) -> _Kind:
+    plain = _plain(words)
+    if any(word in AIMLESS for word in plain[1:]):
+        return "other"
+    if _is_tool(plain):
+        return "check"
+    named = {plain[0], " ".join(plain[:2])}
+    if named & (LOOKS | PREPARE | TARGETED | SCRIPTED | FORMATTERS.keys()):
+        return "other"
+    return "other" if plain[0] in INTERPRETERS and len(plain) == 1 else "ad_hoc"
+
+
+def _is_tool(plain: Sequence[str]) -> bool:
+    beginnings = [" ".join(plain[:size]) for size in (1, 2, 3)]
+    if not TOOLS.isdisjoint(beginnings):
+        return True
+    formatter = next((each for each in beginnings if each in FORMATTERS), None)
+    if formatter is not None:
+        return any(word.startswith(FORMATTERS[formatter]) for word in plain)
+    goals = [word for word in plain[1:] if not word.startswith("-") and not _SETS.fullmatch(word)]
+    if plain[0] in SCRIPTED:
+        runs = goals[:1] in (["run"], ["run-script"])
+        goals = goals[1:2] if runs else [each for each in goals[:1] if each != "ci"]
+        return any(map(TARGETS.fullmatch, goals))
+    return plain[0] in TARGETED and (not goals or any(map(TARGETS.fullmatch, goals)))
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """The words without variables and without what only starts another program; the program by its bare name."""
+    left = list(words)
+    while left and _SETS.fullmatch(left[0]):
+        left.pop(0)
+    while left:
+        left[0] = _VERSION.sub("", left[0].rpartition("/")[2]) if _is_program(left[0]) else left[0]
+        runner = next((each for each in RUNNERS if left[: len(each)] == list(each) and len(left) > len(each)), None)
+        if runner is None:
+            break
+        left = left[len(runner) :]
+        if runner in {("timeout",), ("nice",)}:
+            while len(left) > 1 and (left[0].startswith("-") or left[0][:1].isdigit()):
+                left.pop(0)
+    return left
+
+
+def _is_program(word: str) -> bool:
+    """Whether the place that a program is called by does not matter: one of a virtual environment, of the system."""
+    return "/" not in word or re.search(r"(?:^|/)(?:bin|\.bin)/[\w.+-]+\Z|/(?:mvnw|gradlew)\Z", word) is not None
+
+
+def _tool(plain: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The program with what says which of its checks is meant, and the other arguments."""
+    if plain[0] in TARGETED | SCRIPTED:
+        return plain, ()
+    known = TOOLS | FORMATTERS.keys()
+    size = next((size for size in (3, 2) if " ".join(plain[:size]) in known), 1)
+    return plain[:size], plain[size:]

@@ -1,0 +1,166 @@
+"""What is said of how a run went, by what the host saw of it: the headline, the reason for it, the checks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bot.publishing.pieces import denied_line
+from bot.publishing.text import code, duration, one_line
+from bot.publishing.verdict import Check, Standing, Verdict, failing, verdict_of
+from bot.publishing.view import DeniedCall
+
+_COMMAND_CHARS = 160
+_ROWS = 10
+
+_HEADLINES = {
+    Verdict.VERIFIED: ("✅", "Done, checks passed"),
+    Verdict.UNVERIFIED: ("⚠️", "Not verified"),
+    Verdict.RED: ("❌", "Checks fail"),
+    Verdict.UNCHANGED: ("⚪", "Nothing changed"),
+    Verdict.SETUP_FAILED: ("⚠️", "Setup failed"),
+}
+_NOTES: dict[Standing, str] = {
+    "counts": "",
+    "outdated": "before the last change",
+    "superseded": "superseded by a later run",
+    "before": "before the first change",
+}
+
+
+_COMMITS = {
+    Verdict.VERIFIED: "The agent's checks passed.",
+    Verdict.UNVERIFIED: "Not verified: no check is known to pass on this change.",
+    Verdict.RED: "The agent's checks fail on this change.",
+    Verdict.UNCHANGED: "",
+    Verdict.SETUP_FAILED: "Setup failed before the agent started.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the host saw of a run, for those who read its change.
+
+    Attributes:
+        verdict: what it came to.
+        checks: what `judged` gave.
+        setup_failed: the setup command that failed, and how; or empty.
+        denied: calls that needed a person where nobody could be asked.
+    """
+
+    verdict: Verdict = Verdict.UNVERIFIED
+    checks: tuple[Check, ...] = ()
+    setup_failed: str = ""
+    denied: tuple[DeniedCall, ...] = ()
+
+    @property
+    def markdown(self) -> str:
+        """The headline, the reason for it, the checks and what was denied, for the description of a pull request."""
+        sign, words = headline(self.verdict, self.checks)
+        why = reason(self.verdict, self.checks, changed=True, setup_failed=self.setup_failed)
+        denied = "\n".join(f"- {denied_line(each)}" for each in self.denied[:_ROWS])
+        parts = (
+            f"**{sign} {words}.** {why}".rstrip(),
+            "\n".join(table(self.checks)),
+            f"**Denied, because nobody can be asked in this run**\n\n{denied}" if denied else "",
+        )
+        return "\n\n".join(filter(None, parts))
+
+    @property
+    def sentence(self) -> str:
+        """The same for a commit's message, which holds no word of a model."""
+        return _COMMITS[self.verdict]
+
+
+def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
+    """A sign, and a few words."""
+    sign, words = _HEADLINES[verdict]
+    if verdict is Verdict.VERIFIED and _only_ad_hoc(checks):
+        return sign, "Done, an ad-hoc check passed"
+    return sign, words
+
+
+def reason(verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_failed: str = "") -> str:
+    """Why the headline says so, in sentences of Markdown; empty where there is nothing to add.
+
+    Args:
+        verdict: what the run came to.
+        checks: what `judged` gave.
+        changed: whether files changed, or nothing was to be changed.
+        setup_failed: the setup command that failed, and how.
+    """
+    match verdict:
+        case Verdict.VERIFIED:
+            return _AD_HOC if _only_ad_hoc(checks) else ""
+        case Verdict.UNVERIFIED:
+            return _unverified(checks)
+        case Verdict.RED:
+            return _red(failing(checks))
+        case Verdict.UNCHANGED:
+            return "The agent changed no file."
+        case Verdict.SETUP_FAILED:
+            before = f"Before the agent started, {setup_failed}. What setup installs may be missing."
+            rest = verdict_of(checks, changed=changed)
+            after = {Verdict.VERIFIED: "The agent's own checks passed.", Verdict.UNCHANGED: ""}
+            return " ".join(filter(None, [before, after.get(rest, "") or reason(rest, checks, changed=changed)]))
+
+
+_AD_HOC = "What passed is an ad-hoc check: no known test, build or lint command ran after the last change."
+
+
+def _unverified(checks: Sequence[Check]) -> str:
+    hanging = [each for each in checks if each.standing == "counts" and each.exit_code is None]
+    if hanging:
+        return f"{_named(hanging[-1])} did not end."
+    if any(each.standing == "outdated" for each in checks):
+        return "Files were changed after the last check, and no check ran on the result."
+    if checks:
+        return "No check ran after the change."
+    return "No command ran that tests, builds or lints the code."
+
+
+def _red(failed: Sequence[Check]) -> str:
+    last = failed[-1]
+    said = f"{_named(last)} ended with exit code {last.exit_code}"
+    if last.standing == "outdated":
+        said += " and was not run again after the last change"
+    if others := len(failed) - 1:
+        return f"{said}; {others} other {'check' if others == 1 else 'checks'} failed, too."
+    return f"{said}."
+
+
+def table(checks: Sequence[Check]) -> list[str]:
+    """The checks as the lines of a Markdown table, those that count before others where there is no room for all."""
+    if not checks:
+        return []
+    by_weight = sorted(range(len(checks)), key=lambda n: (checks[n].standing in {"superseded", "before"}, -n))
+    rows = [_row(checks[number]) for number in sorted(by_weight[:_ROWS])]
+    if more := len(checks) - len(rows):
+        rows.append(f"| | {more} more, older or superseded | | |")
+    return ["| | Check | Result | Time |", "|---|---|---|---|", *rows]
+
+
+def _row(check: Check) -> str:
+    ended = "passed" if check.passed else "did not end" if check.exit_code is None else f"exit code {check.exit_code}"
+    notes = [_NOTES[check.standing], "ad hoc" if check.ad_hoc and check.standing != "superseded" else ""]
+    result = ", ".join(filter(None, [ended, *notes]))
+    return f"| {_sign(check)} | {_cell(check.command)} | {result} | {duration(check.seconds)} |"
+
+
+def _sign(check: Check) -> str:
+    if check.standing in {"superseded", "before"} or (check.standing == "outdated" and not failing([check])):
+        return "▫️"
+    return "✅" if check.passed else "⏱️" if check.exit_code is None else "❌"
+
+
+def _cell(command: str) -> str:
+    # A table's parser takes every bar without a backslash before it for the end of a cell, in code as well.
+    return code(one_line(command, _COMMAND_CHARS)).replace("|", "\\|")
+
+
+def _named(check: Check) -> str:
+    return code(one_line(check.command, _COMMAND_CHARS))
+
+
+def _only_ad_hoc(checks: Sequence[Check]) -> bool:
+    return all(each.ad_hoc for each in checks if each.standing == "counts" and each.passed)

@@ -1,0 +1,202 @@
+"""What a run came to, and how that is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.publishing.check import render_check
+from bot.publishing.defuse import Allowed
+from bot.publishing.proof import Report, table
+from bot.publishing.render import StatusView, render_status
+from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of
+from bot.publishing.view import DeniedCall
+from bot.publishing.wording import commit_body, pull_body
+from tests.builders import a_job
+from tests.changes import a_file
+
+ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
+SETUP = "`pip install x` ended with exit code 1 after 1.0 s"
+
+
+FAILED = "`pytest -q` ended with exit code 1."
+
+
+def ran(command: str, exit_code: int | None, ended: float) -> Check:
+    return Check(command=command, exit_code=exit_code, seconds=1, ended=ended)
+
+
+def verdict(*checks: Check, first: float = 5, last: float = 5) -> Verdict:
+    return verdict_of(judged(checks, Edits(first=first, last=last)), changed=True)
+
+
+def test_a_check_that_passed_after_the_last_change_verifies_it() -> None:
+    assert verdict(ran("pytest", 0, 6)) is Verdict.VERIFIED
+    assert verdict(ran("pytest", 1, 4), ran("pytest", 0, 6)) is Verdict.VERIFIED
+    assert verdict(ran("pytest -q tests/a.py", 1, 5.5), ran("pytest", 0, 6)) is Verdict.VERIFIED
+
+
+def test_a_check_that_passed_before_the_last_change_proves_nothing() -> None:
+    assert verdict(ran("pytest", 0, 4)) is Verdict.UNVERIFIED
+    assert verdict(ran("pytest", 0, 6), last=7) is Verdict.UNVERIFIED
+    assert verdict() is Verdict.UNVERIFIED
+
+
+def test_a_failure_that_was_only_reproduced_does_not_count_against_the_change() -> None:
+    assert verdict(ran("pytest tests/a.py -k add", 1, 4), ran("make test", 0, 6)) is Verdict.VERIFIED
+    assert verdict(ran("pytest", 2, 4)) is Verdict.UNVERIFIED
+
+
+def test_a_check_whose_last_run_failed_is_red_whatever_else_passed() -> None:
+    assert verdict(ran("pytest", 2, 6)) is Verdict.RED
+    assert verdict(ran("pytest", 1, 6), ran("pytest tests/easy.py", 0, 7)) is Verdict.RED
+    assert verdict(ran("pytest", 0, 6), ran("pytest", 1, 7)) is Verdict.RED
+    assert verdict(ran("mypy --strict a", 1, 6), ran("pytest", 0, 8), last=7) is Verdict.RED
+
+
+def test_what_was_tried_by_a_script_before_the_last_change_is_forgotten() -> None:
+    tried, passed = ran("python -c 'assert 0'", 1, 6), ran("pytest", 0, 8)
+    assert verdict(tried, passed, last=7) is Verdict.VERIFIED
+    assert verdict(tried, passed) is Verdict.RED
+
+
+def test_a_check_that_did_not_end_verifies_nothing() -> None:
+    assert verdict(ran("pytest", None, 6)) is Verdict.UNVERIFIED
+    assert verdict(ran("pytest", None, 6), ran("mypy", 0, 7)) is Verdict.UNVERIFIED
+    assert verdict(ran("pytest", None, 6), ran("pytest", 0, 7)) is Verdict.VERIFIED
+
+
+def test_setup_and_an_empty_change_go_before_the_checks() -> None:
+    checks = judged([ran("pytest", 0, 6)], None)
+    assert verdict_of(checks, changed=False) is Verdict.UNCHANGED
+    assert verdict_of(checks, changed=True, setup_failed=True) is Verdict.SETUP_FAILED
+
+
+def test_thousands_of_different_checks_are_judged_in_no_time() -> None:
+    checks = [ran(f"pytest -k t{number}", 0, 6) for number in range(6_000)]
+    assert len(judged(checks, Edits(first=5, last=5))) == 6_000
+
+
+RUNS = {
+    Verdict.VERIFIED: (ran("pytest -q", 1, 4), ran("pytest -q", 0, 6)),
+    Verdict.UNVERIFIED: (ran("pytest -q", 0, 4),),
+    Verdict.RED: (ran("pytest -q", 2, 6),),
+    Verdict.UNCHANGED: (),
+    Verdict.SETUP_FAILED: (ran("pytest -q", 1, 6),),
+}
+
+
+def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
+    told = {
+        "state": "done",
+        "asked": "/codepilot fix",
+        "allowed": ALLOWED,
+        "job_id": "j1",
+        "marker": "",
+        "seconds": 34,
+        "completion": "Fixed it!",
+        "verdict": verdict,
+        "setup_failed": SETUP if verdict is Verdict.SETUP_FAILED else "",
+        "checks": judged(checks or RUNS[verdict], Edits(first=5, last=5)),
+        "files": () if verdict is Verdict.UNCHANGED else (a_file(),),
+    }
+    return StatusView(**{**told, **changes})  # type: ignore[arg-type] # fields by name
+
+
+@pytest.mark.parametrize(
+    ("verdict", "head", "why", "conclusion"),
+    [
+        (Verdict.VERIFIED, "✅ Done, checks passed", "", "success"),
+        (Verdict.UNVERIFIED, "⚠️ Not verified", "No check ran after the change.", "neutral"),
+        (Verdict.RED, "❌ Checks fail", "`pytest -q` ended with exit code 2.", "failure"),
+        (Verdict.UNCHANGED, "⚪ Nothing changed", "The agent changed no file.", "neutral"),
+        (
+            Verdict.SETUP_FAILED,
+            "⚠️ Setup failed",
+            f"Before the agent started, {SETUP}. What setup installs may be missing. {FAILED}",
+            "failure",
+        ),
+    ],
+)
+def test_the_comment_and_the_check_run_begin_with_what_the_host_knows(
+    verdict: Verdict, head: str, why: str, conclusion: str
+) -> None:
+    view = a_view(verdict)
+    said = render_status(view)
+    reason = f"{why}\n\n" if why else ""
+    assert said.startswith(f"### {head} · `/codepilot fix` for @mona · 34 s\n\n{reason}Fixed it!\n")
+    draft = render_check(view, job=a_job(kind="pull"), head_sha="a" * 40)
+    assert (draft.title, draft.conclusion) == (f"{head.partition(' ')[2]}: /codepilot fix", conclusion)
+
+
+def test_a_run_that_only_an_ad_hoc_check_vouches_for_says_so() -> None:
+    said = render_status(a_view(Verdict.VERIFIED, ran("python -c 'assert add(1, 1) == 2'", 0, 6)))
+    assert said.startswith("### ✅ Done, an ad-hoc check passed ·")
+    assert "no known test, build or lint command ran after the last change." in said
+    assert "| ✅ | `python -c 'assert add(1, 1) == 2'` | passed, ad hoc | 1 s |" in said
+
+
+def test_what_passed_and_was_withheld_is_not_called_done() -> None:
+    view = a_view(Verdict.VERIFIED, withheld="It changes `action.yml`.")
+    assert render_status(view).startswith("### ⚠️ Not published; done, checks passed ·")
+    assert render_check(view, job=a_job(), head_sha="a" * 40).conclusion == "neutral"
+
+
+def test_the_table_tells_what_each_run_is_worth() -> None:
+    checks = (
+        ran("pytest tests/a.py", 1, 4),
+        ran("make lint", 1, 4),
+        ran("ruff check .", 0, 6),
+        ran("pytest", 1, 8),
+        ran("pytest", 0, 9),
+        ran("mypy", None, 9),
+    )
+    assert table(judged(checks, Edits(first=5, last=7)))[2:] == [
+        "| ▫️ | `pytest tests/a.py` | exit code 1, superseded by a later run | 1 s |",
+        "| ▫️ | `make lint` | exit code 1, before the first change | 1 s |",
+        "| ▫️ | `ruff check .` | passed, before the last change | 1 s |",
+        "| ▫️ | `pytest` | exit code 1, superseded by a later run | 1 s |",
+        "| ✅ | `pytest` | passed | 1 s |",
+        "| ⏱️ | `mypy` | did not end | 1 s |",
+    ]
+
+
+def test_checks_that_count_are_shown_where_there_is_no_room_for_all() -> None:
+    checks = judged([ran("pytest -q", 1, 6), *[ran("make test", 1, 7)] * 20], None)
+    assert "| ❌ | `pytest -q` | exit code 1 | 1 s |" in table(checks)
+    assert table(checks)[-1] == "| | 11 more, older or superseded | | |"
+
+
+def test_no_command_leaves_its_cell() -> None:
+    rows = table([ran("pytest -k 'a|b' | tee \\| `x` @octocat", 1, 6)])
+    view = a_view(Verdict.RED, ran("pytest -k 'a|b' | tee \\| `x` @octocat", 1, 6))
+    assert rows[2] == "| ❌ | ``pytest -k 'a\\|b' \\| tee \\\\| `x` @octocat`` | exit code 1 | 1 s |"
+    assert rows[2] in render_status(view)
+
+
+def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
+    denied = DeniedCall(tool="execute", asked="curl x", reason="network", setting="allow-commands", value="curl x")
+    checks = judged([ran("pytest -q", 1, 4), ran("pytest -q", 2, 6)], Edits(first=5, last=5))
+    body = pull_body(
+        a_job(),
+        "Fixed it!",
+        server="https://github.example",
+        report=Report(verdict=Verdict.RED, checks=checks, denied=(denied,)),
+    )
+    assert body.startswith(
+        "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n"
+        "\n"
+        "| | Check | Result | Time |\n"
+        "|---|---|---|---|\n"
+        "| ▫️ | `pytest -q` | exit code 1, superseded by a later run | 1 s |\n"
+        "| ❌ | `pytest -q` | exit code 2 | 1 s |\n"
+        "\n"
+        "**Denied, because nobody can be asked in this run**\n"
+        "\n"
+        "- Denied: `curl x`; "
+    )
+    assert "\n\nFixed it!\n\nFixes #7\n\n" in body
+
+
+def test_a_commits_message_says_it_in_the_hosts_words() -> None:
+    said = commit_body(a_job(), report=Report(verdict=Verdict.RED, checks=(ran("pytest @octocat", 2, 6),)))
+    assert said.startswith("Codepilot job j1, issue 7.\n\nThe agent's checks fail on this change.\n\n")
