@@ -163,3 +163,13 @@ async def test_the_maintenance_opens_a_pull_request(runner: Runner) -> None:
     assert run.succeeded, run.log[-6000:]
     assert _fixed(runner)
     assert COMPLETION in (_pull(runner).body or "")
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("bug", ("bug",)), ("question", ())])
+async def test_the_triage_branches_on_the_answer(runner: Runner, kind: str, labels: tuple[str, ...]) -> None:
+    runner.hub.add_user("stranger")
+    issue = runner.hub.open_issue(runner.repo, author="stranger", title="Adding is off by one")
+    answer = json.dumps({"kind": kind, "reason": "`add` counts one too many."})
+    run = await runner.run("triage", "issues", f"````completion\n```json\n{answer}\n```\n````\n")
+    assert run.succeeded, run.log[-6000:]
+    assert runner.hub.issue(runner.repo, issue.number).labels == labels
