@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from bot.chat.commands import run
 from bot.config_table import settings_table
 from bot.gate.known_files import file_kinds
 from bot.gate.repo_keys import json_schema as repository_schema
+from bot.input_table import INPUTS
 from bot.intake.verbs import help_text
 from bot.jobs.job import TRANSITIONS
 from tests.source_files import ROOT
@@ -58,9 +59,11 @@ def _states() -> str:
     return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {first}", *arrows, *ends, "```"])
 
 
-def _action_table(part: str) -> str:
+def _action_table(part: str, only: Collection[str] = ()) -> str:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    rows = [f"| `{name}` | {entry['description']} |" for name, entry in action[part].items()]
+    rows = [
+        f"| `{name}` | {entry['description']} |" for name, entry in action[part].items() if not only or name in only
+    ]
     return "\n".join([f"| {part.removesuffix('s')} | meaning |", "|---|---|", *rows])
 
 
@@ -205,6 +208,7 @@ _MAKERS: dict[str, Callable[[], str]] = {
     "knownfiles": _known_files,
     "inputs": lambda: _action_table("inputs"),
     "outputs": lambda: _action_table("outputs"),
+    "owninputs": lambda: _action_table("inputs", [each.input_name for each in INPUTS.values()]),
     "registries": _registries,
     "repositorykeys": _repository_keys,
     "settings": settings_table,

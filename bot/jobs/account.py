@@ -16,6 +16,7 @@ from bot.gate.permissions import Grant
 from bot.github import PullLink
 from bot.intake.commands import Command, Fix, Test
 from bot.jobs.case import Case
+from bot.jobs.job import Job
 from bot.jobs.memory import read, spelled
 from bot.jobs.progress import Progress
 from bot.publishing.proof import Report
@@ -120,7 +121,7 @@ class Account:
         told: Mapping[str, Any] = {
             "state": "working",
             **self._failed(),
-            "asked": f"{job.trigger} {job.command.verb}" if job.command.verb != "bare" else job.trigger,
+            "asked": _asked(job),
             "allowed": house.allowed(job),
             "asker": asker_of(job),
             "job_id": job.id,
@@ -154,3 +155,10 @@ class Account:
         page = f"{self._case.house.server_url}/{job.repo.full_name}/"
         url = job.origin.url if job.origin.url.startswith(page) else ""
         return {"failed": job.origin.name or "CI", "failed_url": url}
+
+
+def _asked(job: Job) -> str:
+    """The command as it was given; a workflow's file gives the verb alone."""
+    if job.origin.kind == "workflow":
+        return job.command.verb
+    return job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"

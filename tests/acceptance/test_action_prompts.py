@@ -75,7 +75,7 @@ async def test_a_prompt_in_a_thread_has_its_comment_and_the_threads_words_are_qu
     run = await at.run("issues", script, CODEPILOT_PROMPT=ASKED, GITHUB_WORKFLOW="Label bot")
     assert run.ended is JobState.DONE, run.summary
     [status] = hub.comments(at.repo, issue.number)
-    assert "for the workflow `Label bot`" in status.body
+    assert "`fix` for the workflow `Label bot`" in status.body
     assert run.values["comment-id"] == str(status.id)
     assert run.values["branch"].startswith(f"codepilot/issue-{issue.number}-")
 
