@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from bot.action.conclusion import Conclusion
 from bot.action.event import delivery_from, listening_of
 from bot.action.files import write_outputs, write_summary
 from bot.action.outputs import outputs_without_run
+from bot.action.words import in_inputs
 from bot.config_values import ActionSettings, bounds_of
 from bot.errors import BotError, InputProblem
 from bot.github import GitHub
@@ -27,7 +27,6 @@ from bot.publishing.text import fenced
 log = logging.getLogger(__name__)
 
 _TITLE = "Codepilot cannot start"
-_VARIABLE = re.compile(r"`?\bCODEPILOT_([A-Z][A-Z_]*[A-Z])\b`?")
 _WITHOUT_SECRETS = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
 """Events for which GitHub gives no secrets when they come from a fork."""
 _FORK = (
@@ -81,7 +80,7 @@ def explained(problems: Sequence[InputProblem], why: str) -> str:
 
 def problem_of(error: Exception) -> InputProblem:
     """What keeps a step from working, in the words of whoever wrote the workflow."""
-    return InputProblem(text=_VARIABLE.sub(lambda found: f"`{found[1].lower().replace('_', '-')}`", str(error)))
+    return InputProblem(text=in_inputs(str(error)))
 
 
 async def tell(

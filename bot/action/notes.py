@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from bot.action.commands import MOST_ANNOTATIONS, Level, annotation
 from bot.action.conclusion import MEANINGS, Conclusion, exit_code
 from bot.action.end import StepEnd
+from bot.action.words import in_inputs
 from bot.github.drafts import Annotation
 from bot.intake.deliveries import Ignored
 from bot.publishing.check import NO_FILE, annotations_of
@@ -26,12 +27,12 @@ def notes_on(end: StepEnd) -> list[str]:
 
 def _of_end(end: StepEnd) -> Iterator[tuple[Level, str]]:
     if isinstance(end.ended, Ignored):
-        yield "notice", annotation("notice", f"Nothing to do: {end.ended.reason}", title="Codepilot")
+        yield "notice", annotation("notice", f"Nothing to do: {in_inputs(end.ended.reason)}", title="Codepilot")
     elif end.conclusion not in _QUIET:
         level: Level = "error" if exit_code(end.conclusion) else "warning"
         said = " ".join(filter(None, (end.view.reason, end.view.remedy))) if end.view is not None else ""
         said = said or (end.ending.reason if end.ending is not None else "") or MEANINGS[end.conclusion][1]
-        yield level, annotation(level, said, title=f"Codepilot: {end.conclusion.value}")
+        yield level, annotation(level, in_inputs(said), title=f"Codepilot: {end.conclusion.value}")
 
 
 def _of(each: Annotation) -> tuple[Level, str]:

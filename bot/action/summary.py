@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bot.action.end import StepEnd
 from bot.action.files import MAX_SUMMARY_BYTES
+from bot.action.words import in_inputs
 from bot.intake.deliveries import Ignored
 from bot.publishing.text import clean, code, duration, fenced
 from bot.publishing.view import StatusView
@@ -15,7 +16,7 @@ _SPARE_BYTES = 4_096
 def summary(end: StepEnd) -> str:
     """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
     if isinstance(end.ended, Ignored):
-        return f"Codepilot had nothing to do: {end.ended.reason}"
+        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
     parts = [end.told or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
     if end.view is not None:
         parts += [_numbers(end, end.view), _pages(end)]

@@ -62,9 +62,9 @@ def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:
 
 
 def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
-    end = StepEnd(ended=Ignored(reason="it is talk"))
-    assert summary(end) == "Codepilot had nothing to do: it is talk"
-    assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: it is talk"]
+    end = StepEnd(ended=Ignored(reason="list it in CODEPILOT_TRUSTED_BOTS"))
+    assert summary(end) == "Codepilot had nothing to do: list it in `trusted-bots`"
+    assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: list it in `trusted-bots`"]
 
 
 def test_a_failed_run_is_an_error_with_its_reason_and_remedy() -> None:
