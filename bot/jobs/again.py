@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from bot.intake.asking import job_id
-from bot.intake.commands import Bare, Command, Fix, Plan
+from bot.intake.commands import Bare, Command, Fix, Plan, Review
 from bot.jobs.job import Job
 
 
@@ -49,6 +49,16 @@ def carried_out(planned: Job, command: Plan, plan: str) -> Job:
         # A model may write what UTF-8 cannot hold, and so no queue.
         command=Fix(goal=command.goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
         head_sha="",
+    )
+
+
+def review_of_push(pushed: Job, head_sha: str) -> Job:
+    """The review of what was pushed; the same job for every delivery of that."""
+    return replace(
+        pushed,
+        id=job_id("push", pushed.repo.id, f"{pushed.thread.number}:{head_sha}"),
+        delivery_id=f"{pushed.delivery_id}.review",
+        command=Review(on="push"),
     )
 
 

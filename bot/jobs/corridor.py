@@ -237,7 +237,7 @@ class Corridor:
         """The ending of what nobody gave a command for when nothing is done about it; None when something is."""
         if not isinstance(self._case.job.command, Review):
             return await left_alone(self._case, here)
-        why = unfit_for_review(here)
+        why = await unfit_for_review(self._case, here)
         return Ending(state=JobState.REFUSED, reason=why) if why else None
 
     async def _granted(self, here: Here, grant: Grant, asked: Asked, source: Source) -> Ending:

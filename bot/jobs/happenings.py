@@ -13,7 +13,7 @@ from bot.gate.standing import LabelGrant, text_binding
 from bot.intake.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened
 from bot.jobs import telling, waiting
 from bot.jobs.account import Account
-from bot.jobs.again import fix_for
+from bot.jobs.again import fix_for, review_of_push
 from bot.jobs.begun import begun_before
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CHECKED
@@ -21,9 +21,10 @@ from bot.jobs.configuration import lately_on_default_branch, on_default_branch
 from bot.jobs.job import JobState
 from bot.jobs.look import arrive
 from bot.jobs.queue import Signal, Stored
-from bot.jobs.reddened import reddened
+from bot.jobs.reddened import LEADS_TO, reddened
 from bot.jobs.status import COMMENTING
 from bot.jobs.steering import LIVE, stop_all
+from bot.jobs.unasked_review import is_unasked_review
 from bot.publishing.text import code
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
             await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await case.queue.wake(each.job.id)
+    await _review_push(case, head_sha)
     kept = await case.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
@@ -122,16 +124,36 @@ async def _pushed(case: Case, head_sha: str) -> Ending:
     return Ending(state=JobState.DONE, view=Reply(text=text))
 
 
+async def _review_push(case: Case, head_sha: str) -> None:
+    """Have what was pushed reviewed where that is wanted; reviews of the commits before it are of no use any more.
+
+    It is held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
+    """
+    if not (await lately_on_default_branch(case)).reviews("push", case.house.bounds.review_on):
+        return
+    review = review_of_push(case.job, head_sha)
+    for each in await _jobs(case):
+        if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
+            await _end_or_stop(case, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one.")
+    await case.queue.enqueue(review, held_seconds=case.house.push_pause)
+    await case.memory.remember(LEADS_TO, review.id)
+
+
+async def _end_or_stop(case: Case, live: Stored, why: str) -> None:
+    """End a job that waits at once; have one that runs stop."""
+    if await case.queue.end(live.job.id, JobState.STOPPED, why, owed=await _last_words(case.about(live.job), why)):
+        await case.house.workspaces.discard(live.job.id)
+    else:
+        await case.queue.signal(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=case.job.id))
+
+
 async def _departed(case: Case, repo_ids: tuple[int, ...]) -> None:
     """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
     if case.job.installation is None:
         return
     why = "The App was taken off this repository, or suspended."
     for each in await case.queue.live_of(case.job.installation, repo_ids):
-        if await case.queue.end(each.job.id, JobState.STOPPED, why, owed=await _last_words(case.about(each.job), why)):
-            await case.house.workspaces.discard(each.job.id)
-        else:
-            await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by="GitHub", id=case.job.id))
+        await _end_or_stop(case, each, why)
 
 
 async def _last_words(case: Case, why: str) -> dict[str, str]:

@@ -123,6 +123,11 @@ class House:
             return claimed is not None
         return job_of(pull.body, job.repo.id, number, key=self.marker_key) == claimed
 
+    @property
+    def push_pause(self) -> float:
+        """Seconds for which the review of a push waits for the next push, which in a workflow has a run of its own."""
+        return 0.0 if self.sessions is None else 2 * self.edit_seconds
+
     def without_places(self, text: str) -> str:
         """The text without the paths of this machine, which are nobody's business in a thread."""
         for path, name in self.places.items():

@@ -95,6 +95,7 @@ class Receipt:
                 return "the label means nothing to the bot" if means_nothing else ""
             case Pushed():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
+                idle = idle and not self._may_be_reviewed(repo_id, "push")
                 return "nothing of this pull request is bound to its head" if idle else ""
             case Closed():
                 return "" if await self._queue.is_live(repo_id, number) else "nothing is under way in this thread"

@@ -11,7 +11,7 @@ from bot.jobs.case import Case
 from bot.jobs.look import Here
 from bot.jobs.material import pull_diff
 from bot.publishing.publish import Delivered
-from bot.publishing.review import parse_review
+from bot.publishing.review import parse_review, words_of
 from bot.publishing.reviewing import ReviewPlace, publish_review
 
 _WHOLE_DIFF = 2_000_000
@@ -20,12 +20,16 @@ _WHOLE_DIFF = 2_000_000
 async def read_review(case: Case, begun: Assignment, outcome: Outcome) -> ReviewDraft:
     """The review that the agent wrote, as far as GitHub takes it."""
     diff = await pull_diff(case, begun, limit=_WHOLE_DIFF)
+    me = (await case.github.me()).id
+    earlier = await case.github.review_comments(begun.here.repo.full_name, case.job.thread.number)
+    said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,
         outcome.summary or "",
         diff,
         case.house.allowed(case.job),
         commit_sha=begun.grant.bound_to_sha,
+        earlier=said,
     )
 
 

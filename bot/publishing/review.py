@@ -6,7 +6,7 @@ A review of the bot's comments and never approves; `ReviewDraft` has no word for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -42,7 +42,9 @@ class _Comment:
     suggestion: str | None
 
 
-def parse_review(completion: str, diff: str, allowed: Allowed, *, commit_sha: str) -> ReviewDraft:
+def parse_review(
+    completion: str, diff: str, allowed: Allowed, *, commit_sha: str, earlier: Collection[tuple[str, str]] = ()
+) -> ReviewDraft:
     """The review that a completion holds.
 
     A comment on lines that the diff does not show, and those beyond the thirtieth, go into the body with their place.
@@ -52,20 +54,27 @@ def parse_review(completion: str, diff: str, allowed: Allowed, *, commit_sha: st
         diff: of the pull request, as git writes it.
         allowed: what may keep its effect in the text.
         commit_sha: the head that was looked at.
+        earlier: what earlier reviews said, by `words_of`; it is not said again.
     """
     prose, block = _divided(completion)
     comments = list(_comments(block)) if block is not None else []
     lines = diff_lines(diff)
+    comments = [each for each in comments if words_of(each.path, _note(each, allowed).body) not in earlier]
     placed = [each for each in comments if _is_in(each, lines)][:MAX_REVIEW_COMMENTS]
     unplaced = [each for each in comments if each not in placed]
     said = defuse(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
-    broken = block is not None and not comments and block.strip() not in {"[]", ""}
+    broken = block is not None and not any(_comments(block)) and block.strip() not in {"[]", ""}
     parts = [said, *([_UNREADABLE] if broken else []), *(_as_text(each, allowed) for each in unplaced)]
     return ReviewDraft(
         commit_sha=commit_sha,
         body=sealed(clip("\n\n".join(parts), _BODY_LIMIT, _CUT), allowed, Own(), limit=COMMENT_LIMIT),
         notes=tuple(_note(each, allowed) for each in placed),
     )
+
+
+def words_of(path: str, body: str) -> tuple[str, str]:
+    """A comment on a file, as it is compared with others: GitHub changes the white space of some."""
+    return path, " ".join(body.split())
 
 
 def prose_of(completion: str) -> str:

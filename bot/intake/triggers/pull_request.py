@@ -30,7 +30,9 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="ready"))
     pushed = delivery.action == "synchronize"
     happened = Pushed(head_sha=event.pull_request.head.sha) if pushed else Closed(how=delivery.action)
-    return _job(delivery, listening, event, "event", happened, event.pull_request.thread.wordless)
+    words = event.pull_request.thread
+    # A review of what was pushed may follow.
+    return _job(delivery, listening, event, "event", happened, words if pushed else words.wordless)
 
 
 def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | Ignored:

@@ -10,7 +10,7 @@ import pytest
 
 from bot.gate.repo_config import LabelNames, RepoConfig
 from bot.gate.standing import LabelGrant
-from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Reddened, Stop
+from bot.intake.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Reddened, Review, Stop
 from bot.jobs.database import Database
 from bot.jobs.job import Actor, JobState
 from bot.jobs.ledger import Ledger
@@ -58,6 +58,7 @@ async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(
 
 
 async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
+    desk.configs.learn(10, RepoConfig())
     assert not await desk.kept(Pushed(head_sha=HEAD))
     grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
     await desk.ledger.keep_label(replace(grant, number=8))
@@ -78,8 +79,19 @@ async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> No
     assert await desk.kept(red)
 
 
+async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: Desk) -> None:
+    commands = (Pushed(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
+    assert [await desk.kept(each) for each in commands] == [True] * 4
+    desk.configs.learn(10, RepoConfig())
+    assert [await desk.kept(each) for each in commands] == [False] * 4
+    desk.configs.learn(10, RepoConfig(review_on=frozenset({"opened"}), given=frozenset({"review_on"})))
+    assert [await desk.kept(each) for each in commands] == [False, False, True, True]
+    assert await desk.kept(Review())
+
+
 @pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), Departed(), Departed(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
+    desk.configs.learn(10, RepoConfig())
     await desk.queue.enqueue(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
     assert not await desk.kept(command)
     await desk.queue.enqueue(a_job("work"))

@@ -38,7 +38,7 @@ def test_a_push_is_told_with_the_new_head_whoever_pushed() -> None:
         found = job(EVENT, action="synchronize", sender__id=identity, pull_request__head__sha="d" * 40)
         assert found.command == Pushed(head_sha="d" * 40)
         assert found.head_sha == "d" * 40
-        assert (found.lane, found.thread.body) == ("event", "")
+        assert (found.lane, found.thread.body) == ("event", "As said.")
 
 
 def test_readiness_asks_for_a_review() -> None:
