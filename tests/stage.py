@@ -228,6 +228,12 @@ class Stage:
         (self.files_of(job_id) / "go").touch()
 
     @property
+    def installation(self) -> int:
+        """The App's installation."""
+        [found] = [each.id for each in self.hub._site.store.installations if each.app_id == self.app.id]
+        return found
+
+    @property
     def data(self) -> Path:
         """The bot's data directory."""
         return self.directory / "bot"

@@ -124,6 +124,7 @@ _PURE = (
     "bot/publishing/randomness.py",
     "bot/publishing/redact.py",
     "bot/publishing/render.py",
+    "bot/publishing/rerun.py",
     "bot/publishing/review.py",
     "bot/publishing/screening.py",
     "bot/publishing/text.py",

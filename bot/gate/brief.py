@@ -136,6 +136,11 @@ class Material:
     language: str = ""
     continues: bool = False
 
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The commands of the workflow's steps that failed."""
+        return tuple(each for job in self.failed.jobs for each in job.commands) if self.failed else ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:

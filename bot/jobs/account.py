@@ -71,6 +71,10 @@ class Account:
         """Take in what no agent does."""
         self.progress = self.progress.told(activity)
 
+    def prepared(self, reached: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
+        """Take in what is there when the agent starts; see `Progress`."""
+        self.progress = replace(self.progress, reach=reached, setup_failed=setup_failed, failing=failing)
+
     def edited(self, change: Change) -> Progress:
         """Take in when the files of a change were written, whatever wrote them."""
         if change.touched is not None:
@@ -94,6 +98,7 @@ class Account:
             checks=self.progress.judged,
             setup_failed=self.progress.setup_failed,
             denied=self.progress.denied,
+            rerun=self.progress.rerun,
         )
 
     def verdict(self, command: Command, *, changed: bool) -> Verdict | None:

@@ -32,6 +32,7 @@ from bot.jobs.material import gather
 from bot.jobs.messages import Messages
 from bot.jobs.parking import parked, policy_of, taken_up
 from bot.jobs.queue import Signal
+from bot.jobs.rerun import is_to_be_proven, keep, prove
 from bot.jobs.setup import Readied
 from bot.jobs.structured import readable
 from bot.jobs.unattended import NOBODY_ANSWERS, Unattended, keep_denied
@@ -166,16 +167,15 @@ class Errand:
         start_in = case.house.conventions.working_directory
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
-        network = narrowed(case.house.network, begun.asked.config.network).network
+        reached = reach(narrowed(case.house.network, begun.asked.config.network).network)
         ready = Readied()
         if begun.grant.executes:
             ready = await case.house.setup.run(
                 tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell, start_in=start_in
             )
-        said = (account.progress.warning, begun.asked.ignored(tree.blobs), ready.warning)
-        warning = "\n\n".join(filter(None, said))
-        account.progress = replace(account.progress, reach=reach(network), warning=warning, setup_failed=ready.failed)
+        account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning))))
         material = await gather(case, begun)
+        account.prepared(reached, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, case.job, begun.command, material), ready
 
@@ -251,10 +251,11 @@ class Errand:
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
-        progress = self._account.edited(change)
-        done = Done(outcome=outcome, progress=progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-        await case.house.work.keep(case.job.id, case.memory, done, change)
-        await asyncio.to_thread(case.house.forget_session, case.job)
+        self._account.edited(change)
+        if outcome.status is Status.FINISHED and change and is_to_be_proven(case, self._assignment):
+            proven = await self._unless_stopped(prove(case, self._account, self._assignment, tree))
+            outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
+        await keep(case, self._account, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
     async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:

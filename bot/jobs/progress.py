@@ -17,6 +17,7 @@ from agent_runtime import (
 )
 from bot.publishing.checking import checking
 from bot.publishing.render import Activity, Check, DeniedCall, duration
+from bot.publishing.rerun import Rerun
 from bot.publishing.verdict import Edits, judged
 
 _MOST_DENIED = 50
@@ -31,6 +32,9 @@ class Progress:
         checks: commands it ran whose exit codes say whether something is right: the host's account, not the model's.
         running: checks that went on after the agent had stopped waiting for them, by their terminals.
         edits: when it changed files, as far as that is known.
+        places: where its terminals are, by their names.
+        failing: for a job that failed checks began: the commands of the workflow's steps that failed.
+        rerun: what the command that failed comes to after the change; None where nothing is to be proven.
         denied: calls that needed a person where nobody could be asked, each once, oldest first.
         steps: model replies asked for.
         usage: tokens and money of the replies so far.
@@ -45,6 +49,9 @@ class Progress:
     checks: tuple[Check, ...] = ()
     running: tuple[tuple[str, Check], ...] = ()
     edits: Edits | None = None
+    places: tuple[tuple[str, str], ...] = ()
+    failing: tuple[str, ...] = ()
+    rerun: Rerun | None = None
     denied: tuple[DeniedCall, ...] = ()
     steps: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -113,7 +120,9 @@ class Progress:
         terminal = str(event.args.get("session_id", ""))
         if "status" not in value:  # nothing was run
             return progress
-        begun = _begun(event) if event.tool == "execute" else dict(self.running).get(terminal)
+        places = {**dict(self.places), terminal: str(value.get("cwd", ""))}
+        progress = replace(progress, places=tuple(places.items()))
+        begun = self._begun(event) if event.tool == "execute" else dict(self.running).get(terminal)
         running = tuple(each for each in self.running if each[0] != terminal)
         if begun is None:
             return replace(progress, running=running) if event.tool == "execute" else progress
@@ -128,10 +137,10 @@ class Progress:
             running = (*running, (terminal, check))
         return replace(progress, checks=(*checks, check), running=running)
 
-
-def _begun(event: ToolReturned) -> Check | None:
-    """The check that a command is; None where its exit code proves nothing."""
-    command, declared = str(event.args.get("command", "")), event.args.get("check") is True
-    if checking(command, declared=declared) is None:
-        return None
-    return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared)
+    def _begun(self, event: ToolReturned) -> Check | None:
+        """The check that a command is; None where its exit code proves nothing."""
+        command, declared = str(event.args.get("command", "")), event.args.get("check") is True
+        if checking(command, declared=declared) is None:
+            return None
+        directory = dict(self.places).get(str(event.args.get("session_id", "")), "")
+        return Check(command=command, exit_code=None, seconds=event.seconds, declared=declared, directory=directory)

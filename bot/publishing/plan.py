@@ -9,6 +9,7 @@ from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
 from bot.jobs.job import Job
 from bot.publishing.proof import Report
+from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections
 from bot.publishing.text import code, one_line
 from bot.publishing.verdict import Verdict
@@ -142,15 +143,15 @@ def plan(  # noqa: PLR0913 - everything that decides what leaves
     """
     if not change:
         return Publication(commit=None, pull_request=None)
-    reason = _reason_to_withhold(grant, change)
-    if reason:
+    proof = _proof(job, report) if outcome.status is Status.FINISHED else None
+    if reason := _reason_to_withhold(grant, change, proof):
         return Publication(commit=None, pull_request=None, withheld=reason)
     found = objections(change, grant.protected)
     if found and change.tree_sha not in approved:
         words = " ".join(each.words for each in found)
         withheld = f"{words} That needs an approval of its own; the patch is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
-    notes = (*(f"Approved by a person. {each.words}" for each in found), *cautions(change))
+    notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
         wip = branch_name(job, prefix=prefix, unfinished=True) if keep_unfinished else ""
         return _unfinished(job, outcome.status, change, branch=wip, run_url=run_url, notes=notes)
@@ -239,10 +240,23 @@ def _unfinished(
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
-def _reason_to_withhold(grant: Grant, change: Change) -> str:
+def _proof(job: Job, report: Report) -> Rerun | None:
+    """What has to be proven before a change is published that nobody but CI asked for; None for all others."""
+    return (report.rerun or Rerun()) if job.origin.kind == "ci" else None
+
+
+def _notes(proof: Rerun | None, approved: tuple[Objection, ...], change: Change) -> tuple[str, ...]:
+    """What a reader should look at twice, the proof first."""
+    words = [f"Approved by a person. {each.words}" for each in approved]
+    return (*([proof.sentence] if proof else []), *words, *cautions(change))
+
+
+def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None) -> str:
     if grant.publish in _SILENT:
         return _READS
     if change.base_sha != grant.bound_to_sha:
         meant, done = grant.bound_to_sha[:10], change.base_sha[:10]
         return f"The permission was given for commit {meant}, but the work was done on {done}."
+    if proof is not None and not proof.proven:
+        return proof.sentence
     return ""

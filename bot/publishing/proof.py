@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.publishing.pieces import denied_line
+from bot.publishing.rerun import Rerun
 from bot.publishing.text import code, duration, one_line
 from bot.publishing.verdict import Check, Standing, Verdict, failing, verdict_of
 from bot.publishing.view import DeniedCall
@@ -46,12 +47,14 @@ class Report:
         checks: what `judged` gave.
         setup_failed: the setup command that failed, and how; or empty.
         denied: calls that needed a person where nobody could be asked.
+        rerun: for a job that failed checks began: what the command that failed comes to after the change.
     """
 
     verdict: Verdict = Verdict.UNVERIFIED
     checks: tuple[Check, ...] = ()
     setup_failed: str = ""
     denied: tuple[DeniedCall, ...] = ()
+    rerun: Rerun | None = None
 
     @property
     def markdown(self) -> str:

@@ -41,6 +41,7 @@ class Check:
         seconds: how long it took.
         ended: when, in seconds since the epoch.
         declared: whether it was run with `check=True`.
+        directory: where, when the terminal had gone elsewhere; else empty.
         standing: what it says of the result: `counts`; `outdated`, as files were changed later; `superseded` by a later
             run; `before` anything was changed, as where a failure is reproduced.
     """
@@ -50,6 +51,7 @@ class Check:
     seconds: float
     ended: float = 0.0
     declared: bool = True
+    directory: str = ""
     standing: Standing = "counts"
 
     @property

@@ -10,10 +10,12 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
+from bot.localhub.founding import APP_PERMISSIONS
 from bot.localhub.model import Issue
 from tests.stage import COMPLETION, FILES, FIX, MENDED, End, Stage, acting, staged
 
 CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}
+EVERYWHERE = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests, default-branch]\n"}
 ONE_KEY = {
     "fix_ci": FILES | {".github/codepilot.yml": "review_on: [ready]\n"},
     "review_on": FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"},
@@ -21,9 +23,14 @@ ONE_KEY = {
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
 
+SEE_IT_FAIL = acting('execute("main", "sh check.sh", check=True)')
+LIE = acting('write_file("calc.py")', "def add(a, b):\n    return a + b + 2\n", completion="Fixed!", fence="python")
+
+
 def writes(number: int) -> list[str]:
-    """A run that changes something, in vain."""
-    return [acting(f'write_file("try-{number}.txt")', "x\n", completion=f"Tried {number}.")]
+    """A run that changes something, and makes a check of its own pass by it."""
+    check = f"""execute("main", "python3 -c \\"open('try-{number}.txt')\\"", check=True)"""
+    return [acting(check), acting(f'write_file("try-{number}.txt")', "x\n", completion=f"Tried {number}.")]
 
 
 def ran(stage: Stage, conclusion: str, *, branch: str = "topic", by: str = "mona", actor: str = "mona") -> None:
@@ -46,7 +53,10 @@ async def red(stage: Stage, *, by: str = "mona", actor: str = "mona") -> End:
 
 
 async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
-    script = [ScriptedReply(text=FIX, expect=('The workflow "CI" failed on this pull request.',))]
+    script: list[str | ScriptedReply] = [
+        ScriptedReply(text=SEE_IT_FAIL, expect=('The workflow "CI" failed on this pull request.',)),
+        FIX,
+    ]
     async with staged(hub, tmp_path, script, files=CONFIGURED) as stage:
         pull = stage.pull()
         ran(stage, "success", branch="main")
@@ -57,6 +67,150 @@ async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, 
         assert stage.git("rev-parse", "topic^") == before
         assert stage.file("topic", "calc.py") == MENDED.strip()
         assert len(stage.bot_comments(pull.number)) == 1
+        assert end.status.startswith("### ✅ Done, an ad-hoc check passed · CI asked: [`CI`](")
+        proof = "**Proof:** `sh check.sh` ended with exit code 1 before the change and with exit code 0 after it"
+        assert proof in end.status
+        assert "Co-authored-by" not in stage.git("show", "--no-patch", "--format=%B", "topic")
+
+
+@pytest.mark.parametrize("where", ["pull request", "default branch"])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ([SEE_IT_FAIL, LIE], "ended with exit code 1 before the change and with exit code 1 after it, run once more"),
+        ([LIE], "The failure was not reproduced"),
+        ([FIX], "The failure was not reproduced"),
+    ],
+    ids=["still red", "never looked", "looked afterwards only"],
+)
+async def test_what_is_not_proven_is_not_committed(
+    hub: LocalHub, tmp_path: Path, where: str, script: list[str], said: str
+) -> None:
+    async with staged(hub, tmp_path, script, files=EVERYWHERE) as stage:
+        number = stage.pull().number
+        before = hub.branches(stage.repo)
+        if where == "pull request":
+            ran(stage, "success", branch="main")
+            end = await red(stage)
+            told = end.status
+        else:
+            ran(stage, "failure", branch="main")
+            end = await stage.end_after("workflow_run", "completed")
+            [check] = hub.check_runs(stage.repo)
+            told = check.summary or ""
+        assert end.state is JobState.DONE, end
+        assert said in told
+        assert "Nothing was committed; the patch is kept." in told
+        assert hub.branches(stage.repo) == before
+        assert [each.number for each in stage.pulls()] == [number]
+
+
+async def test_a_red_default_branch_is_mended_by_a_pull_request(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
+        before = hub.branches(stage.repo)["main"]
+        ran(stage, "failure", branch="main")
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        run = hub.workflow_runs(stage.repo)[-1]
+        assert set(stage.bot_branches()) == {f"codepilot/fix-ci-{run.id}"}
+        [pull] = stage.pulls()
+        assert pull.pull is not None
+        assert (pull.pull.base_ref, pull.pull.draft) == ("main", False)
+        assert hub.branches(stage.repo)["main"] == before
+        body = pull.body or ""
+        assert COMPLETION in body
+        assert "**Proof:** `sh check.sh` ended with exit code 1 before the change and with exit code 0 after it" in body
+        assert f"`CI` failed on the branch `main` at {before[:10]}." in body
+        assert "because checks failed" in body
+        assert "@mona" not in body
+        [check] = hub.check_runs(stage.repo)
+        assert (check.status, check.conclusion, check.head_sha) == ("completed", "success", before)
+        # The fix is open: what fails meanwhile begins no other, and that is told once.
+        ran(stage, "failure", branch="main")
+        again = await stage.end_after("workflow_run", "completed")
+        assert again.state is JobState.REFUSED
+        assert "is open for this branch already" in again.reason
+        assert len(stage.pulls()) == 1
+        assert "is open for this branch already" in (hub.check_runs(stage.repo)[-1].summary or "")
+
+
+async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED, held=True) as stage:
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        other = hub.add_app("other-ci")
+        head = hub.branches(stage.repo)["topic"]
+        ran(stage, "failure")
+        ran(stage, "failure")
+        for name in ("build", "lint"):
+            hub.check(stage.repo, other, head_sha=head, name=name, conclusion="failure")
+        await stage.answer_to("check_suite", "completed")
+        stage.open_for_work.set()
+        for event in ("workflow_run", "check_run", "check_suite"):
+            await stage.end_after(event, "completed")
+        jobs = [each.job for each in await stage.queue.of_thread(stage.repo.id, pull.number)]
+        ends = [await stage.ended(each.id) for each in jobs if each.lane == "work"]
+        # What is heard once the fix is there finds another commit.
+        assert [each.state for each in ends if each.state is not JobState.REFUSED] == [JobState.DONE], ends
+        assert len(stage.providers) == 1
+        assert len(stage.bot_comments(pull.number)) == 1
+
+
+async def test_a_red_check_of_another_app_is_mended(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED) as stage:
+        stage.pull()
+        other = hub.add_app("other-ci")
+        hub.check(
+            stage.repo, other, head_sha=hub.branches(stage.repo)["topic"], name="build (x86)", conclusion="failure"
+        )
+        end = await stage.end_after("check_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert "CI asked: [`build (x86)`](" in end.status
+        assert stage.file("topic", "calc.py") == MENDED.strip()
+
+
+async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX]) as stage:
+        number = stage.pull().number
+        ran(stage, "success", branch="main")
+        hub.add_user("triager")
+        hub.add_collaborator(stage.repo, "triager", "triage")
+        hub.add_label(stage.repo, number, "codepilot:fix-ci", by="triager")
+        await stage.end_after("pull_request", "labeled")
+        assert "nobody asked" in (await red(stage)).reason
+        hub.remove_label(stage.repo, number, "codepilot:fix-ci", by="mona")
+        hub.add_label(stage.repo, number, "Codepilot:fix-CI", by="mona")
+        await stage.end_after("pull_request", "labeled")
+        assert (await red(stage)).state is JobState.DONE
+        assert stage.file("topic", "calc.py") == MENDED.strip()
+
+
+async def test_failed_jobs_run_once_more_first_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "fix_ci: pull-requests\nrerun_failed_jobs: true\n"}
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=files) as stage:
+        hub.permit(stage.installation, {**APP_PERMISSIONS, "actions": "write"})
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        assert (await red(stage)).state is JobState.REFUSED
+        [told] = stage.bot_comments(pull.number)
+        assert "I had its failed jobs run again, once: if they pass, it was flaky" in told
+        run = hub.workflow_runs(stage.repo)[-1]
+        assert (run.attempt, run.is_queued) == (2, True)
+        hub.end_attempt(run, conclusion="failure")
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert hub.workflow_runs(stage.repo)[-1].attempt == 2
+
+
+async def test_a_missing_permission_is_named(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, files=CONFIGURED) as stage:
+        hub.permit(stage.installation, {name: level for name, level in APP_PERMISSIONS.items() if name != "actions"})
+        pull = stage.pull()
+        ran(stage, "success", branch="main")
+        assert (await red(stage)).state is JobState.REFUSED
+        [told] = stage.bot_comments(pull.number)
+        assert "I began nothing. The App lacks the permission *Actions: read-only*." in told
+        assert stage.providers == []
 
 
 @pytest.mark.parametrize("files", [FILES, ONE_KEY["fix_ci"]], ids=["no file", "another key"])
@@ -118,7 +272,12 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
         hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
         assert (await red(stage)).state is JobState.DONE
         comments = stage.bot_comments(pull.number)
-        assert [each.startswith("### ✅ Done · CI asked: [`CI`](") for each in comments] == [True, True, False, True]
+        assert ["### ✅ Done, an ad-hoc check passed · CI asked: [`CI`](" in each for each in comments] == [
+            True,
+            True,
+            False,
+            True,
+        ]
         assert "Ask with `fix` when I am to try again." in comments[2]
 
 

@@ -50,7 +50,8 @@ async def test_retry_passes_over_red_runs_that_nobody_wanted_mended(hub: LocalHu
     async with staged(hub, tmp_path, [DONE], [DONE]) as stage:
         pull = stage.pull()
         await stage.ask(pull.number, "/codepilot fix the sum")
-        await red(stage)
+        ran(stage, "topic", "failure")
+        assert "nobody asked" in (await stage.answer_to("workflow_run", "completed")).get("reason", "nobody asked")
         await stage.ask(pull.number, "/codepilot retry")
         [newest, *_] = await stage.queue.of_thread(stage.repo.id, pull.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE

@@ -1,0 +1,68 @@
+"""What failed before the change, and what running it once more proves."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.publishing.rerun import Rerun, reproduced
+from bot.publishing.verdict import Check, Edits
+
+EDITS = Edits(first=10.0, last=20.0)
+
+
+def check(command: str, exit_code: int | None = 1, *, ended: float = 5.0) -> Check:
+    return Check(command=command, exit_code=exit_code, seconds=1.0, ended=ended)
+
+
+def shown(*checks: Check, commands: tuple[str, ...] = (), edits: Edits | None = EDITS) -> str:
+    found = reproduced(checks, edits, commands)
+    return found.command if found else ""
+
+
+def test_the_last_check_that_failed_before_the_first_change_showed_the_failure() -> None:
+    assert shown(check("ruff check ."), check("pytest -q"), check("pytest", ended=15.0)) == "pytest -q"
+    assert shown(check("pytest -q"), edits=None) == "pytest -q"
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        check("pytest -q", 0),
+        check("pytest -q", None),
+        check("pytest -q", 127),
+        check("pytest -q", ended=10.0),
+        check("pytest -q", ended=25.0),
+    ],
+    ids=["passed", "did not end", "not found", "at the change", "after it"],
+)
+def test_what_did_not_fail_before_the_change_shows_nothing(one: Check) -> None:
+    assert shown(one) == ""
+
+
+def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
+    script = "pip install -e .\n\n# all of them\npython -m pytest -q --cov\n"
+    assert shown(check("pytest tests/test_a.py"), check("ruff check ."), commands=(script,)) == "pytest tests/test_a.py"
+    assert shown(check("ruff check ."), commands=(script,)) == "ruff check ."
+
+
+@pytest.mark.parametrize(
+    ("rerun", "proven", "said"),
+    [
+        (Rerun(), False, "The failure was not reproduced"),
+        (
+            Rerun(command="pytest", before=1, after=0),
+            True,
+            "**Proof:** `pytest` ended with exit code 1 before the change and with exit code 0 after it",
+        ),
+        (
+            Rerun(command="pytest", before=1, after=1),
+            False,
+            "with exit code 1 after it, run once more by the bot, in a fresh sandbox. Nothing was committed; the",
+        ),
+        (Rerun(command="pytest", before=1, after=None, seconds=600), False, "did not end within 10 min 0 s after it"),
+        (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
+    ],
+)
+def test_what_it_proves_is_one_sentence(rerun: Rerun, *, proven: bool, said: str) -> None:
+    assert rerun.proven is proven
+    assert said in rerun.sentence
