@@ -26,6 +26,9 @@ from bot.publishing.wording import asker_of
 from bot.workspace.change import Change
 
 _FACT = "progress"
+_TICK_SECONDS = 0.01
+"""How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
+never taken to be older than it."""
 _PROGRESS = TypeAdapter(Progress)
 
 
@@ -65,7 +68,7 @@ class Account:
 
     def listen(self, event: Event) -> None:
         """Take in an event of the run."""
-        self.progress = self.progress.after(event, at=time.time())
+        self.progress = self.progress.after(event, at=time.time() - _TICK_SECONDS)
 
     def tell(self, activity: Activity) -> None:
         """Take in what no agent does."""
