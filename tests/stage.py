@@ -53,6 +53,7 @@ def acting(control: str, *payloads: str, completion: str = "", fence: str = "tex
 FIX = acting(
     'write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION, fence="python"
 )
+SEE_IT_FAIL = acting('execute("main", "sh check.sh", check=True)')
 # The test makes the file `go` in the workspace to let the agent move on.
 WAIT_FOR_GO = 'execute("main", "until [ -e go ]; do sleep 0.02; done; rm go")'
 

@@ -17,7 +17,7 @@ from bot.localhub.model import Issue, Repo, User
 from tests.act import ActRun, copy_of_this, run_workflow
 from tests.origin import git
 from tests.source_files import ROOT
-from tests.stage import COMPLETION, FILES, FIX, MENDED
+from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
@@ -137,7 +137,7 @@ async def test_the_review_on_open_starts_nothing_for_a_draft(runner: Runner) -> 
 async def test_the_ci_fixer_opens_a_pull_request_for_a_red_default_branch(runner: Runner) -> None:
     head = runner.hub.branches(runner.repo)["main"]
     runner.hub.workflow_run(runner.repo, head_sha=head, head_branch="main", conclusion="failure", actor="mona")
-    run = await runner.run("fix-ci", "workflow_run", FIX)
+    run = await runner.run("fix-ci", "workflow_run", SEE_IT_FAIL, FIX)
     assert run.succeeded, run.log[-6000:]
     assert _fixed(runner, "codepilot/fix-ci-"), run.log[-9000:]
     assert COMPLETION in (_pull(runner).body or "")
@@ -149,7 +149,7 @@ async def test_the_ci_fixer_commits_to_a_red_pull_request(runner: Runner) -> Non
     branches = runner.hub.branches(runner.repo)
     ran(head_sha=branches["main"], head_branch="main", conclusion="success")
     ran(head_sha=branches["topic"], head_branch="topic", conclusion="failure", event="pull_request")
-    run = await runner.run("fix-ci", "workflow_run", FIX)
+    run = await runner.run("fix-ci", "workflow_run", SEE_IT_FAIL, FIX)
     assert run.succeeded, run.log[-6000:]
     assert _fixed(runner, "topic"), run.log[-9000:]
     [status] = runner.hub.comments(runner.repo, pull.number)

@@ -12,7 +12,7 @@ from bot.jobs.job import JobState
 from bot.localhub import LocalHub
 from bot.localhub.founding import APP_PERMISSIONS
 from bot.localhub.model import Issue
-from tests.stage import COMPLETION, FILES, FIX, MENDED, End, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL, End, Stage, acting, staged
 
 CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}
 EVERYWHERE = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests, default-branch]\n"}
@@ -23,7 +23,6 @@ ONE_KEY = {
 REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
 
-SEE_IT_FAIL = acting('execute("main", "sh check.sh", check=True)')
 LIE = acting('write_file("calc.py")', "def add(a, b):\n    return a + b + 2\n", completion="Fixed!", fence="python")
 
 

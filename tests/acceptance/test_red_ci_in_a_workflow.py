@@ -16,9 +16,7 @@ from bot.localhub import LocalHub
 from bot.localhub.model import Repo
 from bot.wiring import work_step
 from tests.origin import git
-from tests.stage import FILES, FIX, MENDED, acting, build
-
-SEE_IT_FAIL = acting('execute("main", "sh check.sh", check=True)')
+from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, build
 
 
 def a_step(
