@@ -43,7 +43,7 @@ def measure() -> list[Figure]:
         for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "All"]):
             git(project, *command)
         git(project, "remote", "add", "origin", "https://github.com/octo/calc.git")
-        pip = f"pip and a virtual environment, as before: {_pip(root, project):.1f} s"
+        pip = f"pip and a virtual environment, as before: {installed_by_pip(root, project):.1f} s"
         for uv in (True, False):
             runner = root / f"runner-{uv}"
             empty = _install(runner, project, uv=uv)
@@ -88,11 +88,19 @@ def _install(runner: Path, project: Path, *, uv: bool) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(took[1]))
 
 
-def _pip(root: Path, project: Path) -> float:
+def installed_by_pip(root: Path, project: Path) -> float:
     """Seconds for what the action did before: a virtual environment with pip, the lock, our package."""
     begun = time.perf_counter()
     subprocess.run([Path(sys.base_prefix, "bin", "python3"), "-I", "-m", "venv", root / "pip"], check=True)
-    pip = [root / "pip" / "bin" / "python", "-I", "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    pip: list[str | Path] = [
+        root / "pip" / "bin" / "python",
+        "-I",
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "install",
+    ]
     lock = ["--no-compile", "--require-hashes", "--requirement", "requirements/run.lock"]
     subprocess.run([*pip, *lock], cwd=project, check=True, stderr=subprocess.DEVNULL)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "."], cwd=project, check=True, stderr=subprocess.DEVNULL)

@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.bench_crowd import serving
 from bench.bench_delivery import SECRET
 from bench.measure import Figure, percentile
+from bench.service import scripted, serving, variables
 from bot.localhub import LocalHub
 from bot.localhub.model import Repo
 from bot.localhub.server import Exchange
@@ -70,7 +70,8 @@ async def _burst(directory: Path) -> tuple[_Watch, list[float], float]:
         app = hub.add_app("codepilot", webhook_secret=SECRET, events=["issue_comment"])
         hub.install(app, repo)
         issues = [hub.open_issue(repo, author="mona", title=f"It is wrong {n}").number for n in range(COMMANDS + 1)]
-        async with serving(hub, app, directory, [_FIX], jobs=_HANDS) as url:
+        told = variables(hub, app, directory, jobs=_HANDS, **scripted(directory, [_FIX]))
+        async with serving(directory, told) as url:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")

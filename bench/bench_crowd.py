@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import re
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
 from bench.bench_delivery import SECRET, signed
 from bench.measure import Figure, percentile
-from bench.service import variables
+from bench.service import scripted, serving, variables
 from bot.localhub import LocalHub
-from bot.localhub.model import App, Repo
+from bot.localhub.model import Repo
 
 JOBS = 20
 RATE = 20
@@ -83,7 +80,8 @@ async def _crowded(directory: Path) -> tuple[list[float], float]:
             "repository": {"id": repo.id, "full_name": repo.full_name, "private": False, "default_branch": "main"},
             "issue": {"number": issues[1], "title": "It is wrong", "body": "", "state": "open", "user": person},
         }
-        async with serving(hub, app, directory, [_TEST, _MEND], jobs=JOBS) as url:
+        told = variables(hub, app, directory, jobs=JOBS, **scripted(directory, [_TEST, _MEND]))
+        async with serving(directory, told) as url:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.
             hub.comment(repo, issues[0], author="mona", body="/codepilot fix")
@@ -102,24 +100,6 @@ async def _done(hub: LocalHub, repo: Repo, jobs: int) -> None:
     while (pulls := sum(issue.pull is not None for issue in hub.issues(repo))) < jobs:
         assert time.monotonic() < deadline, f"{pulls} of {jobs} jobs are done"
         await asyncio.sleep(0.1)
-
-
-@asynccontextmanager
-async def serving(hub: LocalHub, app: App, directory: Path, replies: Sequence[str], *, jobs: int) -> AsyncIterator[str]:
-    """`codepilot serve` as an operator starts it, with a scripted model; the address of its door."""
-    script, log = directory / "script.yaml", directory / "log"
-    script.write_text(yaml.safe_dump([{"reply": reply} for reply in replies]))
-    told = variables(hub, app, directory, jobs=jobs, provider="scripted", model=str(script))
-    with log.open("wb") as stderr:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=told, stderr=stderr)
-    try:
-        while not (found := re.search(r"listening on (http://\S+/webhook)", log.read_text())):
-            assert process.returncode is None, log.read_text()
-            await asyncio.sleep(0.05)
-        yield found[1]
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @asynccontextmanager

@@ -21,10 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from bench.bench_delivery import SECRET
-from bench.service import variables
+from bench.service import scripted, variables
 from bot.localhub import LocalHub
 from bot.localhub.model import App, Repo
 from tests.origin import git
@@ -220,9 +218,7 @@ def _chaos(hub: LocalHub, directory: Path, dice: random.Random) -> Chaos:
         hub.add_user(f"mona{number}")
         repos.append(hub.add_repo(f"mona{number}/calc", owner=f"mona{number}", files=_FILES))
         hub.install(app, repos[-1])
-    script = directory / "script.yaml"
-    script.write_text(yaml.safe_dump([{"reply": _LOOK}, {"reply": _FIX}]))
-    told = variables(hub, app, directory, jobs=4, provider="scripted", model=str(script))
+    told = variables(hub, app, directory, jobs=4, **scripted(directory, [_LOOK, _FIX]))
     return Chaos(hub=hub, app=app, repos=repos, directory=directory, variables=told, dice=dice)
 
 

@@ -1,9 +1,16 @@
-"""What a real `codepilot serve` is told by the benches that start one on a hub of their own."""
+"""A real `codepilot serve`, for the benches that start one on a hub of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import yaml
 
 from bench.bench_delivery import SECRET
 from bot.localhub import LocalHub
@@ -39,3 +46,26 @@ def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: 
         "CODEPILOT_ALLOW_ROOT": "yes",
         **{f"CODEPILOT_{name.upper()}": value for name, value in others.items()},
     }
+
+
+def scripted(directory: Path, replies: Sequence[str]) -> dict[str, str]:
+    """The settings of a model that gives these replies in each run."""
+    script = directory / "script.yaml"
+    script.write_text(yaml.safe_dump([{"reply": reply} for reply in replies]))
+    return {"provider": "scripted", "model": str(script)}
+
+
+@asynccontextmanager
+async def serving(directory: Path, told: Mapping[str, str]) -> AsyncIterator[str]:
+    """`codepilot serve` as an operator starts it; the address of its webhook. What it says is in the file `log`."""
+    log = directory / "log"
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bot", "serve", env=told, stderr=stderr)
+    try:
+        while not (found := re.search(r"listening on (http://\S+/webhook)", log.read_text())):
+            assert process.returncode is None, log.read_text()
+            await asyncio.sleep(0.05)
+        yield found[1]
+    finally:
+        process.kill()
+        await process.wait()
