@@ -26,7 +26,7 @@ from bot.jobs.parts import show_parts
 from bot.jobs.requests import pending_view, publication_request
 from bot.jobs.reviews import read_review, send_review
 from bot.jobs.waiting import Verdict, Waiting
-from bot.publishing.plan import Publication, marked, plan
+from bot.publishing.plan import Destination, Publication, marked, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import prose_of
@@ -187,6 +187,14 @@ class Delivery:
         if isinstance(decision, Refusal):
             return Publication(commit=None, pull_request=None, withheld=decision.reason)
         here = begun.here if isinstance(place, Refusal) else place
+        to = Destination(
+            base_branch=begun.asked.config.base or here.thread.base_ref,
+            head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
+            server=case.house.server_url,
+            prefix=case.house.conventions.branch_prefix,
+            run_url=self._account.run_url,
+            keep_unfinished=begun.asked.config.wip_branches,
+        )
         # The words are read by GitHub's parser several times.
         publication = await asyncio.to_thread(
             plan,
@@ -194,14 +202,9 @@ class Delivery:
             begun.grant,
             outcome,
             change,
-            base_branch=begun.asked.config.base or here.thread.base_ref,
-            head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
-            server=case.house.server_url,
+            to,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
             left_out=left_out,
-            keep_unfinished=begun.asked.config.wip_branches,
-            run_url=self._account.run_url,
-            prefix=case.house.conventions.branch_prefix,
             report=self._account.report(begun.command, changed=bool(change)),
         )
         if case.job.thread.kind == "issue":

@@ -27,6 +27,27 @@ from bot.workspace.change import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where changes of a job go, and what their texts link to.
+
+    Attributes:
+        base_branch: what a new pull request is to be merged into.
+        head_branch: the branch of the pull request that the job belongs to or goes on in; None for a new one.
+        server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
+        prefix: what the name of a new branch begins with.
+        run_url: the page of the run, for the commit's message.
+        keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
+    """
+
+    base_branch: str
+    head_branch: str | None = None
+    server: str
+    prefix: str = OWN_PREFIX
+    run_url: str = ""
+    keep_unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
     """One commit to make.
 
@@ -105,37 +126,27 @@ _LEFT_OUT = (
 _NOTHING_SEEN = Report()
 
 
-def plan(  # noqa: PLR0913 - everything that decides what leaves
+def plan(
     job: Job,
     grant: Grant,
     outcome: Outcome,
     change: Change,
+    to: Destination,
     *,
-    base_branch: str,
-    head_branch: str | None = None,
-    server: str,
     approved: frozenset[str] = frozenset(),
     left_out: tuple[Objection, ...] = (),
-    keep_unfinished: bool = False,
-    run_url: str = "",
-    prefix: str = OWN_PREFIX,
     report: Report = _NOTHING_SEEN,
 ) -> Publication:
-    """Decide what leaves the house.
+    """Decide what is published.
 
     Args:
         job: who asked for it, and where.
         grant: where a change may go, and the commit that this was decided for.
         outcome: how the run ended.
         change: what the agent changed.
-        base_branch: what a new pull request is to be merged into.
-        head_branch: the branch of the pull request that the job belongs to or goes on in; None for a new one.
-        server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
+        to: where it goes.
         approved: the trees (`Change.tree_sha`) that a person looked at and approved, whatever they touch.
         left_out: why files were taken out of the change before, where nobody could approve them.
-        keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
-        run_url: the page of the run, for the commit's message.
-        prefix: what the name of a new branch begins with.
         report: what the host saw of the run: what is not verified is a draft.
 
     Raises:
@@ -153,17 +164,17 @@ def plan(  # noqa: PLR0913 - everything that decides what leaves
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
     notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
-        wip = branch_name(job, prefix=prefix, unfinished=True) if keep_unfinished else ""
-        return _unfinished(job, outcome.status, change, branch=wip, run_url=run_url, notes=notes)
-    branch = branch_name(job, prefix=prefix) if grant.publish == "new_branch" else head_branch
-    commit = _commit(job, grant, outcome, change, branch=branch, body=commit_body(job, run_url=run_url, report=report))
+        return _unfinished(job, outcome.status, change, to, notes=notes)
+    branch = branch_name(job, prefix=to.prefix) if grant.publish == "new_branch" else to.head_branch
+    body = commit_body(job, run_url=to.run_url, report=report)
+    commit = _commit(job, grant, outcome, change, branch=branch, body=body)
     withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
     if not commit.create_branch:
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
-    body = pull_body(job, outcome.summary or "", server=server, report=report, notes=(*missing, *notes))
+    body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
     draft = is_large(change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
-    request = PullRequest(base=base_branch, title=commit.title, body=body, draft=draft)
+    request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=draft)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 
@@ -220,20 +231,18 @@ def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch:
     )
 
 
-def _unfinished(
-    job: Job, status: Status, change: Change, *, branch: str, run_url: str, notes: tuple[str, ...]
-) -> Publication:
+def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, notes: tuple[str, ...]) -> Publication:
     because = f"because {_UNFINISHED[status]}"
     # A run that waits goes on from its own files.
-    if not branch or status is Status.PAUSED:
+    if not to.keep_unfinished or status is Status.PAUSED:
         withheld = f"Nothing was published, {because}. The patch so far is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = Commit(
-        branch=branch,
+        branch=branch_name(job, prefix=to.prefix, unfinished=True),
         expected_head=change.base_sha,
         create_branch=True,
         title=one_line(f"Keep unfinished work on {place_of(job)}", TITLE_LIMIT),
-        body=commit_body(job, run_url=run_url),
+        body=commit_body(job, run_url=to.run_url),
         change=change,
     )
     withheld = f"There is no pull request, {because}. What it did so far is on the branch {code(commit.branch)}."

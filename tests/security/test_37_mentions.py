@@ -9,7 +9,7 @@ from bot.gate.permissions import Grant
 from bot.intake.commands import Fix
 from bot.publishing.defuse import Allowed, defuse, harmless
 from bot.publishing.marker import marker
-from bot.publishing.plan import plan
+from bot.publishing.plan import Destination, plan
 from bot.publishing.render import StatusView, render_status
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -66,7 +66,8 @@ def test_the_pull_request_closes_its_own_issue_only(text: str) -> None:
     job = a_job(number=7, command=Fix(goal=""))
     grant = Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE)
     outcome = Outcome(status=Status.FINISHED, summary=text)
-    publication = plan(job, grant, outcome, a_change(a_file()), base_branch="main", server="https://github.example")
+    to = Destination(base_branch="main", server="https://github.example")
+    publication = plan(job, grant, outcome, a_change(a_file()), to)
     assert publication.pull_request is not None
     assert publication.commit is not None
     said, _, ours = publication.pull_request.body.rpartition("Fixes #7")

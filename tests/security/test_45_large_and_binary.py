@@ -11,7 +11,7 @@ from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.localhub import LocalHub
 from bot.publishing.defuse import Allowed
-from bot.publishing.plan import plan
+from bot.publishing.plan import Destination, plan
 from bot.publishing.proof import Report
 from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Verdict
@@ -34,8 +34,7 @@ async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
         Grant(policy=Policy(), publish="new_branch", bound_to_sha=outlet.base),
         Outcome(status=Status.FINISHED, summary="Did it."),
         change,
-        base_branch="main",
-        server=outlet.hub.url,
+        Destination(base_branch="main", server=outlet.hub.url),
         report=Report(verdict=Verdict.VERIFIED),
     )
     delivered = await outlet.send(publication)

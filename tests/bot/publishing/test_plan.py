@@ -9,7 +9,7 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.intake.commands import Undo
-from bot.publishing.plan import Publication, plan, plan_undo
+from bot.publishing.plan import Destination, Publication, plan, plan_undo
 from bot.publishing.proof import Report
 from bot.publishing.verdict import Check, Verdict
 from bot.publishing.wording import commit_title
@@ -45,12 +45,14 @@ def planned(
         grant or a_grant(),
         Outcome(status=status, summary=summary),
         a_change(a_file()) if change is None else change,
-        base_branch="main",
-        head_branch=head_branch,
-        server="https://github.example",
+        Destination(
+            base_branch="main",
+            head_branch=head_branch,
+            server="https://github.example",
+            run_url=run_url,
+            keep_unfinished=keep_unfinished,
+        ),
         approved=approved,
-        keep_unfinished=keep_unfinished,
-        run_url=run_url,
         report=report,
     )
 
