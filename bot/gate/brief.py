@@ -122,6 +122,7 @@ class Material:
         approved_plan: a plan of the agent's that a person has approved.
         language: what the agent is to answer in, from the configuration.
         continues: whether the work on an issue goes on in a pull request, whose `diff` and `checks` these are.
+        unread: what could not be read of the failing checks that began the job, with the remedy, for people.
     """
 
     comments: tuple[ThreadComment, ...] = ()
@@ -135,6 +136,7 @@ class Material:
     approved_plan: str = ""
     language: str = ""
     continues: bool = False
+    unread: str = ""
 
     @property
     def failing(self) -> tuple[str, ...]:

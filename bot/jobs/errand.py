@@ -173,8 +173,8 @@ class Errand:
             ready = await case.house.setup.run(
                 tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell, start_in=start_in
             )
-        account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning))))
         material = await gather(case, begun)
+        account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
         account.prepared(reached, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, case.job, begun.command, material), ready

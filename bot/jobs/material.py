@@ -14,6 +14,7 @@ from bot.intake.commands import Fix, Test
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case
 from bot.jobs.failed_run import failed_run, run_behind
+from bot.jobs.lacking import lacking
 from bot.red_ci.failed import FailedRun, Remark
 from bot.workspace import WorkspaceError
 
@@ -29,14 +30,14 @@ async def gather(case: Case, begun: Assignment) -> Material:
     """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
 
     What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
-    without it.
+    without it. Where failing checks began the job, `unread` says so, with the permission.
 
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
     repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
     language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
-    red = await _red(case, begun)
+    red, unread = await _red(case, begun)
     failed = await _failed(case, begun, red)
     material = Material(
         language=language,
@@ -44,6 +45,7 @@ async def gather(case: Case, begun: Assignment) -> Material:
         checks=tuple(map(_check, red)),
         failed=failed,
         workflow=failed.name if failed is not None else "",
+        unread=unread,
     )
     if case.job.thread.kind == "branch":
         return material
@@ -74,18 +76,21 @@ async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
     )
 
 
-async def _red(case: Case, begun: Assignment) -> tuple[RedCheck, ...]:
-    """The failing checks of a pull request's head, or of the commit that made CI ask."""
+async def _red(case: Case, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+    """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
     has_pull = case.job.thread.kind == "pull" or begun.here.thread.continues > 0
     if not has_pull and case.job.origin.kind != "ci":
-        return ()
+        return (), ""
     try:
-        return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha)
+        return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("job %s: its failing checks were not read: %s", case.job.id, error)
-        return ()
+        # A command of a person's can be about anything else.
+        if case.job.origin.kind != "ci" or not error.lacks_permission:
+            return (), ""
+        return (), f"The agent was given no annotations of the failing checks. {lacking(case, 'checks')}"
 
 
 async def _failed(case: Case, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:

@@ -14,6 +14,7 @@ from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CheckRun
 from bot.jobs.configuration import lately_on_default_branch
 from bot.jobs.job import JobState
+from bot.jobs.lacking import lacking
 from bot.jobs.look import Here
 from bot.jobs.queue import Stored
 from bot.publishing.text import code, one_line
@@ -86,18 +87,8 @@ async def _facts(case: Case, here: Here) -> RedFacts:
         if error.passing:
             raise
         log.warning("job %s: what failed was not looked at: %s", job.id, error)
-        unknown = _lacking(case, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
+        unknown = lacking(case, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         return replace(facts, unknown=unknown)
-
-
-def _lacking(case: Case, permission: str) -> str:
-    """What to do about a permission to read that is missing, for whoever can."""
-    if not case.house.checks:
-        return f"The workflow's token may not read {permission}: add `{permission}: read` below its `permissions:`."
-    return (
-        f"The App lacks the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, then "
-        "accept it in the installation."
-    )
 
 
 async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
@@ -152,10 +143,21 @@ async def _job(case: Case, repo: str, job: JobFacts, *, read: bool) -> FailedJob
     """A job without its log; what GitHub remarks on it tells whether its runner was lost."""
     remarks: tuple[Remark, ...] = ()
     if read and job.check_id:
-        found = await case.github.annotations_of(repo, job.check_id, _REMARKS)
-        remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in found)
+        remarks = await _remarks(case, repo, job.check_id)
     steps = tuple(Step(number=each.number, name=each.name, conclusion=each.conclusion) for each in job.steps)
     return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
+
+
+async def _remarks(case: Case, repo: str, check_id: int) -> tuple[Remark, ...]:
+    """GitHub's words on a job; they have a permission of their own, without which the steps alone decide."""
+    try:
+        found = await case.github.annotations_of(repo, check_id, _REMARKS)
+    except GitHubError as error:
+        if not error.lacks_permission:
+            raise
+        log.warning("job %s: %s", case.job.id, error)
+        return ()
+    return tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in found)
 
 
 async def _attempts(case: Case) -> int:

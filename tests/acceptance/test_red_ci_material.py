@@ -8,9 +8,10 @@ from pathlib import Path
 from agent_runtime.providers.script import ScriptedReply
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
+from bot.localhub.founding import APP_PERMISSIONS
 from bot.localhub.workflows import EndedJob
 from tests.acceptance.test_red_ci import CONFIGURED, ran
-from tests.stage import FILES, FIX, Stage, staged
+from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 
 STEPS = [("Run actions/setup-python@v6", "success"), ("Run tests", "failure")]
 TOKEN = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"
@@ -83,6 +84,22 @@ async def test_the_failed_jobs_are_quoted_without_secrets_and_the_agent_mends_th
         )
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.DONE, end
+
+
+async def test_without_the_permission_to_read_annotations_the_job_goes_on_and_names_it(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED) as stage:
+        hub.permit(stage.installation, {name: level for name, level in APP_PERMISSIONS.items() if name != "checks"})
+        stage.pull()
+        ran(stage, "success", branch="main")
+        went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, annotations=[("calc.py", 2, "no")])])
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert "> The agent was given no annotations of the failing checks. The App lacks the permission *Checks: " in (
+            end.status
+        )
+        assert "Done, an ad-hoc check passed" in end.status
 
 
 async def test_an_expired_log_is_named_and_the_job_goes_on(hub: LocalHub, tmp_path: Path) -> None:
