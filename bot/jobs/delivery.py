@@ -16,6 +16,7 @@ from bot.jobs import waiting
 from bot.jobs.account import Account
 from bot.jobs.again import carried_out
 from bot.jobs.assignment import Assignment
+from bot.jobs.branch_number import branch_number
 from bot.jobs.case import Case, Ending
 from bot.jobs.deciding import decide
 from bot.jobs.job import JobState
@@ -194,6 +195,7 @@ class Delivery:
             prefix=case.house.conventions.branch_prefix,
             run_url=self._account.run_url,
             keep_unfinished=begun.asked.config.wip_branches,
+            number=await branch_number(case, here.repo.full_name) if change else 1,
         )
         # The words are read by GitHub's parser several times.
         publication = await asyncio.to_thread(

@@ -37,6 +37,7 @@ class Destination:
         prefix: what the name of a new branch begins with.
         run_url: the page of the run, for the commit's message.
         keep_unfinished: whether the work of a run that did not finish goes to a branch of its own.
+        number: of a new branch, where earlier jobs made others by the same name.
     """
 
     base_branch: str
@@ -45,6 +46,7 @@ class Destination:
     prefix: str = OWN_PREFIX
     run_url: str = ""
     keep_unfinished: bool = False
+    number: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,8 @@ def plan(
     notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
         return _unfinished(job, outcome.status, change, to, notes=notes)
-    branch = branch_name(job, prefix=to.prefix) if grant.publish == "new_branch" else to.head_branch
+    new = branch_name(job, prefix=to.prefix, number=to.number)
+    branch = new if grant.publish == "new_branch" else to.head_branch
     body = commit_body(job, run_url=to.run_url, report=report)
     commit = _commit(job, grant, outcome, change, branch=branch, body=body)
     withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
@@ -238,7 +241,7 @@ def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, no
         withheld = f"Nothing was published, {because}. The patch so far is kept."
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = Commit(
-        branch=branch_name(job, prefix=to.prefix, unfinished=True),
+        branch=branch_name(job, prefix=to.prefix, unfinished=True, number=to.number),
         expected_head=change.base_sha,
         create_branch=True,
         title=one_line(f"Keep unfinished work on {place_of(job)}", TITLE_LIMIT),

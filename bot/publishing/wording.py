@@ -80,13 +80,14 @@ _IMPERATIVE = {
 }
 
 
-def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False) -> str:
+def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False, number: int = 1) -> str:
     """The branch that a job makes; it holds nothing that a stranger wrote.
 
     Args:
         job: whose it is.
         prefix: what it begins with.
         unfinished: whether the work on it is not finished.
+        number: of those that fix the same run; the first bears the run's number alone.
 
     Raises:
         ValueError: the job's id cannot stand in a branch name (a bug of ours).
@@ -95,12 +96,16 @@ def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False)
     place = thread.kind if thread.kind == "branch" else f"{thread.kind}-{thread.number}"
     if thread.kind == "branch" and job.origin.kind == "ci":
         place = "fix-ci"
-    # A failed check of another App than GitHub Actions belongs to no run.
-    unique = job.origin.id if place == "fix-ci" and job.origin.id else job.id
-    name = f"{place}-{unique}{'-wip' if unfinished else ''}"
+    unique = job.origin.id if is_named_by_run(job) else job.id
+    name = f"{place}-{unique}{f'-{number}' if number > 1 else ''}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
         raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
     return f"{prefix}{name}"
+
+
+def is_named_by_run(job: Job) -> bool:
+    """Whether the branch of a job bears the number of the run that it fixes, as those of other jobs may, too."""
+    return job.origin.kind == "ci" and job.thread.kind == "branch" and job.origin.id > 0  # other CI has no runs
 
 
 def branch_prefix(job: Job, *, prefix: str = OWN_PREFIX) -> str:

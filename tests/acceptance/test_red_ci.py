@@ -133,6 +133,25 @@ async def test_a_red_default_branch_is_mended_by_a_pull_request(hub: LocalHub, t
         assert "is open for this branch already" in (hub.check_runs(stage.repo)[-1].summary or "")
 
 
+async def test_a_second_attempt_of_a_run_leaves_the_branch_of_the_first_alone(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
+        ran(stage, "failure", branch="main")
+        await stage.end_after("workflow_run", "completed")
+        [run], [pull] = hub.workflow_runs(stage.repo), stage.pulls()
+        first = f"codepilot/fix-ci-{run.id}"
+        mine = hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch=first)
+        hub.close(stage.repo, pull.number, by="mona")
+        hub.run_again(run, by="mona")
+        hub.end_attempt(run, conclusion="failure")
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        again = stage.pulls()[-1]
+        assert again.pull is not None
+        assert again.pull.head_ref == f"{first}-2"
+        assert stage.file(f"{first}-2", "calc.py") == MENDED.strip()
+        assert hub.branches(stage.repo)[first] == mine
+
+
 async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED, held=True) as stage:
         pull = stage.pull()
