@@ -162,7 +162,7 @@ def plan(
     found = objections(change, grant.protected)
     if found and change.tree_sha not in approved:
         words = " ".join(each.words for each in found)
-        withheld = f"{words} That needs an approval of its own; the patch is kept."
+        withheld = f"{words} That needs an approval of its own."
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
     notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
@@ -235,10 +235,10 @@ def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch:
 
 
 def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, notes: tuple[str, ...]) -> Publication:
-    because = f"because {_UNFINISHED[status]}"
+    because = _UNFINISHED[status]
     # A run that waits goes on from its own files.
     if not to.keep_unfinished or status is Status.PAUSED:
-        withheld = f"Nothing was published, {because}. The patch so far is kept."
+        withheld = f"{because[:1].upper()}{because[1:]}."
         return Publication(commit=None, pull_request=None, withheld=withheld)
     commit = Commit(
         branch=branch_name(job, prefix=to.prefix, unfinished=True, number=to.number),
@@ -248,7 +248,9 @@ def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, no
         body=commit_body(job, run_url=to.run_url),
         change=change,
     )
-    withheld = f"There is no pull request, {because}. What it did so far is on the branch {code(commit.branch)}."
+    withheld = (
+        f"There is no pull request, because {because}. What it did so far is on the branch {code(commit.branch)}."
+    )
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 

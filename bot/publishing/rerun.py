@@ -11,7 +11,6 @@ from bot.publishing.verdict import Check, Edits
 
 _COMMAND_CHARS = 300
 _NOT_FOUND = frozenset({126, 127})
-_KEPT = "Nothing was committed; the patch is kept."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class Rerun:
         if not self.command:
             return (
                 "The failure was not reproduced: no check failed here before the files were changed, so nothing shows "
-                f"that this change fixes it. {_KEPT}"
+                "that this change fixes it."
             )
         shown = code(one_line(self.command, _COMMAND_CHARS))
         before = f"{shown} ended with exit code {self.before} before the change"
@@ -51,7 +50,7 @@ class Rerun:
         ended = f"with exit code {self.after} after it"
         if self.after is None:
             ended = f"did not end within {duration(self.seconds)} after it"
-        said = f"{before} and {ended}, {again}. {_KEPT}"
+        said = f"{before} and {ended}, {again}."
         if self.after in _NOT_FOUND and self.after != self.before:
             said += " What the agent installed outside of the workspace is not there: install it in `setup`."
         return said

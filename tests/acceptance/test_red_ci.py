@@ -99,7 +99,9 @@ async def test_what_is_not_proven_is_not_committed(
             told = check.summary or ""
         assert end.state is JobState.DONE, end
         assert said in told
-        assert "Nothing was committed; the patch is kept." in told
+        assert "> **Not published.** " in told
+        assert told.count("he patch is ") == 1
+        assert "> **Kept.** The patch is attached to the check run" in told
         assert hub.branches(stage.repo) == before
         assert [each.number for each in stage.pulls()] == [number]
 

@@ -77,7 +77,7 @@ async def test_where_branches_are_not_wanted_a_patch_is_kept(hub: LocalHub, tmp_
     async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP, files=NO_BRANCHES) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.FAILED
-        assert "Nothing was published" in end.status
+        assert "> **Not published.** The run reached its step limit." in end.status
         _as_a_patch(stage, end)
 
 

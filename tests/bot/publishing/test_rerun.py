@@ -57,7 +57,7 @@ def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
         (
             Rerun(command="pytest", before=1, after=1),
             False,
-            "with exit code 1 after it, run once more by the bot, in a fresh sandbox. Nothing was committed; the",
+            "with exit code 1 after it, run once more by the bot, in a fresh sandbox.",
         ),
         (Rerun(command="pytest", before=1, after=None, seconds=600), False, "did not end within 10 min 0 s after it"),
         (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
