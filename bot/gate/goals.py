@@ -40,7 +40,7 @@ _ASK = "Answer the question below. Read what you need and check what you say; ch
 _CI = """\
 {what} failed on {where}. What failed is quoted, with the commands of its steps where they are known.
 1. Before you change anything, see it fail here: run the failing step's own command, or the part of it that fails, \
-with check=True.
+with check=True. Set the variables that it needs in the same command (NAME=value COMMAND).
 2. Fix the cause, not the check: make nothing pass by skipping, weakening or deleting a test, a rule or a step.
 3. Run the same command again, and what is near it.
 After you end, the host runs the command that you saw fail once more, in a fresh sandbox with the files as you leave \

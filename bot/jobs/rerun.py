@@ -65,6 +65,7 @@ async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree
         case.house.setup.sandbox,
         tree.path,
         network=narrowed(case.house.network, begun.asked.config.network).network,
+        start_in=case.house.conventions.working_directory,
         told=lambda connection: log.info("job %s: proof: network: %s", case.job.id, connection),
     ) as runner:
         end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
@@ -72,6 +73,6 @@ async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree
     log.info(
         "job %s: proof: exit code %s after %.1f s; it wrote:\n%s", case.job.id, end.exit_code, end.seconds, end.output
     )
-    check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True)
+    check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
     rerun = Rerun(command=shown.command, before=shown.exit_code or 0, after=end.exit_code, seconds=end.seconds)
     return rerun, check

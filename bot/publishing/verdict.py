@@ -42,6 +42,7 @@ class Check:
         ended: when, in seconds since the epoch.
         declared: whether it was run with `check=True`.
         directory: where, when the terminal had gone elsewhere; else empty.
+        by_host: whether the host ran it once more after the agent had ended.
         standing: what it says of the result: `counts`; `outdated`, as files were changed later; `superseded` by a later
             run; `before` anything was changed, as where a failure is reproduced.
     """
@@ -52,6 +53,7 @@ class Check:
     ended: float = 0.0
     declared: bool = True
     directory: str = ""
+    by_host: bool = False
     standing: Standing = "counts"
 
     @property

@@ -49,7 +49,7 @@ _CLOSING = re.compile(r"\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?):?\s+(?:[\w./
 _REFERENCE = re.compile(
     r"\([^()]*(?:#\d|https?://)[^()]*\)|(?:[\w.-]+/[\w.-]+)?#\d+|\bGH-\d+|(?:https?://|www\.)\S+", re.IGNORECASE
 )
-_MARKUP = re.compile(r"^[\s>#*+-]+|^\d+[.)]\s+|[*_`~]{1,3}(?=\S)|(?<=\S)[*_`~]{1,3}|[<>\[\]]")
+_MARKUP = re.compile(r"^[\s>#*+-]+|^\d+[.)]\s+|[*`~]{1,3}(?=\S)|(?<=\S)[*`~]{1,3}|[<>\[\]]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|:\s*$")
 _OPENING = re.compile(
     r"^(?:I(?:'ve| have)?|We(?:'ve| have)?|This (?:change|commit|patch))\s+(?:now\s+)?", re.IGNORECASE
@@ -164,14 +164,16 @@ def pull_body(job: Job, summary: str, *, server: str, report: Report | None = No
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
     known = report.markdown if report else ""
     made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
-    body = "\n\n".join(filter(None, [known, defuse(summary, allowed), *notes, _link(job), made]))
+    body = "\n\n".join(filter(None, [known, defuse(summary, allowed), *notes, _link(job, server), made]))
     return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
 
 
-def _link(job: Job) -> str:
+def _link(job: Job, server: str) -> str:
     """What a pull request has to do with the job's place."""
     if job.origin.kind == "ci" and job.thread.kind == "branch":
         name = code(one_line(job.origin.name or "CI", TITLE_LIMIT))
+        if job.origin.url.startswith(f"{server}/{job.repo.full_name}/"):
+            name = f"[{name}]({job.origin.url})"
         return f"{name} failed on the branch {code(job.thread.branch)} at {job.head_sha[:10]}."
     match job.thread.kind:
         case "issue":

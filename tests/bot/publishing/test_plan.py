@@ -242,6 +242,7 @@ def test_an_undo_that_may_not_or_need_not_be_sent_says_so() -> None:
         ("## I've added **retry** to `fetch()`.\nMore.", "Add retry to fetch()"),
         ("Fixes #9: handle @hubot's empty list", "Handle hubot's empty list"),
         ("- corrected the sum (see octo/calc#3, @x) of octo/calc#4. More.", "Correct the sum of"),
+        ("Make **my_pkg/__init__.py** export _add", "Make my_pkg/__init__.py export _add"),
         ("", "Address issue 7"),
         ("...", "Address issue 7"),
         (
