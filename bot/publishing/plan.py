@@ -10,7 +10,7 @@ from bot.gate.permissions import Grant
 from bot.jobs.job import Job
 from bot.publishing.proof import Report
 from bot.publishing.rerun import Rerun
-from bot.publishing.screening import Objection, cautions, is_large, objections
+from bot.publishing.screening import Objection, cautions, is_large, objections, tests_cut
 from bot.publishing.text import code, one_line
 from bot.publishing.verdict import Verdict
 from bot.publishing.wording import (
@@ -176,8 +176,8 @@ def plan(
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
-    draft = is_large(change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
-    request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=draft)
+    doubtful = bool(found or left_out or (proof and tests_cut(change))) or report.verdict is not Verdict.VERIFIED
+    request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 
@@ -262,7 +262,16 @@ def _proof(job: Job, report: Report) -> Rerun | None:
 def _notes(proof: Rerun | None, approved: tuple[Objection, ...], change: Change) -> tuple[str, ...]:
     """What a reader should look at twice, the proof first."""
     words = [f"Approved by a person. {each.words}" for each in approved]
-    return (*([proof.sentence] if proof else []), *words, *cautions(change))
+    return (*(_proof_notes(proof, change) if proof else ()), *words, *cautions(change))
+
+
+def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
+    """What is proven, and why it may be less than it looks: a check that tests less passes, too."""
+    cut = tests_cut(change)
+    doubt = (
+        f"**Look at the tests first:** the change takes lines out of {cut}, and a check that tests less passes, too."
+    )
+    return (proof.sentence, doubt) if cut else (proof.sentence,)
 
 
 def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None) -> str:

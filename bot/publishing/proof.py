@@ -145,7 +145,11 @@ def table(checks: Sequence[Check]) -> list[str]:
 
 def _row(check: Check) -> str:
     ended = "passed" if check.passed else "did not end" if check.exit_code is None else f"exit code {check.exit_code}"
-    notes = [_NOTES[check.standing], "run by the bot" if check.by_host else "", "ad hoc" if check.ad_hoc and check.standing != "superseded" else ""]
+    notes = [
+        _NOTES[check.standing],
+        "run by the bot" if check.by_host else "",
+        "ad hoc" if check.ad_hoc and check.standing != "superseded" else "",
+    ]
     result = ", ".join(filter(None, [ended, *notes]))
     return f"| {_sign(check)} | {_cell(check.command)} | {result} | {duration(check.seconds)} |"
 

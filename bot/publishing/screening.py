@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,6 +24,9 @@ SYMLINK = "120000"
 EXECUTABLE = "100755"
 
 _SHOWN = 10
+_TEST = re.compile(
+    r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)(?:conftest|tests?|test_[^/]*|[^/]*[._-](?:test|spec)s?|[^/]*Tests?)\.\w+$"
+)
 
 
 Cause = Literal["protected", "submodule", "escapes", "unseen"]
@@ -88,6 +92,11 @@ def cautions(change: Change) -> tuple[str, ...]:
     if is_large(change):
         notes.append("The change is large: please review it in parts.")
     return tuple(notes)
+
+
+def tests_cut(change: Change) -> str:
+    """The tests that a change deletes or takes lines out of, as Markdown; empty for none."""
+    return _names([f.path for f in change.files if f.removed and _TEST.search(f.path)])
 
 
 def is_large(change: Change) -> bool:

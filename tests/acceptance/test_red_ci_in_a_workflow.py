@@ -75,6 +75,17 @@ async def test_a_workflow_on_failed_runs_mends_them(hub: LocalHub, tmp_path: Pat
     assert len(hub.comments(repo, 1)) == (1 if branch == "topic" else 0)
 
 
+async def test_the_proof_runs_where_the_agents_commands_start(hub: LocalHub, tmp_path: Path) -> None:
+    below = {f"packages/calc/{path}": text for path, text in FILES.items()}
+    repo, settings = a_step(hub, tmp_path, branch="topic", files={**below, "check.sh": "exit 3\n"})
+    script = [SEE_IT_FAIL, FIX.replace('write_file("', 'write_file("packages/calc/')]
+    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": each} for each in script]))
+    inputs = replace(settings.inputs, working_directory="packages/calc")
+    end = await work_step(replace(settings, inputs=inputs))
+    assert end.ended is JobState.DONE, end
+    assert git(repo.path, "show", "topic:packages/calc/calc.py") == MENDED.strip()
+
+
 async def test_the_repositorys_file_narrows_what_a_workflow_does(hub: LocalHub, tmp_path: Path) -> None:
     only = {".github/codepilot.yml": "fix_ci: [default-branch]\n"}
     repo, settings = a_step(hub, tmp_path, branch="topic", files=only)

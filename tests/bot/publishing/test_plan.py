@@ -9,11 +9,13 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.intake.commands import Undo
+from bot.jobs.job import Origin
 from bot.publishing.plan import Destination, Publication, plan, plan_undo
 from bot.publishing.proof import Report
+from bot.publishing.rerun import Rerun
 from bot.publishing.verdict import Check, Verdict
 from bot.publishing.wording import commit_title
-from bot.workspace.change import Change
+from bot.workspace.change import Change, FileChange
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 
@@ -34,6 +36,7 @@ def planned(
     status: Status = Status.FINISHED,
     grant: Grant | None = None,
     kind: str = "issue",
+    origin: str = "comment",
     head_branch: str | None = None,
     approved: frozenset[str] = frozenset(),
     keep_unfinished: bool = False,
@@ -41,7 +44,7 @@ def planned(
     report: Report = _VERIFIED,
 ) -> Publication:
     return plan(
-        a_job(kind=kind),
+        replace(a_job(kind=kind), origin=Origin(kind=origin, id=900)),  # type: ignore[arg-type] # one of its words
         grant or a_grant(),
         Outcome(status=status, summary=summary),
         a_change(a_file()) if change is None else change,
@@ -208,6 +211,34 @@ def test_large_and_unusual_changes_are_flagged() -> None:
     assert "Made executable: `run.sh`." in pull.body
     into_a_pull = planned(a_change(*files), grant=a_grant("pull_branch"), kind="pull", head_branch="topic")
     assert into_a_pull.notes == ("Binary: `logo.png`.", "Made executable: `run.sh`.", LARGE)
+
+
+@pytest.mark.parametrize(
+    ("file", "doubted"),
+    [
+        (a_file("src/app.py"), False),
+        (a_file("tests/test_new.py", removed=0), False),
+        (a_file("src/contest.py"), False),
+        (a_file("tests/test_app.py"), True),
+        (a_file("pkg/app_test.go"), True),
+        (a_file("src/app.spec.ts", None), True),
+        (a_file("test.js"), True),
+        (a_file("src/AppTest.java"), True),
+    ],
+    ids=lambda value: getattr(value, "path", ""),
+)
+def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_word(
+    file: FileChange, *, doubted: bool
+) -> None:
+    proven = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0))
+    publication = planned(a_change(file), origin="ci", report=proven)
+    assert publication.pull_request is not None
+    assert publication.pull_request.draft is doubted
+    said = f"**Look at the tests first:** the change takes lines out of `{file.path}`"
+    assert [said in publication.pull_request.body, any(said in each for each in publication.notes)] == [doubted] * 2
+    asked = planned(a_change(file)).pull_request
+    assert asked is not None
+    assert not asked.draft
 
 
 def undone(change: Change | None = None, publish: str = "pull_branch") -> Publication:
