@@ -11,7 +11,6 @@ from bot.action.conclusion import Conclusion
 from bot.action.event import delivery_from, listening_of
 from bot.action.files import write_outputs, write_summary
 from bot.action.outputs import outputs_without_run
-from bot.action.words import in_inputs
 from bot.config_values import ActionSettings, bounds_of
 from bot.errors import BotError, InputProblem
 from bot.github import GitHub
@@ -20,6 +19,7 @@ from bot.jobs.job import Job
 from bot.jobs.look import arrive
 from bot.jobs.status import spot_of
 from bot.publishing.active import Allowed
+from bot.publishing.inputs import in_inputs
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply
 from bot.publishing.text import fenced

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from bot.action.commands import MOST_ANNOTATIONS, Level, annotation
 from bot.action.conclusion import MEANINGS, Conclusion, exit_code
 from bot.action.end import StepEnd
-from bot.action.words import in_inputs
 from bot.github.drafts import Annotation
 from bot.intake.deliveries import Ignored
 from bot.publishing.check import NO_FILE, annotations_of
+from bot.publishing.inputs import in_inputs
 
 _LEVELS: Mapping[str, Level] = {"failure": "error", "warning": "warning", "notice": "notice"}
 _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bot.action.end import StepEnd
 from bot.action.files import MAX_SUMMARY_BYTES
-from bot.action.words import in_inputs
 from bot.intake.deliveries import Ignored
+from bot.publishing.inputs import in_inputs
 from bot.publishing.text import clean, code, duration, fenced
 from bot.publishing.view import StatusView
 

@@ -76,7 +76,7 @@ def level_for(request: AccessRequest) -> Found:
             counting.append(label)
     lowest = min((_by(label) for label in counting), key=lambda each: _RANK[each.level], default=usual)
     if _RANK[lowest.level] > _RANK[request.config.highest]:
-        broken, remedy = "the repository's configuration does not fit", "Mend it on the base branch."
+        broken, remedy = "the repository's configuration does not fit", "Fix it on the base branch."
         lowest = Found(level=request.config.highest, because=broken, remedy=remedy)
     bound = _RANK[lowest.level] > _RANK[usual.level]
     return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
@@ -114,7 +114,7 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
                 anything = Rule(decision="allow", tool="execute")
                 return Policy(rules=(*files, anything), default="ask", limits=limits)
             listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
-            off = f"This command is not on the list of those that need no approval, and it could reach {reachable}."
+            off = f"This command is not among those that run without approval, and it could reach {reachable}."
             rest = Rule(decision="ask", tool="execute", reason=off)
             return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
         case "read-only":

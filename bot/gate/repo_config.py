@@ -31,7 +31,7 @@ class RepoConfigError(BotError):
         listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
         branch = "default" if ":" in source else "base"
         self.reason = f"This repository's configuration does not fit:\n\n{listed}"
-        self.remedy = f"Mend `{source}` on the {branch} branch, then give the command again."
+        self.remedy = f"Fix `{source}` on the {branch} branch, then give the command again."
         super().__init__(f"{self.reason}\n\n{self.remedy}")
 
 

@@ -153,6 +153,9 @@ class Account:
         texts: dict[str, Any] = {**told, **changes}
         for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
             texts[name] = house.without_places(texts[name])
+        for name in texts.keys() & {"reason", "remedy"}:
+            texts[name] = house.named(texts[name])
+        texts["notes"] = tuple(map(house.named, texts["notes"]))
         return StatusView(**texts)
 
     def _failed(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from bot.jobs.receipt import KnownConfigs
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.defuse import Allowed
+from bot.publishing.inputs import in_inputs
 from bot.publishing.marker import claimed_job, job_of, marker
 from bot.publishing.redact import Redactor
 from bot.workspace import Workspaces
@@ -133,6 +134,10 @@ class House:
         for path, name in self.places.items():
             text = text.replace(path, name)
         return text
+
+    def named(self, text: str) -> str:
+        """The bot's own words with settings called as the reader knows them: in a workflow, they are inputs."""
+        return text if self.can_wait else in_inputs(text)
 
     def allowed(self, job: Job) -> Allowed:
         """Who and what may be named in a job's comment without being hidden."""

@@ -88,8 +88,8 @@ def told(outage: Outage, reason: str, *, patience: float) -> str:
 
 def given_up(outcome: Outcome, patience: float) -> str:
     """Why a job ends that met an outage of the model service."""
-    wait = f"the operator's `CODEPILOT_MODEL_PATIENCE` ({duration(patience)})"
-    return f"{outcome.reason or ''} Waiting for it would take longer than {wait}.".strip()
+    most = f"`CODEPILOT_MODEL_PATIENCE` allows ({duration(patience)})"
+    return f"{outcome.reason or ''} Waiting for it would take longer than {most}.".strip()
 
 
 def _clock(seconds: float) -> str:

@@ -14,7 +14,7 @@ from bot.gate.network import Narrowed, narrowed, reach
 from bot.gate.repo_config import RepoConfig, RepoConfigError, in_the_way
 from bot.gate.sanitise import clean_code
 from bot.gate.setup_key import setup_key
-from bot.jobs.setup_network import Reach, network_remedy, refused_hosts
+from bot.jobs.setup_network import INPUT, VARIABLE, Reach, network_remedy, refused_hosts
 from bot.publishing.render import Activity
 from bot.publishing.text import code, fenced, one_line
 from bot.workspace import SetupCache, Tree, WorkspaceError
@@ -237,16 +237,18 @@ class Setup:
         notes = [f"It ran with {reach(network.network)}."]
         if network.left_out:
             left_out = Network.of(*network.left_out)
-            notes.append(f"The repository asks for {code(str(left_out))}, too; the operator does not allow it.")
+            setting = f"the input `{INPUT}`" if self.on_runner else f"`{VARIABLE}`"
+            notes.append(f"The repository asks for {code(str(left_out))}, too, which {setting} does not allow.")
         if end.timed_out:
-            notes.append(
-                f"All together may take {self.seconds:g} s, unless the operator raises `CODEPILOT_SETUP_SECONDS`."
-            )
+            setting = "the workflow gives more by the input `setup-seconds`"
+            if not self.on_runner:
+                setting = "the operator raises `CODEPILOT_SETUP_SECONDS`"
+            notes.append(f"All together may take {self.seconds:g} s, unless {setting}.")
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
         wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
         shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
         todo = f"\n\n**What to do:** {remedy}" if remedy else ""
-        lead = f"**The setup failed**, and I went on without it: `{command}` {how}."
+        lead = f"**Setup failed**, and the agent worked without it: `{command}` {how}."
         quote = Quote(
             source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)
         )

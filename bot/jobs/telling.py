@@ -59,10 +59,8 @@ async def body_of(case: Case, ending: Ending) -> str | None:
     if isinstance(view, StatusView):
         # Making a hostile text harmless may take a second.
         return await asyncio.to_thread(render_status, view)
-    allowed = case.house.allowed(job)
-    return await asyncio.to_thread(
-        render_reply, view.text, allowed, job_id=job.id, marker=case.marker, refused=view.refused
-    )
+    allowed, text = case.house.allowed(job), case.house.named(view.text)
+    return await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=case.marker, refused=view.refused)
 
 
 async def facts_of(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:

@@ -16,9 +16,9 @@ _FILE = ".github/codepilot.yml"
 _CUT_PREVIEW = "… cut here: it is too long to be shown, and so to be approved"
 
 PENDING_HEADS = {
-    "permission": "Waiting for a yes or no.",
+    "permission": "This needs your approval.",
     "question": "A question.",
-    "publication": "Waiting for a yes or no before this is published.",
+    "publication": "This needs your approval before it is published.",
     "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
 }
 
@@ -46,15 +46,14 @@ def denied_line(denied: DeniedCall) -> str:
     asked = code(one_line(denied.asked, _ASKED_CHARS))
     match denied.setting:
         case "allow-commands":
-            places = f"`allow` in `{_FILE}`, or the input `allow-commands` of the action"
-            how = f"allow it with {places}, either with {code(denied.value)}"
+            how = f"add {code(denied.value)} to `allow` in `{_FILE}`, or to the action's input `allow-commands`"
         case "level":
-            how = f"allow it with `level: auto` in `{_FILE}`, or, where that names no level, as an input of the action"
+            how = f"set `level: auto` in `{_FILE}`, or as the action's input where that file names no level"
         case "label":
-            how = f"allow it with the label {code(denied.value)}"
+            how = f"set the label {code(denied.value)}"
         case _:
-            return f"Not answered: {asked}; write the answer into your next command"
-    return f"Denied: {asked}; {how}"
+            return f"Not answered: {asked}. Write the answer into your next command."
+    return f"{asked}. To allow it, {how}."
 
 
 def withheld_diff(view: StatusView) -> str:
@@ -92,7 +91,7 @@ def like_line(pending: PendingView) -> str:
         return ""
     patterns = ", ".join(map(code, pending.like))
     what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
-    stars = ", where `**` is any one word that is no option" if "**" in patterns else ""
+    stars = ", where `**` is any one word that is not an option" if "**" in patterns else ""
     return f"Or approve it and, for the rest of this run, {what}{stars}:"
 
 

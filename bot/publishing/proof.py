@@ -119,7 +119,7 @@ def _unverified(checks: Sequence[Check]) -> str:
         return "Files were changed after the last check, and no check ran on the result."
     if checks:
         return "No check ran after the change."
-    return "No command ran that tests, builds or lints the code."
+    return "No known test, build or lint command ran."
 
 
 def _red(failed: Sequence[Check]) -> str:

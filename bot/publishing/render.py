@@ -141,7 +141,7 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
         refused: whether it says no.
     """
     said = defuse(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
-    for_whom = f"for @{allowed.login}" if allowed.login else "CI asked, nobody else"
+    for_whom = f"for @{allowed.login}" if allowed.login else "asked for by CI, not by a person"
     body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 

@@ -29,8 +29,8 @@ REMEDIES = {
     Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
     Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
     Status.INVALID_OUTPUT: "Ask again, simplify the action's input `output-schema`, or choose a stronger model.",
-    Status.FAILED: "When the cause is mended, ask again with the same command.",
-    Status.SANDBOX_FAILED: "When the cause is mended, or the operator has raised the limit, ask again.",
+    Status.FAILED: "Fix the cause, then ask again with the same command.",
+    Status.SANDBOX_FAILED: "Fix the cause, or have the operator raise the limit; then ask again.",
     Status.MODEL_UNAVAILABLE: "When the model service is back, ask again with the same command.",
     Status.NETWORK_LOST: "Ask again; if it happens again, ask for less that needs the network, or have the operator "
     "read the bot's log.",

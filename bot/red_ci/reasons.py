@@ -22,8 +22,8 @@ _LOST = re.compile(
 _LOST_WORDS = {
     "runner": "the runner was lost",
     "disk": "the runner's disk was full",
-    "limit": "a rate limit was met",
-    "paid": "GitHub did not run it for a reason of billing",
+    "limit": "a rate limit was hit",
+    "paid": "GitHub did not run it because of a billing problem",
 }
 # What GitHub's runner does by itself, or an action that fetches what the job needs, before any command of the project.
 _PREPARES = re.compile(
@@ -154,19 +154,19 @@ def _ours(facts: RedFacts) -> Skip | None:
 def _tried(facts: RedFacts) -> Skip | None:
     if facts.attempts < MOST_ATTEMPTS:
         return None
-    reason = f"{_failed(facts)}. I have tried {facts.attempts} times to make these checks pass, and leave it to you."
-    return Skip(cause="attempts", reason=f"{reason} Ask with `fix` when I am to try again.")
+    reason = f"{_failed(facts)}. I have tried {facts.attempts} times to make these checks pass, and stop here."
+    return Skip(cause="attempts", reason=f"{reason} Ask for a `fix` to have me try again.")
 
 
 def _unknown(facts: RedFacts) -> Skip | None:
     if not facts.unknown:
         return None
-    return Skip(cause="permission", reason=f"{_failed(facts)}, and I began nothing. {facts.unknown}")
+    return Skip(cause="permission", reason=f"{_failed(facts)}, and I did not start on it. {facts.unknown}")
 
 
 def _infrastructure(facts: RedFacts) -> Skip | None:
     if why := infrastructure(facts.jobs, facts.conclusion):
-        reason = f"{_failed(facts)} for a reason outside of the code: {why}. Run it again; I changed nothing."
+        reason = f"{_failed(facts)} for a reason outside the code: {why}. Re-run it; I changed nothing."
         return Skip(cause="infrastructure", reason=reason)
     return None
 

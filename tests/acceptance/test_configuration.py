@@ -88,7 +88,7 @@ async def test_a_file_that_does_not_fit_is_answered_with_line_and_remedy_and_str
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert told in end.status
-        assert f"Mend `{PATH}` on the base branch" in end.status
+        assert f"Fix `{PATH}` on the base branch" in end.status
         assert STRICT in end.status
 
 

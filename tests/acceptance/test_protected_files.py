@@ -110,7 +110,7 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
     async with staged(hub, tmp_path, [ADDS], operator={"level": level}) as stage:
         _, pause = await _held(stage, stage.issue().number)
         for said in (
-            "Waiting for a yes or no before this is published.",
+            "This needs your approval before it is published.",
             f"files that only a person may change: `{WORKFLOW}`",
             "+on: push",
             f"/codepilot approve {pause.request_id}\n",
@@ -335,10 +335,10 @@ async def test_a_command_and_its_publication_are_approved_one_by_one(hub: LocalH
         issue = stage.issue()
         asked = stage.say(issue.number, "/codepilot fix")
         first = await pause_of(stage, asked)
-        assert "before this is published" not in first.status
+        assert "before it is published" not in first.status
         stage.say(issue.number, f"/codepilot approve {first.short_id}")
         second = await next_pause(stage, first)
-        assert "before this is published" in second.status
+        assert "before it is published" in second.status
         assert stage.nothing_published()
         stage.say(issue.number, f"/codepilot approve {second.short_id}")
         assert (await stage.end_of(asked)).state is JobState.DONE

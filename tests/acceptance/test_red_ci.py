@@ -233,7 +233,7 @@ async def test_a_missing_permission_is_named(hub: LocalHub, tmp_path: Path) -> N
         ran(stage, "success", branch="main")
         assert (await red(stage)).state is JobState.REFUSED
         [told] = stage.bot_comments(pull.number)
-        assert "I began nothing. The App lacks the permission *Actions: read-only*." in told
+        assert "I did not start on it. The App lacks the permission *Actions: read-only*." in told
         assert stage.providers == []
 
 
@@ -272,7 +272,7 @@ async def test_nothing_is_done_when_the_base_is_red_too(hub: LocalHub, tmp_path:
         [told] = stage.bot_comments(pull.number)
         assert told.startswith("The workflow `CI` failed on ")
         assert "it fails on `main`, too: this pull request did not break it. I changed nothing." in told
-        assert "CI asked, nobody else" in told
+        assert "asked for by CI, not by a person" in told
         assert "@mona" not in told
         assert (await red(stage)).state is JobState.REFUSED
         assert stage.bot_comments(pull.number) == [told]
@@ -302,7 +302,7 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
             False,
             True,
         ]
-        assert "Ask with `fix` when I am to try again." in comments[2]
+        assert "Ask for a `fix` to have me try again." in comments[2]
 
 
 async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:

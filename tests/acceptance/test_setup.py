@@ -75,7 +75,7 @@ async def test_a_file_that_does_not_fit_is_told_with_line_and_remedy_and_little_
     assert ".github/codepilot.yml:3" in end.status
     assert "`cahce`" in end.status
     assert "Did you mean 'cache'?" in end.status
-    assert "Mend `.github/codepilot.yml` on the base branch" in end.status
+    assert "Fix `.github/codepilot.yml` on the base branch" in end.status
     assert "permission: `ask` · sandbox: `bubblewrap, no network`" in end.status
     assert "setup:" not in end.status
     assert "set-up" not in opening
@@ -109,7 +109,7 @@ async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: Loc
         assert len(stage.pulls()) == 1
         asked = openings(stage)[0]
     assert end.state is JobState.DONE, end
-    assert "**The setup failed**, and I went on without it" in end.status
+    assert "**Setup failed**, and the agent worked without it" in end.status
     assert "ended with exit code 9" in end.status
     assert "> Ask @octocat\n> ```" in end.status
     assert "Setup FAILED before you started" in asked

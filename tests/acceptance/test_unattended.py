@@ -35,8 +35,10 @@ async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalH
     [_, status] = hub.comments(run.repo, run.number)
     for told in (status.body, run.summary.read_text(encoding="utf-8")):
         assert "**Denied, because nobody can be asked in this run**" in told
-        assert "- Denied: `npm view left-pad`; allow it with `allow` in `.github/codepilot.yml`" in told
-        assert "- Denied: `sh check.sh > told`; allow it with `level: auto`" in told
+        assert (
+            "- `npm view left-pad`. To allow it, add `npm view left-pad` to `allow` in `.github/codepilot.yml`" in told
+        )
+        assert "- `sh check.sh > told`. To allow it, set `level: auto`" in told
         assert "- Not answered: `Is one too many?`" in told
         assert "did not end" not in told, "what never ran is no check"
     [branch] = set(hub.branches(run.repo)) - {"main"}

@@ -40,7 +40,7 @@ async def test_a_command_without_network_runs_unasked_and_reaches_nothing_but_fi
     async with staged(hub, tmp_path, [looks, ends], operator={"level": "ask"}) as stage:
         pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
         assert f"`{WORKFLOW}`" in pause.status
-        assert "before this is published" in pause.status
+        assert "before it is published" in pause.status
         assert stage.nothing_published()
 
 

@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_told_with_line_and_key_and_what_to_do(data: bytes,
     with pytest.raises(RepoConfigError) as caught:
         parse_config(data)
     assert told in caught.value.reason
-    assert "Mend `.github/codepilot.yml` on the base branch" in caught.value.remedy
+    assert "Fix `.github/codepilot.yml` on the base branch" in caught.value.remedy
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -215,7 +215,7 @@ def test_the_file_of_an_organisation_is_named_in_its_errors() -> None:
     with pytest.raises(RepoConfigError) as caught:
         parse_config(b"speed: 1", source="octo/.github: codepilot.yml")
     assert "octo/.github: codepilot.yml:1: `speed`" in caught.value.reason
-    assert caught.value.remedy.startswith("Mend `octo/.github: codepilot.yml` on the default branch")
+    assert caught.value.remedy.startswith("Fix `octo/.github: codepilot.yml` on the default branch")
 
 
 def test_a_repository_says_over_its_organisation_key_by_key() -> None:

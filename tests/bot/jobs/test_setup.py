@@ -201,7 +201,7 @@ async def test_a_host_that_the_operator_does_not_allow_is_named_when_setup_fails
     async with bench.ready() as (_path, ready):
         pass
     assert "It ran with network: a.example." in ready.warning
-    assert "The repository asks for `b.example`, too; the operator does not allow it." in ready.warning
+    assert "The repository asks for `b.example`, too, which `CODEPILOT_SETUP_NETWORK` does not allow." in ready.warning
 
 
 async def test_a_daemon_that_setup_leaves_does_not_outlive_it(bench: Bench) -> None:

@@ -61,12 +61,12 @@ def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
     assert (
         "**Denied, because nobody can be asked in this run**\n"
         "\n"
-        "- Denied: `npm view left-pad`; allow it with `allow` in `.github/codepilot.yml`, or the input "
-        "`allow-commands` of the action, either with `npm view left-pad`\n"
-        "- Denied: `curl x > y @team`; allow it with `level: auto` in `.github/codepilot.yml`, or, where that names no "
-        "level, as an input of the action\n"
-        "- Denied: `curl x`; allow it with the label `codepilot:auto`\n"
-        "- Not answered: `Which colour?`; write the answer into your next command\n"
+        "- `npm view left-pad`. To allow it, add `npm view left-pad` to `allow` in `.github/codepilot.yml`, or to the "
+        "action's input `allow-commands`.\n"
+        "- `curl x > y @team`. To allow it, set `level: auto` in `.github/codepilot.yml`, or as the action's input "
+        "where that file names no level.\n"
+        "- `curl x`. To allow it, set the label `codepilot:auto`.\n"
+        "- Not answered: `Which colour?`. Write the answer into your next command.\n"
     ) in body
 
 
@@ -141,7 +141,7 @@ def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
     assert render_status(a_view(state="waiting", pending=pending, level="ask")) == (
         "### ✋ Waiting for you · `/codepilot fix` for @mona · 34 s\n"
         "\n"
-        "**Waiting for a yes or no.** `make deploy` is on no list of commands that need no asking.\n"
+        "**This needs your approval.** `make deploy` is on no list of commands that need no asking.\n"
         "\n"
         "```bash\nmake deploy\n```\n"
         "\n"

@@ -192,7 +192,7 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
         "\n"
         "**Denied, because nobody can be asked in this run**\n"
         "\n"
-        "- Denied: `curl x`; "
+        "- `curl x`. "
     )
     assert "\n\nFixed it!\n\nFixes #7\n\n" in body
 

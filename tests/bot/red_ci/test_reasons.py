@@ -42,20 +42,17 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
         (
             replace(RED, attempts=2),
             "attempts",
-            (
-                ". I have tried 2 times to make these checks pass, and leave it to you. "
-                "Ask with `fix` when I am to try again."
-            ),
+            (". I have tried 2 times to make these checks pass, and stop here. Ask for a `fix` to have me try again."),
         ),
         (
             replace(RED, unknown="The App lacks the permission *Actions: read-only*."),
             "permission",
-            (", and I began nothing. The App lacks the permission *Actions: read-only*."),
+            (", and I did not start on it. The App lacks the permission *Actions: read-only*."),
         ),
         (
             replace(RED, conclusion="cancelled"),
             "infrastructure",
-            (" for a reason outside of the code: it was cancelled. Run it again; I changed nothing."),
+            (" for a reason outside the code: it was cancelled. Re-run it; I changed nothing."),
         ),
         (
             replace(RED, passed_before=True),
@@ -132,11 +129,11 @@ def ended(*steps: tuple[str, str], conclusion: str = "failure") -> FailedJob:
             with_remark(ended(), "The hosted runner: GitHub Actions 3 lost communication with the server."),
             "the runner was lost",
         ),
-        (with_remark(ended(), "API rate limit exceeded for installation ID 1."), "a rate limit was met"),
+        (with_remark(ended(), "API rate limit exceeded for installation ID 1."), "a rate limit was hit"),
         (with_remark(ended(), "System.IO.IOException: No space left on device"), "the runner's disk was full"),
         (
             with_remark(ended(), "The job was not started because recent account payments have failed"),
-            "GitHub did not run it for a reason of billing",
+            "GitHub did not run it because of a billing problem",
         ),
     ],
 )

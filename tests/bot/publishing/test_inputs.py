@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from bot.publishing.inputs import in_inputs
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("have the operator raise `CODEPILOT_MAX_STEPS`.", "have the operator raise the input `max-steps`."),
+        ("can raise it (`CODEPILOT_CAPS=user=…`).", "can raise it (`caps: user=…`)."),
+        ("set CODEPILOT_SANDBOX=bubblewrap, or", "set `sandbox: bubblewrap`, or"),
+        ("raise CODEPILOT_FETCH_MB", "raise the input `fetch-mb`"),
+        ("`CODEPILOT_` begins their names", "`CODEPILOT_` begins their names"),
+    ],
+)
+def test_a_setting_is_called_as_the_input_is(text: str, told: str) -> None:
+    assert in_inputs(text) == told
