@@ -6,10 +6,8 @@ from pathlib import Path
 
 from agent_runtime import Network, Started, ToolReturned
 from bot.jobs.job import JobState
-from bot.jobs.queue import Stored
 from bot.localhub import LocalHub
 from tests.stage import COMPLETION, FILES, MENDED, Stage, acting, staged
-from tests.waiting import eventually
 
 CONFIG = """\
 setup:
@@ -86,19 +84,8 @@ async def test_a_file_that_does_not_fit_lets_no_label_raise_the_level(hub: Local
     async with staged(hub, tmp_path, [fix], files=with_config("cahce: [kept]\n")) as stage:
         issue = stage.issue()
         hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
-        command = stage.say(issue.number, "/codepilot fix")
-        job_id = await stage.job_of(command)
-
-        async def parked() -> Stored | None:
-            stored = await stage.queue.get(job_id)
-            return stored if stored is not None and stored.state is JobState.WAITING else None
-
-        waits: Stored = await eventually(parked)
-        assert waits.until is not None
-        [status] = stage.bot_comments(issue.number)
-        assert "sh check.sh" in status
-        assert "permission: `ask`" in status
-        assert stage.nothing_published()
+        end = await stage.ask(issue.number, "/codepilot fix")
+        assert "permission: `ask`" in end.status
 
 
 async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: LocalHub, tmp_path: Path) -> None:
