@@ -22,7 +22,7 @@ from bot.jobs.progress import Progress
 from bot.publishing.proof import Report
 from bot.publishing.verdict import Edits, Verdict, verdict_of
 from bot.publishing.view import Activity, StatusView
-from bot.publishing.wording import asker_of
+from bot.publishing.wording import asker_of, unasked_of
 from bot.workspace.change import Change
 
 _FACT = "progress"
@@ -132,6 +132,7 @@ class Account:
             "asked": _asked(job),
             "allowed": house.allowed(job),
             "asker": asker_of(job),
+            "unasked": unasked_of(job),
             "job_id": job.id,
             "marker": self._case.marker,
             "seconds": max(0.0, time.time() - self._asked_at),

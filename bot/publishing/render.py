@@ -198,7 +198,9 @@ def _headline(view: StatusView) -> str:
 
 
 def _asker(view: StatusView) -> str:
-    """What was asked for, by whom; or that CI asked, and what failed."""
+    """What was asked for, by whom; or that CI or an event asked, and what for."""
+    if view.unasked:
+        return view.unasked
     if not view.failed:
         return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
     name = code(one_line(view.failed, _NAME_LIMIT))

@@ -82,6 +82,8 @@ class StatusView:
         marker: from `marker.marker`.
         seconds: since the command was given.
         asker: who asked, as Markdown, where it was not the person in `allowed`.
+        unasked: what is done and on which event, where nobody gave a command, e.g. `Review of this pull request, on
+            push`; empty for red CI, too.
         verdict: what the run came to, for one that is `done` and was to change or to test something, or whose setup
             failed; None for all others.
         setup_failed: the setup command that failed before the agent started, and how.
@@ -124,6 +126,7 @@ class StatusView:
     marker: str
     seconds: float
     asker: str = ""
+    unasked: str = ""
     verdict: Verdict | None = None
     setup_failed: str = ""
     failed: str = ""

@@ -6,6 +6,7 @@ import re
 
 from agent_runtime import Status
 from bot.gate.conventions import OWN_PREFIX
+from bot.intake.commands import Review, ReviewEvent
 from bot.jobs.job import Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
@@ -39,6 +40,7 @@ REMEDIES = {
 
 FIX_CI = "fix-ci-"
 """How the branches that the bot makes to fix failing checks begin, behind the prefix of all of its branches."""
+_ON: dict[ReviewEvent, str] = {"opened": "as it was opened", "ready": "as it is ready for review", "push": "on push"}
 _FOR_CI = "because checks failed"
 MADE_FOR_CI = rf"^Codepilot job [a-z0-9]+, .*, {_FOR_CI}\.$"
 """The line of a commit's message that says so, as a pattern."""
@@ -189,6 +191,13 @@ def asker_of(job: Job) -> str:
     if job.origin.kind == "workflow":
         return f"the workflow {code(job.origin.name)}" if job.origin.name else "a workflow"
     return f"@{job.actor.login}"
+
+
+def unasked_of(job: Job) -> str:
+    """What a review is and which event asked for it, where nobody gave a command; else empty."""
+    if not job.is_unasked or not isinstance(job.command, Review) or job.command.on is None:
+        return ""
+    return f"Review of this pull request, {_ON[job.command.on]}"
 
 
 def _trailer(job: Job) -> str:
