@@ -19,12 +19,15 @@ from agent_runtime.rules.shell import Command, commands_of
 
 _RUNS_FILES = frozenset(
     {
-        "ansible", "ant", "awk", "bazel", "bun", "bundle", "bunx", "cmake", "conda", "deno", "docker", "doit", "ed",
-        "emacs", "ex", "expect", "find", "gawk", "gdb", "git", "gmake", "gradle", "hatch", "invoke", "java", "julia",
-        "just", "kubectl", "lldb", "lua", "luajit", "m4", "make", "mawk", "meson", "mise", "mvn", "nawk", "ninja",
-        "nix", "node", "nodejs", "nox", "octave", "osascript", "pdm", "perl", "php", "pipenv", "pipx", "podman",
-        "poetry", "pwsh", "pypy", "python", "rake", "rsync", "ruby", "sbt", "scp", "sed", "sftp", "swift", "tar",
-        "task", "tclsh", "tox", "ts-node", "tsx", "vi", "vim", "wish",
+        "Rscript", "ansible", "ant", "awk", "bazel", "bun", "bundle", "bunx", "clojure", "cmake", "conda", "crystal",
+        "dart", "deno", "docker", "doit", "dotnet", "ed", "elixir", "emacs", "erl", "escript", "ex", "expect", "find",
+        "flask", "gawk", "gdb", "ghc", "ghci", "git", "gmake", "gnuplot", "gradle", "groovy", "guile", "gunicorn",
+        "hatch", "invoke", "ipython", "iex", "java", "julia", "jupyter", "just", "kotlin", "kubectl", "lldb", "lua",
+        "luajit", "m4", "make", "mawk", "meson", "mise", "mono", "mvn", "mysql", "nawk", "ninja", "nix", "node",
+        "nodejs", "nox", "ocaml", "octave", "osascript", "pdm", "perl", "php", "pipenv", "pipx", "podman", "poetry",
+        "psql", "pwsh", "pypy", "python", "racket", "rake", "rsync", "ruby", "runghc", "runhaskell", "sbt", "scala",
+        "scp", "sed", "sftp", "sqlite", "swift", "tar", "task", "tclsh", "tox", "ts-node", "tsx", "uvicorn", "vi",
+        "vim", "wish",
     }
 )  # fmt: skip
 """Programs that take code or commands from their words, or from files of the workspace that these name."""

@@ -72,10 +72,10 @@ def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) ->
     Raises:
         InputsError: the inputs contradict each other or the event.
     """
-    if delivery.event not in WRITERS_ONLY and (name := quoted_in(asked.prompt or "", delivery.payload)):
+    if name := quoted_in(asked.prompt or "", _of_strangers(delivery)):
         raise _wrong(
             f"The input `prompt` holds the text of `{name}`, which anybody may have written, as if you had. Take the "
-            "expression out: the agent is shown the words of the thread as quotes.",
+            "expression out. The agent is shown the words of a thread as quotes.",
             name="prompt",
         )
     place = _place(delivery, asked)
@@ -100,6 +100,14 @@ def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) ->
         trigger=listening.triggers[0],
         head_sha=place.head_sha,
     )
+
+
+def _of_strangers(delivery: Delivery) -> Mapping[str, Any]:
+    """What of a payload strangers may have written: of events that only writers cause, the commits that were merged."""
+    payload = delivery.payload
+    if delivery.event not in WRITERS_ONLY:
+        return payload
+    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 # What strangers can fill in the payload of an event that they can cause.
-_WORDS = ("title", "body", "head_branch", "display_title", "message", "label", "ref")
+_WORDS = frozenset(
+    {
+        "body", "description", "display_title", "from", "head_branch", "label", "message", "page_name", "ref",
+        "summary", "text", "title",
+    }
+)  # fmt: skip
+_PEOPLE = frozenset({"author", "committer"})
 _LEAST_CHARS = 16
-"""A shorter line may stand in a prompt by chance."""
+"""Less may stand in a prompt by chance."""
+# As `toJSON` writes them, too.
+_BREAKS = re.compile(r"(?:\\+[nrt]|\s)+")
 
 
 def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
@@ -21,7 +30,9 @@ def quoted_in(prompt: str, payload: Mapping[str, Any]) -> str:
     """
     flat = _flat(prompt)
     for name, text in _words(payload, "github.event"):
-        if any(len(line) >= _LEAST_CHARS and line in flat for line in map(_flat, text.splitlines())):
+        # The whole as well, or a text of short lines alone would pass.
+        pieces = map(_flat, (text, *text.splitlines()))
+        if any(len(piece) >= _LEAST_CHARS and piece in flat for piece in pieces):
             return name
     return ""
 
@@ -32,6 +43,8 @@ def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
         for key, value in part.items():
             if isinstance(value, str) and key in _WORDS:
                 yield f"{name}.{key}", value
+            elif key in _PEOPLE and isinstance(value, dict):
+                yield from ((f"{name}.{key}.{each}", str(value.get(each) or "")) for each in ("name", "email"))
             elif key not in {"repository", "organization", "sender", "user", "inputs", "client_payload"}:
                 yield from _words(value, f"{name}.{key}")
     elif isinstance(part, list):
@@ -41,4 +54,5 @@ def _words(part: object, name: str) -> Iterator[tuple[str, str]]:
 
 def _flat(text: str) -> str:
     """Without what `toJSON` and a template change."""
-    return " ".join(json.dumps(text, ensure_ascii=False).strip('"').replace("\\", "").casefold().split())
+    line = _BREAKS.sub(" ", text).strip()
+    return " ".join(json.dumps(line, ensure_ascii=False)[1:-1].replace("\\", "").casefold().split())

@@ -97,37 +97,35 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
         case Review():
             return f"{_REVIEW}\n\nLook above all at this: {words}" if words else _REVIEW
         case Explain():
-            return (
-                _EXPLAIN.format(what="what is asked below") + f"\n\n{words}"
-                if words
-                else _explain_thread(job, workflow)
-            )
+            return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
         case Plan():
             return _PLAN.format(what="the request below") + f"\n\n{words}" if words else _plan_thread(job)
         case Ask():
-            return _ASK.format(goal=words) if words else _explain_thread(job, workflow)
+            return _ASK.format(goal=words) if words else _explain_thread(job)
         case Test():
             return f"{_TEST}\n\nIn particular: {words}" if words else _TEST
         case other:
             assert_never(other)
 
 
-def _failed(job: Job, workflow: str) -> str:
-    kind, name = "workflow" if job.origin.id else "check", workflow or job.origin.name
+def _failed(job: Job, name: str) -> str:
+    kind = "workflow" if job.origin.id else "check"
     return f'The {kind} "{name}"' if _NAME.fullmatch(name) else f"A {kind}, named below,"
 
 
 def _default_fix(job: Job, workflow: str) -> str:
     if job.origin.kind == "ci":
-        return _CI.format(what=_failed(job, workflow), where=_this_thread(job))
+        # Of another App's check that App chose the name.
+        name = (workflow or job.origin.name) if job.origin.id else ""
+        return _CI.format(what=_failed(job, name), where=_this_thread(job))
     if job.origin.lines is not None:
         return "Fix what the discussion of the quoted lines is about."
     return f"Fix the problem described in {_this_thread(job)}."
 
 
-def _explain_thread(job: Job, workflow: str) -> str:
+def _explain_thread(job: Job) -> str:
     if job.origin.kind == "ci":
-        return _CI_OF_A_FORK.format(what=_failed(job, workflow))
+        return _CI_OF_A_FORK.format(what=_failed(job, ""))  # a fork's file gives the name
     if job.origin.lines is not None:
         return _EXPLAIN.format(what="the quoted lines")
     what = {

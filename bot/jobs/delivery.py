@@ -100,8 +100,8 @@ class Delivery:
             target=Target.of(here.repo, case.house.conventions.branch_prefix),
             pusher=tree,
             redactor=case.house.redactor,
-            # What a person approved is this very tree, and no other.
-            replay=begun.grant.replay and verdict is None,
+            # What a person approved, and what was proven, is this very tree, and no other.
+            replay=begun.grant.replay and verdict is None and case.job.origin.kind != "ci",
             dry_run=begun.grant.dry_run,
         )
         on_head = delivered.branch == here.thread.head_ref and not delivered.note

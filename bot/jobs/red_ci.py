@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bot.github import GitHubError, JobFacts, RunFacts
+from bot.intake.commands import Explain
 from bot.jobs.account import Account
 from bot.jobs.begun import begun_before
 from bot.jobs.case import Case, Ending, Reply
@@ -17,6 +18,7 @@ from bot.jobs.job import JobState
 from bot.jobs.lacking import lacking
 from bot.jobs.look import Here
 from bot.jobs.queue import Stored
+from bot.publishing.render import CI_ASKED
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
 from bot.red_ci.failed import FailedJob, Remark, Step
@@ -97,7 +99,9 @@ async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
     made = await _made_for_ci(case, repo, facts.now_sha)
     if facts.now_sha != facts.head_sha or facts.own_branch:
         return replace(facts, pushed_by_us=made > 0)
-    facts = replace(facts, attempts=max(made, await _attempts(case)))
+    of_fork = isinstance(case.job.command, Explain)
+    attempts = max(made, await _attempts(case), await _diagnosed(case) if of_fork else 0)
+    facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
         facts = replace(
             facts,
@@ -173,6 +177,18 @@ async def _attempts(case: Case) -> int:
             break
         head = before.head_sha
     return count
+
+
+async def _diagnosed(case: Case) -> int:
+    """How often a workflow's runs have said what is wrong in this thread; each of them forgets what it did.
+
+    Whoever has a fork can push to it as often as they like, and be told for nothing.
+    """
+    if case.house.checks:  # what is remembered is counted before; see `caps`
+        return 0
+    me = (await case.github.me()).id
+    said = await case.github.comments(case.job.repo.full_name, case.job.thread.number)
+    return sum(each.author_id == me and CI_ASKED in each.body for each in said)
 
 
 def _is_attempt(stored: Stored) -> bool:

@@ -75,7 +75,9 @@ async def _is_labelled(case: Case, number: int, config: RepoConfig) -> bool:
     if not any(map(config.labels.is_fix_ci, standing)):
         return False
     who = kept[0].labeller
-    return may_command(await case.github.role_of(repo.full_name, who.id, who.login))
+    return case.house.bounds.hears(who.login) and may_command(
+        await case.github.role_of(repo.full_name, who.id, who.login)
+    )
 
 
 async def _work(case: Case, command: Reddened, thread: Thread, *, ordinal: int) -> Job:

@@ -15,7 +15,7 @@ from bot.jobs.account import Account
 from bot.jobs.assignment import Assignment
 from bot.jobs.case import Case
 from bot.jobs.work import Work
-from bot.publishing.rerun import Rerun, reproduced
+from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.text import one_line
 from bot.publishing.verdict import Check
 from bot.publishing.view import Activity
@@ -74,5 +74,11 @@ async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree
         "job %s: proof: exit code %s after %.1f s; it wrote:\n%s", case.job.id, end.exit_code, end.seconds, end.output
     )
     check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
-    rerun = Rerun(command=shown.command, before=shown.exit_code or 0, after=end.exit_code, seconds=end.seconds)
+    rerun = Rerun(
+        command=shown.command,
+        before=shown.exit_code or 0,
+        after=end.exit_code,
+        seconds=end.seconds,
+        other=is_other(shown, progress.failing),
+    )
     return rerun, check

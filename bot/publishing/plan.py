@@ -10,7 +10,7 @@ from bot.gate.permissions import Grant
 from bot.jobs.job import Job
 from bot.publishing.proof import Report
 from bot.publishing.rerun import Rerun
-from bot.publishing.screening import Objection, cautions, is_large, objections, tests_cut
+from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
 from bot.publishing.text import code, one_line
 from bot.publishing.verdict import Verdict
 from bot.publishing.wording import (
@@ -123,6 +123,10 @@ _LEFT_OUT = (
     "Nobody can approve that in this run, so these files are left as they were, and everything else is published. Any "
     "checks ran with the changed files in place."
 )
+_UNPROVEN = (
+    "Nobody can approve that in this run, and the failed command was seen to pass only with these files changed. "
+    "Nothing was committed."
+)
 
 
 _NOTHING_SEEN = Report()
@@ -157,7 +161,7 @@ def plan(
     if not change:
         return Publication(commit=None, pull_request=None)
     proof = _proof(job, report) if outcome.status is Status.FINISHED else None
-    if reason := _reason_to_withhold(grant, change, proof):
+    if reason := _reason_to_withhold(grant, change, proof, left_out):
         return Publication(commit=None, pull_request=None, withheld=reason)
     found = objections(change, grant.protected)
     if found and change.tree_sha not in approved:
@@ -267,14 +271,17 @@ def _notes(proof: Rerun | None, approved: tuple[Objection, ...], change: Change)
 
 def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
     """What is proven, and why it may be less than it looks: a check that tests less passes, too."""
-    cut = tests_cut(change)
-    doubt = (
+    cut, settings = tests_cut(change), settings_of_checks(change)
+    doubts = (
         f"**Look at the tests first:** the change takes lines out of {cut}, and a check that tests less passes, too."
+        if cut
+        else "",
+        f"It changes what is checked, or how: {settings}. See that the check is still the same." if settings else "",
     )
-    return (proof.sentence, doubt) if cut else (proof.sentence,)
+    return (proof.sentence, *filter(None, doubts))
 
 
-def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None) -> str:
+def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None, left_out: tuple[Objection, ...] = ()) -> str:
     if grant.publish in _SILENT:
         return _READS
     if change.base_sha != grant.bound_to_sha:
@@ -282,4 +289,6 @@ def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None) -> st
         return f"The permission was given for commit {meant}, but the work was done on {done}."
     if proof is not None and not proof.proven:
         return proof.sentence
+    if proof is not None and left_out:
+        return f"{' '.join(each.words for each in left_out)} {_UNPROVEN}"
     return ""

@@ -25,6 +25,7 @@ from bot.publishing.text import COMMENT_LIMIT, clip, code, duration, fenced, one
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
+    "CI_ASKED",
     "COMPLETION_LIMIT",
     "Activity",
     "Check",
@@ -52,6 +53,8 @@ _STATES: dict[State, tuple[str, str]] = {
 }
 _LIVE: frozenset[State] = frozenset({"queued", "working"})
 
+CI_ASKED = "CI asked:"
+"""Stands in the headline of work that failed checks began, and nowhere in a short answer."""
 COMPLETION_LIMIT = 20_000
 _REASON_LIMIT = 4_000
 _NOTE_LIMIT = 1_000
@@ -204,7 +207,7 @@ def _asker(view: StatusView) -> str:
     if not view.failed:
         return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
     name = code(one_line(view.failed, _NAME_LIMIT))
-    return f"CI asked: {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
+    return f"{CI_ASKED} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
 
 
 def title_of(view: StatusView) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from bot.publishing.verdict import Check, Edits
 
 _COMMAND_CHARS = 300
 _NOT_FOUND = frozenset({126, 127})
+_OTHER = "No step that failed runs this command; see whether it checks the same."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +23,14 @@ class Rerun:
         before: the exit code then.
         after: the exit code when the host ran it once more on the files as they were left; None when it did not end.
         seconds: how long that took.
+        other: whether it runs none of the tools of the steps that failed, where these are known.
     """
 
     command: str = ""
     before: int = 0
     after: int | None = None
     seconds: float = 0.0
+    other: bool = False
 
     @property
     def proven(self) -> bool:
@@ -46,7 +49,8 @@ class Rerun:
         before = f"{shown} ended with exit code {self.before} before the change"
         again = "run once more by the bot, in a fresh sandbox"
         if self.proven:
-            return f"**Proof:** {before} and with exit code 0 after it, {again}."
+            other = f" {_OTHER}" if self.other else ""
+            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}"
         ended = f"with exit code {self.after} after it"
         if self.after is None:
             ended = f"did not end within {duration(self.seconds)} after it"
@@ -66,9 +70,15 @@ def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[
             where there is none, it is the last one that failed.
     """
     red = [each for each in checks if each.failed and each.exit_code not in _NOT_FOUND and _is_before(each, edits)]
-    wanted = {read.tool for line in _lines(commands) if (read := checking(line, declared=True)) and read.known}
-    meant = [each for each in red if (read := checking(each.command, declared=each.declared)) and read.tool in wanted]
+    meant = [each for each in red if not is_other(each, commands)]
     return next(reversed(meant or red), None)
+
+
+def is_other(check: Check, commands: Sequence[str]) -> bool:
+    """Whether a check runs none of the tools of the steps that failed; False where these are not known."""
+    wanted = {read.tool for line in _lines(commands) if (read := checking(line, declared=True)) and read.known}
+    read = checking(check.command, declared=check.declared)
+    return bool(wanted) and (read is None or read.tool not in wanted)
 
 
 def _is_before(check: Check, edits: Edits | None) -> bool:

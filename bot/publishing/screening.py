@@ -27,6 +27,11 @@ _SHOWN = 10
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)(?:conftest|tests?|test_[^/]*|[^/]*[._-](?:test|spec)s?|[^/]*Tests?)\.\w+$"
 )
+_SETTINGS = re.compile(
+    r"(?:^|/)(?:conftest\.py|(?:GNU)?[Mm]akefile|[Jj]ustfile|package\.json|pyproject\.toml|setup\.cfg|tox\.ini"
+    r"|pytest\.ini|noxfile\.py|\.?(?:mypy|ruff|flake8|pylintrc|coveragerc|golangci|clippy|eslint|eslintrc|eslintignore"
+    r"|biome|rubocop|phpunit)(?:\.[^/]*)?|(?:jest|vitest|vite|eslint|playwright)\.config\.[^/]+|tsconfig[^/]*\.json)$"
+)
 
 
 Cause = Literal["protected", "submodule", "escapes", "unseen"]
@@ -97,6 +102,11 @@ def cautions(change: Change) -> tuple[str, ...]:
 def tests_cut(change: Change) -> str:
     """The tests that a change deletes or takes lines out of, as Markdown; empty for none."""
     return _names([f.path for f in change.files if f.removed and _TEST.search(f.path)])
+
+
+def settings_of_checks(change: Change) -> str:
+    """The files in it that say what is checked, and how, as Markdown; empty for none."""
+    return _names([f.path for f in change.files if _SETTINGS.search(f.path)])
 
 
 def is_large(change: Change) -> bool:

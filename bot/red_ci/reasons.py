@@ -65,6 +65,7 @@ class RedFacts:
         red_on_base: the names of the jobs that fail on the base branch, too; None when the base is green, and empty
             when it is red and no jobs are known.
         base: the base branch; empty for a failure on the branch itself.
+        of_fork: whether it ran for a fork's pull request, where only a diagnosis is given.
         pull_url: the bot's open pull request that is to fix this branch; empty for none.
         unknown: what could not be read, with the remedy; empty when everything could.
     """
@@ -80,6 +81,7 @@ class RedFacts:
     passed_before: bool = False
     red_on_base: Collection[str] | None = None
     base: str = ""
+    of_fork: bool = False
     pull_url: str = ""
     unknown: str = ""
 
@@ -154,6 +156,11 @@ def _ours(facts: RedFacts) -> Skip | None:
 def _tried(facts: RedFacts) -> Skip | None:
     if facts.attempts < MOST_ATTEMPTS:
         return None
+    if facts.of_fork:
+        reason = f"{_failed(facts)}. I have said {facts.attempts} times here what makes checks fail, and stop here."
+        return Skip(
+            cause="attempts", reason=f"{reason} Somebody with write access can ask for an `explain`.", silent=True
+        )
     reason = f"{_failed(facts)}. I have tried {facts.attempts} times to make these checks pass, and stop here."
     return Skip(cause="attempts", reason=f"{reason} Ask for a `fix` to have me try again.")
 

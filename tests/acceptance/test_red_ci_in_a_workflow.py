@@ -16,11 +16,11 @@ from bot.localhub import LocalHub
 from bot.localhub.model import Repo
 from bot.wiring import work_step
 from tests.origin import git
-from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, build
+from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, acting, build
 
 
 def a_step(
-    hub: LocalHub, directory: Path, *, branch: str, files: Mapping[str, str] | None = None
+    hub: LocalHub, directory: Path, *, branch: str, files: Mapping[str, str] | None = None, of_fork: bool = False
 ) -> tuple[Repo, ActionSettings]:
     """A workflow's step that runs because another workflow of the repository has failed on a branch."""
     payloads: dict[str, Mapping[str, Any]] = {}
@@ -28,15 +28,20 @@ def a_step(
     runner = hub.add_user("github-actions[bot]", kind="Bot")
     hub.add_collaborator(repo, runner.login, "write")
     hub.observe(sent=payloads.__setitem__)
+    home, author = repo, "mona"
+    if of_fork:
+        author = hub.add_user("forker").login
+        home = hub.add_repo("forker/calc", owner="forker", fork_of=repo)
     if branch != "main":
-        hub.commit(repo, {"topic.txt": "A topic.\n"}, message="Add a topic", author="mona", branch=branch)
-        hub.open_pull(repo, author="mona", head=branch, title="Add a topic")
+        hub.commit(home, {"topic.txt": "A topic.\n"}, message="Add a topic", author=author, branch=branch)
+        hub.open_pull(repo, author=author, head=f"forker:{branch}" if of_fork else branch, title="Add a topic")
     hub.workflow_run(
         repo,
-        head_sha=hub.branches(repo)[branch],
+        head_sha=hub.branches(home)[branch],
         head_branch=branch,
+        head_repository=home,
         conclusion="failure",
-        actor="mona",
+        actor=author,
         event="push" if branch == "main" else "pull_request",
     )
     (directory / "event.json").write_text(json.dumps(payloads["workflow_run"]))
@@ -104,3 +109,12 @@ async def test_why_nothing_is_done_is_told_once_over_all_runs(hub: LocalHub, tmp
     [told] = hub.comments(repo, 1)
     assert "somebody has pushed since" in told.body
     assert "somebody has pushed since" in (tmp_path / "summary").read_text()
+
+
+async def test_a_fork_is_diagnosed_twice_however_often_it_fails(hub: LocalHub, tmp_path: Path) -> None:
+    repo, settings = a_step(hub, tmp_path, branch="topic", of_fork=True)
+    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": acting("pass", completion="`add` is off by one.")}]))
+    states = [(await work_step(replace(settings, run_id=run_id))).ended for run_id in (41, 42, 43)]
+    assert states == [JobState.DONE, JobState.DONE, JobState.REFUSED]
+    assert len(hub.comments(repo, 1)) == 2
+    assert "I have said 2 times here what makes checks fail" in (tmp_path / "summary").read_text()

@@ -44,6 +44,8 @@ def _call(command: str, *, tool: str = "execute", read_by: str | None = None) ->
         # What runs others, or code of its words or of files, is never allowed but to the letter.
         ("python3 -c 'import calc'", "python3 -c 'import calc'", ""),
         ("python3.12 x.py", "python3.12 x.py", ""),
+        ("Rscript x.R", "Rscript x.R", ""),
+        ("ipython3 x.py", "ipython3 x.py", ""),
         ("sh x.sh", "sh x.sh", ""),
         ("timeout 5 curl x", "timeout 5 curl x", ""),
         ("./x a", "./x a", ""),

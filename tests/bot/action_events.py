@@ -36,6 +36,7 @@ PAYLOADS: dict[str, dict[str, Any]] = {
     "repository_dispatch": {**_WHERE, "action": "maintain", "branch": "main", "client_payload": {}},
     "push": {**_WHERE, "ref": "refs/heads/main", "deleted": False, "head_commit": {"message": "Change the adder"}},
     "workflow_run": {**_WHERE, "action": "completed", "workflow_run": _RUN},
+    "check_run": {**_WHERE, "action": "completed", "check_run": {}},
     "issues": {**_WHERE, "action": "opened", "issue": _ISSUE},
     "issue_comment": {**_WHERE, "action": "created", "issue": _ISSUE, "comment": _COMMENT},
     "pull_request": {**_WHERE, "action": "opened", "pull_request": _PULL},

@@ -13,6 +13,7 @@ from bot.jobs.job import Origin
 from bot.publishing.plan import Destination, Publication, plan, plan_undo
 from bot.publishing.proof import Report
 from bot.publishing.rerun import Rerun
+from bot.publishing.screening import Objection
 from bot.publishing.verdict import Check, Verdict
 from bot.publishing.wording import commit_title
 from bot.workspace.change import Change, FileChange
@@ -239,6 +240,39 @@ def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_
     asked = planned(a_change(file)).pull_request
     assert asked is not None
     assert not asked.draft
+
+
+def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with() -> None:
+    proven = replace(_VERIFIED, rerun=Rerun(command="pytest -q", before=1, after=0))
+    job = replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5))
+
+    def sent(*left_out: Objection) -> Publication:
+        return plan(
+            job,
+            a_grant("pull_branch"),
+            Outcome(status=Status.FINISHED, summary="Fixed."),
+            a_change(a_file()),
+            Destination(base_branch="main", head_branch="topic", server="https://github.example"),
+            left_out=left_out,
+            report=proven,
+        )
+
+    assert sent().commit is not None
+    partly = sent(Objection(cause="protected", files=("Cargo.lock",)))
+    assert partly.commit is None
+    assert (
+        "`Cargo.lock`. Nobody can approve that in this run, and the failed command was seen to pass only with"
+        in partly.withheld
+    )
+
+
+def test_a_fix_of_red_ci_says_which_of_its_files_set_the_check() -> None:
+    proven = replace(_VERIFIED, rerun=Rerun(command="pytest -q", before=1, after=0))
+    notes = planned(
+        a_change(a_file(), a_file("Makefile"), a_file("a/conftest.py", removed=0)), report=proven, origin="ci"
+    ).notes
+    assert "It changes what is checked, or how: `Makefile`, `a/conftest.py`." in notes[1]
+    assert len(planned(a_change(a_file("src/calc.py")), report=proven, origin="ci").notes) == 1
 
 
 def undone(change: Change | None = None, publish: str = "pull_branch") -> Publication:

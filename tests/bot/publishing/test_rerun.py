@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.rerun import Rerun, reproduced
+from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.verdict import Check, Edits
 
 EDITS = Edits(first=10.0, last=20.0)
@@ -43,6 +43,14 @@ def test_the_tool_of_the_workflows_own_step_is_meant_before_others() -> None:
     script = "pip install -e .\n\n# all of them\npython -m pytest -q --cov\n"
     assert shown(check("pytest tests/test_a.py"), check("ruff check ."), commands=(script,)) == "pytest tests/test_a.py"
     assert shown(check("ruff check ."), commands=(script,)) == "ruff check ."
+
+
+def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
+    assert not is_other(check("pytest tests/test_a.py"), ("python -m pytest -q",))
+    assert not is_other(check("sh a.sh"), ("sh check.sh",))
+    assert is_other(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
+    sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
+    assert sentence.endswith("No step that failed runs this command; see whether it checks the same.")
 
 
 @pytest.mark.parametrize(
