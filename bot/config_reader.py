@@ -164,7 +164,7 @@ class Reader:
     def _missing(self, setting: Setting, why: str = "") -> None:
         """Keep that a setting is missing, and why it is needed, where its meaning alone does not say so."""
         if self._named(setting):
-            self._wrong(setting, f"is empty. {why or setting.meaning}", secret=setting in SECRETS)
+            self._wrong(setting, f"is empty. {why or setting.meaning}", secret=setting in PROVIDER_KEYS.values())
         else:
             self._wrong(setting, f"is not set. {setting.meaning}")
 

@@ -10,7 +10,7 @@ from bot.setting import Setting
 RUNNER: dict[str, Setting] = {
     "token": Setting(
         name="GITHUB_TOKEN",
-        meaning="The workflow's token; the action passes it on.",
+        meaning="The action passes the workflow's token on by itself; leave this input out, or give it a token.",
         example="${{ github.token }}",
         parse=SecretStr,
     ),

@@ -16,6 +16,7 @@ from bot.jobs.job import Actor, Job, Repo
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282
 _MAX_EVENT_BYTES = 25 * 1024 * 1024
+_FROM_RUNNER = "GitHub's runner writes it: let no step before change that file or the variable, and run the job again."
 
 
 def job_of_run(settings: ActionSettings) -> Job | Ignored:
@@ -65,13 +66,19 @@ def delivery_from(settings: ActionSettings) -> Delivery:
         with path.open("rb") as file:
             content = file.read(_MAX_EVENT_BYTES + 1)
     except OSError as error:
-        raise MalformedError(f"the event file {path} (GITHUB_EVENT_PATH) cannot be read: {error.strerror}") from error
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) cannot be read: {error.strerror}. {_FROM_RUNNER}"
+        ) from error
     if len(content) > _MAX_EVENT_BYTES:
-        raise MalformedError(f"the event file {path} (GITHUB_EVENT_PATH) has more than {_MAX_EVENT_BYTES:,} bytes")
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) has more than {_MAX_EVENT_BYTES:,} bytes. {_FROM_RUNNER}"
+        )
     try:
         payload = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise MalformedError(f"the event file {path} (GITHUB_EVENT_PATH) is not JSON: {error}") from error
+        raise MalformedError(
+            f"The event file {path} (GITHUB_EVENT_PATH) is not JSON: {error}. {_FROM_RUNNER}"
+        ) from error
     delivery = from_action(
         event=settings.event_name,
         payload=payload,
@@ -100,6 +107,6 @@ def _check_repository(delivery: Delivery, settings: ActionSettings) -> None:
     name = repository.get("full_name") if isinstance(repository, dict) else None
     if not isinstance(name, str) or name.lower() != settings.repository.lower():
         raise MalformedError(
-            f"the event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
-            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY)"
+            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
+            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
         )

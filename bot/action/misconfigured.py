@@ -38,8 +38,9 @@ _DEPENDABOT = (
     "variables → Dependabot*, too."
 )
 _NOT_STORED = (
-    "If that line is there, the secret is not: add it under *Settings → Secrets and variables → Actions*. If it "
-    "belongs to an environment, the job needs `environment:`. A misspelt input is named in a warning of the same run."
+    "If that line is already there, the secret is missing: add it under *Settings → Secrets and variables → Actions*. "
+    "If it belongs to an environment, the job needs `environment:`. If the name of the input is misspelt, GitHub says "
+    "so in a warning of the same run."
 )
 
 
@@ -69,7 +70,7 @@ def explained(problems: Sequence[InputProblem], why: str) -> str:
     """The same as Markdown, with the YAML in one piece."""
     told = [each.text for each in problems]
     said = told[0] if len(told) == 1 else "\n".join(f"- {each}" for each in told)
-    parts = [f"{_TITLE}. {said}" if len(told) == 1 else f"{_TITLE}:\n\n{said}"]
+    parts = [f"{_TITLE}.", said]
     if lines := [each.line for each in problems if each.line]:
         yaml = "\n".join(["with:", *(f"  {each}" for each in lines)])
         parts.append(f"In the step of the workflow that uses Codepilot:\n\n{fenced(yaml, 'yaml')}")

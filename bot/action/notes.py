@@ -12,8 +12,9 @@ from bot.github.drafts import Annotation
 from bot.intake.deliveries import Ignored
 from bot.publishing.check import NO_FILE, annotations_of
 from bot.publishing.inputs import in_inputs
+from bot.publishing.proof import reason
 
-_LEVELS: Mapping[str, Level] = {"failure": "error", "warning": "warning", "notice": "notice"}
+_LEVELS: Mapping[str, Level] = {"warning": "warning", "notice": "notice"}
 _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
 
 
@@ -21,7 +22,8 @@ def notes_on(end: StepEnd) -> list[str]:
     """A line each, at most as many of a level as GitHub shows; the end of the run comes first."""
     lines = [*_of_end(end)]
     if end.ending is not None and end.view is not None:
-        lines += map(_of, annotations_of(end.view, end.ending.review))
+        most: Level = "error" if exit_code(end.conclusion) else "warning"
+        lines += (_of(each, most) for each in annotations_of(end.view, end.ending.review))
     return [*_at_most(lines)]
 
 
@@ -31,12 +33,21 @@ def _of_end(end: StepEnd) -> Iterator[tuple[Level, str]]:
     elif end.conclusion not in _QUIET:
         level: Level = "error" if exit_code(end.conclusion) else "warning"
         said = " ".join(filter(None, (end.view.reason, end.view.remedy))) if end.view is not None else ""
-        said = said or (end.ending.reason if end.ending is not None else "") or MEANINGS[end.conclusion][1]
+        said = said or _verdict(end) or MEANINGS[end.conclusion][1]
         yield level, annotation(level, in_inputs(said), title=f"Codepilot: {end.conclusion.value}")
 
 
-def _of(each: Annotation) -> tuple[Level, str]:
-    level = _LEVELS[each.level]
+def _verdict(end: StepEnd) -> str:
+    """Why the run came to what it did, in the words of its comment or of its end."""
+    view = end.view
+    if view is None or view.verdict is None or view.state != "done":
+        return end.ending.reason if end.ending is not None else ""
+    return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
+
+
+def _of(each: Annotation, most: Level) -> tuple[Level, str]:
+    """Its line; in a step that is green, no error, which would be read as its failure."""
+    level = most if each.level == "failure" else _LEVELS[each.level]
     if each.path == NO_FILE:
         return level, annotation(level, each.message, title=each.title)
     return level, annotation(

@@ -44,7 +44,8 @@ def _numbers(end: StepEnd, view: StatusView) -> str:
             ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
             ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
         ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows if value)])
+    head, *more = [f"| {name} | {value} |" for name, value in rows if value]
+    return "\n".join([head, "|---|---|", *more])
 
 
 def _pages(end: StepEnd) -> str:

@@ -22,6 +22,7 @@ from bot.publishing.pieces import (
 )
 from bot.publishing.proof import headline, reason, table
 from bot.publishing.text import COMMENT_LIMIT, clip, code, duration, fenced, one_line
+from bot.publishing.verdict import Verdict
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
@@ -97,6 +98,7 @@ class _Shown:
     activities: list[str]
     earlier_activities: list[str]
     completion: str
+    is_claim: bool
     reason: str
     remedy: str
     boxes: list[tuple[str, str]]
@@ -176,6 +178,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
         earlier_activities=[] if live or bare else activities,
         completion=_words(view.completion or "", view, COMPLETION_LIMIT),
+        is_claim=view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
         reason=_words(view.reason, view, _REASON_LIMIT),
         # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
         remedy=_words(f"**What to do:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
@@ -218,6 +221,8 @@ def title_of(view: StatusView) -> tuple[str, str]:
     if view.withheld:
         done = "Published in part" if view.commit_sha else "Not published"
         return "⚠️", f"{done}; {words[:1].lower()}{words[1:]}"
+    if view.would:
+        return sign, f"Dry run; {words[:1].lower()}{words[1:]}"
     return sign, words
 
 

@@ -12,6 +12,7 @@ from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
 from bot.publishing.proof import Report
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
+from bot.publishing.verdict import Verdict
 
 TITLE_LIMIT = 72
 _MARK_ROOM = 200
@@ -166,7 +167,10 @@ def pull_body(job: Job, summary: str, *, server: str, report: Report | None = No
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
     known = report.markdown if report else ""
     made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
-    body = "\n\n".join(filter(None, [known, defuse(summary, allowed), *notes, _link(job, server), made]))
+    words = defuse(summary, allowed)
+    if words and report and report.verdict is not Verdict.VERIFIED:
+        words = f"**What the agent says**\n\n{words}"
+    body = "\n\n".join(filter(None, [known, words, *notes, _link(job, server), made]))
     return sealed(body, allowed, Own(tags=True), limit=COMMENT_LIMIT - _MARK_ROOM)
 
 

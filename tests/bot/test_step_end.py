@@ -63,8 +63,8 @@ def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:
 
 def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
     end = StepEnd(ended=Ignored(reason="list it in CODEPILOT_TRUSTED_BOTS"))
-    assert summary(end) == "Codepilot had nothing to do: list it in `trusted-bots`"
-    assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: list it in `trusted-bots`"]
+    assert summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
+    assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
 
 
 def test_a_failed_run_is_an_error_with_its_reason_and_remedy() -> None:
@@ -75,9 +75,11 @@ def test_a_failed_run_is_an_error_with_its_reason_and_remedy() -> None:
 def test_a_red_check_is_an_error_and_a_verified_change_needs_no_word() -> None:
     red = Check(command="pytest -q", exit_code=2, seconds=1.0)
     first, second = notes_on(end_of(view_of(verdict=Verdict.RED, checks=(red,))))
-    assert first.startswith("::error title=Codepilot%3A red::")
+    assert first == "::error title=Codepilot%3A red::`pytest -q` ended with exit code 2."
     assert second == "::error title=pytest -q::Ended with exit code 2 after 1 s."
     assert notes_on(end_of(view_of(verdict=Verdict.VERIFIED))) == []
+    # The step is green: it changed nothing that could be wrong.
+    assert notes_on(end_of(view_of(verdict=Verdict.UNCHANGED, checks=(red,)))) == [second.replace("error", "warning")]
 
 
 def test_the_notes_of_a_review_stand_at_their_lines_and_no_more_than_github_shows() -> None:

@@ -123,7 +123,8 @@ def test_the_comment_and_the_check_run_begin_with_what_the_host_knows(
     view = a_view(verdict)
     said = render_status(view)
     reason = f"{why}\n\n" if why else ""
-    assert said.startswith(f"### {head} · `/codepilot fix` for @mona · 34 s\n\n{reason}Fixed it!\n")
+    claim = "" if verdict is Verdict.VERIFIED else "**What the agent says**\n\n"
+    assert said.startswith(f"### {head} · `/codepilot fix` for @mona · 34 s\n\n{reason}{claim}Fixed it!\n")
     draft = render_check(view, job=a_job(kind="pull"), head_sha="a" * 40)
     assert (draft.title, draft.conclusion) == (f"{head.partition(' ')[2]}: /codepilot fix", conclusion)
 
@@ -194,7 +195,7 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
         "\n"
         "- `curl x`. "
     )
-    assert "\n\nFixed it!\n\nFixes #7\n\n" in body
+    assert "\n\n**What the agent says**\n\nFixed it!\n\nFixes #7\n\n" in body
 
 
 def test_a_commits_message_says_it_in_the_hosts_words() -> None:
