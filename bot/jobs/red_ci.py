@@ -131,12 +131,14 @@ async def _red_on_base(case: Case, repo: str, run: RunFacts, base: str) -> froze
 
 
 async def _check_on_base(case: Case, here: Here, facts: RedFacts) -> frozenset[str] | None:
-    """The same for a check of another App, which is known by its name."""
-    base = here.snapshot.base_head
+    """The same for a check of another App, which is known by its name; a suite has the App's, and stands for all."""
+    repo, base = here.repo.full_name, here.snapshot.base_head
     if not facts.base or base is None:
         return None
-    failing = await case.github.failing_checks(here.repo.full_name, base)
-    return frozenset() if case.job.origin.name in {each.name for each in failing} else None
+    before = {each.name for each in await case.github.failing_checks(repo, base)}
+    failing = {each.name for each in await case.github.failing_checks(repo, facts.head_sha)} if before else set[str]()
+    mine = failing & {case.job.origin.name} or failing
+    return frozenset() if mine and mine <= before else None
 
 
 async def _jobs(case: Case, repo: str, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:

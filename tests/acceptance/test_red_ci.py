@@ -193,6 +193,21 @@ async def test_a_red_check_of_another_app_is_mended(hub: LocalHub, tmp_path: Pat
         assert stage.file("topic", "calc.py") == MENDED.strip()
 
 
+async def test_a_suite_whose_checks_fail_on_the_base_too_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED) as stage:
+        stage.pull()
+        other = hub.add_app("other-ci")
+        for branch in ("main", "topic"):
+            hub.check(stage.repo, other, head_sha=hub.branches(stage.repo)[branch], name="lint", conclusion="failure")
+        assert "it fails on `main`, too" in (await stage.end_after("check_run", "completed")).reason
+        await stage.end_after("check_suite", "completed")
+        # Once more, with the name of the App and of no check.
+        head = hub.branches(stage.repo)["topic"]
+        hub.check(stage.repo, other, head_sha=head, name="build", conclusion="success")
+        assert "it fails on `main`, too" in (await stage.end_after("check_suite", "completed")).reason
+        assert stage.providers == []
+
+
 async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX]) as stage:
         number = stage.pull().number
