@@ -157,6 +157,7 @@ class Setup:
             operator=self.network,
             narrowed=network,
             wanted=config.network or (),
+            file=config.path,
             on_runner=self.on_runner,
             keeps=self.sandbox.level == "bubblewrap",
         )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from agent_runtime import Connection, Destination, Network
 from bot.gate.network import Narrowed
-from bot.gate.repo_config import PATH
 from bot.publishing.text import code, fenced
 
 INPUT, VARIABLE = "setup-network", "CODEPILOT_SETUP_NETWORK"
@@ -34,6 +33,7 @@ class Reach:
         operator: what the operator allows.
         narrowed: of that, what the repository wants.
         wanted: what the repository's file says; empty where it says nothing.
+        file: where that file is.
         on_runner: whether the operator is a workflow, which sets inputs and no variables.
         keeps: whether the sandbox can keep programs to a list of hosts.
     """
@@ -41,6 +41,7 @@ class Reach:
     operator: Network
     narrowed: Narrowed
     wanted: tuple[str, ...]
+    file: str
     on_runner: bool
     keeps: bool = True
 
@@ -76,7 +77,7 @@ def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) ->
     if not needed.allowed <= reach.operator.allowed:
         steps.append(_operator(needed, reach))
     if reach.wanted and not needed.allowed <= Network.of(*reach.wanted).allowed:
-        steps.append(f"In `{PATH}` on the base branch:\n\n{fenced(f'network: [{needed}]', 'yaml')}")
+        steps.append(f"In `{reach.file}` on the base branch:\n\n{fenced(f'network: [{needed}]', 'yaml')}")
     return "\n\n".join([cause, *steps])
 
 

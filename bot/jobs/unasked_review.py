@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bot.gate.repo_config import PATH
 from bot.intake.commands import Review
 from bot.jobs.case import Case
 from bot.jobs.configuration import lately_on_default_branch
@@ -17,7 +16,7 @@ async def unasked_for(case: Case) -> str:
         return ""
     config = await lately_on_default_branch(case)
     wanted = config.reviews(command.on, case.house.bounds.review_on)
-    return "" if wanted else f"`review_on` in `{PATH}` does not list `{command.on}`."
+    return "" if wanted else f"`review_on` in `{config.path}` does not list `{command.on}`."
 
 
 def is_unasked_review(job: Job) -> bool:

@@ -12,13 +12,19 @@ PIP = "Failed to establish a new connection: [Errno -2] Name or service not know
 
 
 def a_reach(
-    operator: str = "off", wanted: tuple[str, ...] = (), *, on_runner: bool = True, keeps: bool = True
+    operator: str = "off",
+    wanted: tuple[str, ...] = (),
+    *,
+    file: str = ".github/codepilot.yml",
+    on_runner: bool = True,
+    keeps: bool = True,
 ) -> Reach:
     network = Network.of(*operator.split(","))
     return Reach(
         operator=network,
         narrowed=narrowed(network, wanted or None),
         wanted=wanted,
+        file=file,
         on_runner=on_runner,
         keeps=keeps,
     )
@@ -63,6 +69,11 @@ def test_where_the_operator_allows_it_only_the_repositorys_own_file_is_named() -
         "\n"
         "```yaml\nnetwork: [registries]\n```"
     )
+
+
+def test_a_file_that_a_workflow_names_is_the_one_that_is_told() -> None:
+    said = network_remedy(PIP, (), a_reach("registries", ("off",), file=".github/codepilot/nightly.yml"))
+    assert "In `.github/codepilot/nightly.yml` on the base branch:" in said
 
 
 @pytest.mark.parametrize("output", ["", "error: Microsoft Visual C++ 14.0 is required", "No module named 'x'"])
