@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bot import input_values, values
+from bot.intake.commands import WORK_VERBS
 from bot.setting import Setting
 
 INPUTS: dict[str, Setting] = {
@@ -19,7 +20,7 @@ INPUTS: dict[str, Setting] = {
         meaning="What is done, with the prompt or without one: `fix` (the default for a prompt), `review`, `explain`, "
         "`plan`, `ask` or `test`.",
         example="review",
-        parse=values.one_of("fix", "review", "explain", "plan", "ask", "test"),
+        parse=values.one_of(*WORK_VERBS),
         default="",
     ),
     "base": Setting(

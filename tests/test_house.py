@@ -308,17 +308,12 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     assert not broken, f"links to files that do not exist; correct or remove them:{_listed(broken)}"
 
 
-_RESERVED = frozenset(range(48, 55))
-"""Decisions whose pages are written at the same time, and come in any order."""
-
-
 def test_decisions_are_numbered_without_gaps() -> None:
     names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
     wrong = [name for name in names if not re.fullmatch(r"[0-9]{4}-[a-z0-9-]+\.md", name)]
     assert not wrong, f"a decision is called NNNN-words-with-hyphens.md: {wrong}"
     numbers = [int(name[:4]) for name in names]
-    expected = [number for number in range(1, numbers[-1] + 1) if number in numbers or number not in _RESERVED]
-    assert numbers == expected, f"decisions are numbered from 0001 without gaps: {numbers}"
+    assert numbers == list(range(1, len(numbers) + 1)), f"decisions are numbered from 0001 without gaps: {numbers}"
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:

@@ -10,20 +10,11 @@ from bot.action.quoted import quoted_in
 from bot.errors import InputProblem, InputsError
 from bot.gate.conventions import OWN_PREFIX
 from bot.intake.asking import job_id, no_commander
-from bot.intake.commands import Ask, Explain, Fix, Plan, Review, Test, Work
+from bot.intake.commands import WORK_VERBS, Fix, Work
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Head, Issue, Part, PullRequest, Repository, Sender, Text, read
 from bot.jobs.job import Actor, Job, Origin, Repo, Thread
-
-_VERBS: Mapping[str, type[Work]] = {
-    "fix": Fix,
-    "review": Review,
-    "explain": Explain,
-    "plan": Plan,
-    "ask": Ask,
-    "test": Test,
-}
 
 WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
 """Events that only people with write access, and what they set up, can cause."""
@@ -201,7 +192,7 @@ def _command(delivery: Delivery, asked: Asked, thread: Thread) -> Work:
             name="command",
             line="command: explain",
         )
-    return _VERBS[verb](goal=goal)
+    return WORK_VERBS[verb](goal=goal)
 
 
 def _hindrance(delivery: Delivery, asked: Asked, place: _Place, command: Work, listening: Listening) -> Ignored | None:

@@ -12,7 +12,7 @@ from bot.gate.options import Settled, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import RepoConfig
 from bot.gate.standing import Role, commanded_by_workflow, may_command
-from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
+from bot.intake.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
 from bot.intake.listening import TrustedBots, is_app
 from bot.jobs.job import Actor, Job, ThreadKind
 
@@ -29,14 +29,6 @@ __all__ = [
     "resolved",
 ]
 
-_WORK: dict[str, type[Work]] = {
-    "fix": Fix,
-    "review": Review,
-    "explain": Explain,
-    "plan": Plan,
-    "ask": Ask,
-    "test": Test,
-}
 _SPOKEN = frozenset({"comment", "review_comment", "review", "description"})
 """What a job comes from when somebody wrote a trigger word."""
 
@@ -52,7 +44,7 @@ def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Comma
     if not isinstance(command, Bare):
         return command
     verb = config.bare_pull if kind == "pull" else config.bare_issue
-    return _WORK[verb](goal=command.goal, options=command.options)
+    return WORK_VERBS[verb](goal=command.goal, options=command.options)
 
 
 def grant_for(request: AccessRequest) -> Grant | Refusal:

@@ -7,6 +7,7 @@ may do. `grammar.py` reads people's words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -296,6 +297,9 @@ class Reddened:
 
 Work = Fix | Review | Explain | Plan | Ask | Test
 """What an agent does."""
+
+WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(Work)}
+"""The kinds of work by their verbs."""
 
 Steering = Continue | Approve | Deny | Stop | Retry | Status
 """What changes, or tells of, other jobs of the thread; never waits behind them."""
