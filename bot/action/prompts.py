@@ -15,6 +15,7 @@ from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Head, Issue, Part, PullRequest, Repository, Sender, Text, read
 from bot.jobs.job import Actor, Job, Origin, Repo, Thread
+from bot.publishing.marker import is_marked
 
 WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
 """Events that only people with write access, and what they set up, can cause."""
@@ -24,7 +25,6 @@ _SAID = frozenset({"issue_comment", "pull_request_review", "pull_request_review_
 """Events of words that a bot, this one above all, may answer other bots' words with."""
 _FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_request_target"})
 """Events that the bot's own work may cause."""
-_OUR_MARK = "<!-- codepilot:job="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ def _hindrance(delivery: Delivery, asked: Asked, place: _Place, command: Work, l
     if delivery.event in WRITERS_ONLY or sender is None:
         return None
     said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
-    if _OUR_MARK in str(said.get("body") if isinstance(said, dict) else ""):
+    if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
         return Ignored(reason="the comment is the bot's own")
     if sender.id in listening.own_ids or delivery.event in _SAID:
         return no_commander(sender, listening)

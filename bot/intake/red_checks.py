@@ -13,7 +13,9 @@ from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, Repository, Sha, Text
 from bot.jobs.job import Actor, Job, Origin, Thread
 
-RED = frozenset({"failure", "timed_out", "startup_failure", "cancelled"})
+FAILED = frozenset({"failure", "timed_out", "startup_failure"})
+"""Conclusions of what went wrong by itself."""
+RED = FAILED | {"cancelled"}
 """Conclusions that are looked at; what was cancelled is told at most."""
 
 ACTIONS = "github-actions"
@@ -75,7 +77,9 @@ def not_looked_at(conclusion: str | None, app: App | None, listening: Listening)
     """Why a check of an App is passed over, or None."""
     if conclusion not in RED:
         return Ignored(reason="the check did not fail")
-    if app is None or app.id == listening.own_app_id:
+    if app is None:
+        return Ignored(reason="the event does not say which App the check is of")
+    if app.id == listening.own_app_id:
         return Ignored(reason="the check is the bot's own")
     if app.slug == ACTIONS:
         return Ignored(reason="the workflow_run event tells of this check")

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent_runtime import BoundExceededError, run_bounded
-from bot.github import GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
+from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
+from bot.intake.red_checks import FAILED
 from bot.jobs.case import Case
 from bot.jobs.failed_logs import FailedLogs
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
@@ -18,7 +19,6 @@ from bot.workspace import Source, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-RED = frozenset({"failure", "timed_out", "startup_failure"})
 MOST_JOBS = 5
 
 _CANCELLED = "cancelled"
@@ -47,7 +47,7 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int) -
     run = await case.github.run_facts(repo.full_name, run_id)
     every = await case.github.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
-    jobs = [job for job in every if job.conclusion in RED] or [job for job in every if job.conclusion == _CANCELLED]
+    jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
     green, changes = await _since_green(case, repo, source, run)
     plain = case.house.server_url.startswith("http://")
     async with FailedLogs(case.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
@@ -129,7 +129,7 @@ class _Reading:
 
     async def _described(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
         """What the workflow's file says of a job, or the file that it calls; nothing where it says nothing."""
-        listed = [(each.number, each.name, _step(each).failed) for each in steps]
+        listed = [(each.number, each.name, step_of(each).failed) for each in steps]
         try:
             for _ in range(_MOST_CALLS):
                 blob = await self._case.house.workspaces.read(self._repo.id, self._source, path, limit=_WORKFLOW_BYTES)
@@ -149,7 +149,7 @@ class _Reading:
             return self._redacted(str(told.get(key, "")))
 
         return replace(
-            _step(step),
+            step_of(step),
             run=text("run"),
             shell=text("shell"),
             working_directory=text("working_directory"),
@@ -171,16 +171,22 @@ class _Reading:
             log.warning("job %s: %s", self._case.job.id, error)
             return ()
         return tuple(
-            Remark(path=each.path, line=each.start_line, message=self._redacted(each.message))
+            remark_of(replace(each, message=self._redacted(each.message)))
             for each in found
             if not each.message.startswith(_SAYS_NOTHING)
         )
 
 
-def _step(step: StepFacts) -> Step:
+def remark_of(annotation: Annotation) -> Remark:
+    """What GitHub shows beside lines, as a value of a failed job."""
+    return Remark(path=annotation.path, line=annotation.start_line, message=annotation.message)
+
+
+def step_of(step: StepFacts) -> Step:
+    """A step as it ended, without what the workflow's file says of it."""
     return Step(number=step.number, name=step.name, conclusion=step.conclusion)
 
 
 def _moments(steps: Sequence[StepFacts]) -> list[tuple[str, str]]:
     """When the failed ones ran."""
-    return [(each.started_at, each.completed_at) for each in steps if each.started_at and _step(each).failed]
+    return [(each.started_at, each.completed_at) for each in steps if each.started_at and step_of(each).failed]

@@ -9,11 +9,13 @@ from dataclasses import replace
 
 from bot.github import GitHubError, JobFacts, RunFacts
 from bot.intake.commands import Explain
+from bot.intake.red_checks import RED
 from bot.jobs.account import Account
 from bot.jobs.begun import begun_before
 from bot.jobs.case import Case, Ending, Reply
 from bot.jobs.checks import CheckRun
 from bot.jobs.configuration import lately_on_default_branch
+from bot.jobs.failed_run import remark_of, step_of
 from bot.jobs.job import JobState
 from bot.jobs.lacking import lacking
 from bot.jobs.look import Here
@@ -21,12 +23,11 @@ from bot.jobs.queue import Stored
 from bot.publishing.render import CI_ASKED
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
-from bot.red_ci.failed import FailedJob, Remark, Step
+from bot.red_ci.failed import FailedJob, Remark
 from bot.red_ci.reasons import RedFacts, Skip, skip_reason
 
 log = logging.getLogger(__name__)
 
-_RED = frozenset({"failure", "timed_out", "startup_failure", "cancelled"})
 _LINEAGE = 10
 _LOOKED_AT = 3
 _REMARKS = 10
@@ -112,7 +113,7 @@ async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
     if not case.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(case, here, facts))
     run = await case.github.run_facts(repo, case.job.origin.id)
-    red = [each for each in await case.github.jobs_of_run(repo, run.id) if each.conclusion in _RED]
+    red = [each for each in await case.github.jobs_of_run(repo, run.id) if each.conclusion in RED]
     return replace(
         facts,
         jobs=await _jobs(case, repo, red),
@@ -127,7 +128,7 @@ async def _red_on_base(case: Case, repo: str, run: RunFacts, base: str) -> froze
     if there is None:
         return None
     jobs = await case.github.jobs_of_run(repo, there.id)
-    return frozenset(each.name for each in jobs if each.conclusion in _RED)
+    return frozenset(each.name for each in jobs if each.conclusion in RED)
 
 
 async def _check_on_base(case: Case, here: Here, facts: RedFacts) -> frozenset[str] | None:
@@ -150,7 +151,7 @@ async def _job(case: Case, repo: str, job: JobFacts, *, read: bool) -> FailedJob
     remarks: tuple[Remark, ...] = ()
     if read and job.check_id:
         remarks = await _remarks(case, repo, job.check_id)
-    steps = tuple(Step(number=each.number, name=each.name, conclusion=each.conclusion) for each in job.steps)
+    steps = tuple(map(step_of, job.steps))
     return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
 
 
@@ -163,7 +164,7 @@ async def _remarks(case: Case, repo: str, check_id: int) -> tuple[Remark, ...]:
             raise
         log.warning("job %s: %s", case.job.id, error)
         return ()
-    return tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in found)
+    return tuple(map(remark_of, found))
 
 
 async def _attempts(case: Case) -> int:

@@ -7,6 +7,7 @@ from bot.jobs.case import Case
 from bot.jobs.configuration import lately_on_default_branch
 from bot.jobs.job import Job
 from bot.jobs.look import Here
+from bot.publishing.marker import is_marked
 
 
 async def unasked_for(case: Case) -> str:
@@ -33,5 +34,5 @@ async def unfit_for_review(case: Case, here: Here) -> str:
         return "It has moved on; the push has a run of its own."
     me = (await case.github.me()).id
     reviews = await case.github.reviews(here.repo.full_name, case.job.thread.number)
-    done = any(each.author_id == me and each.commit_sha == head and "codepilot:job=" in each.body for each in reviews)
+    done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
     return "This commit is reviewed already." if done else ""

@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import re
 
-_MARKER = re.compile(r"<!-- codepilot:job=([A-Za-z0-9_-]{1,64}) sig=([0-9a-f]{32}) -->")
+_MARK = "<!-- codepilot:job="
+_MARKER = re.compile(rf"{_MARK}([A-Za-z0-9_-]{{1,64}}) sig=([0-9a-f]{{32}}) -->")
 
 
 def marker(job_id: str, repo_id: int, number: int, *, key: bytes) -> str:
@@ -19,7 +20,12 @@ def marker(job_id: str, repo_id: int, number: int, *, key: bytes) -> str:
         key: a secret of the bot's.
     """
     message = f"{repo_id}#{number}:{job_id}".encode()
-    return f"<!-- codepilot:job={job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
+    return f"{_MARK}{job_id} sig={hmac.new(key, message, hashlib.sha256).hexdigest()[:32]} -->"
+
+
+def is_marked(body: str) -> bool:
+    """Whether something carries a marker, genuine or not: what carries one is never taken for a person's words."""
+    return _MARK in body
 
 
 def claimed_job(body: str, number: int, *, branch: str) -> str | None:

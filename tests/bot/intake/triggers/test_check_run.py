@@ -134,7 +134,7 @@ def test_a_failed_check_of_the_default_branch_is_looked_at() -> None:
         ({"conclusion": None}, "did not fail"),
         ({"app": {"id": 15368, "slug": "github-actions"}}, "workflow_run"),
         ({"app": {"id": 500, "slug": "codepilot"}}, "the bot's own"),
-        ({"app": None}, "the bot's own"),
+        ({"app": None}, "does not say which App"),
         ({"pull_requests": []}, "not of one"),
         ({"pull_requests": [], "check_suite": {"head_branch": None}}, "not of one"),
     ],
