@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import shlex
+import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +28,11 @@ _WORKFLOWS = ROOT / "docs" / "workflows"
 
 @pytest.fixture(scope="session")
 def action(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The action as a runner downloads it."""
+    """The action as a runner downloads it, with the packages of this environment: installing has tests of its own."""
     directory = tmp_path_factory.mktemp("action") / "codepilot"
     copy_of_this(directory)
+    environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
+    (directory / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
     return directory
 
 
