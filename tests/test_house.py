@@ -34,6 +34,7 @@ _MAX_MODULE_LINES = 250
 _MAX_FUNCTION_LINES = 40
 
 _PURE = (
+    "agent_runtime/alike.py",
     "agent_runtime/context/archive.py",
     "agent_runtime/context/awareness.py",
     "agent_runtime/context/briefing.py",
@@ -94,6 +95,8 @@ _PURE = (
     "agent_runtime/workspace/views.py",
     "bot/action/commands.py",
     "bot/action/conclusion.py",
+    "bot/action/prompts.py",
+    "bot/action/quoted.py",
     "bot/app_table.py",
     "bot/chat/answers.py",
     "bot/chat/visible.py",

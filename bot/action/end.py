@@ -1,4 +1,4 @@
-"""How a workflow's step ended, as one value. Pure."""
+"""How a workflow's step ended, as one value."""
 
 from __future__ import annotations
 

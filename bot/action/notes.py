@@ -1,4 +1,4 @@
-"""The annotations of a workflow's step: how it ended, and what is to be said beside lines. Pure."""
+"""The annotations of a workflow's step: how it ended, and what is to be said beside lines."""
 
 from __future__ import annotations
 

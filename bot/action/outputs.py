@@ -1,4 +1,4 @@
-"""The outputs of a workflow's step: every one of them at every ending, with documented values. Pure."""
+"""The outputs of a workflow's step: every one of them at every ending, with documented values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step's summary: the comment, what the run cost, and the change as far as it fits. Pure."""
+"""The step's summary: the comment, what the run cost, and the change as far as it fits."""
 
 from __future__ import annotations
 

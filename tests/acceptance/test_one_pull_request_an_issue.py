@@ -72,35 +72,30 @@ async def test_another_one_is_opened_when_that_is_asked_for(hub: LocalHub, tmp_p
         assert len(stage.pulls()) == 2
 
 
-@pytest.mark.parametrize("how", ["merged", "closed"])
-async def test_after_a_pull_request_is_over_a_fix_opens_a_new_one(hub: LocalHub, tmp_path: Path, how: str) -> None:
+async def test_after_a_pull_request_is_merged_a_fix_opens_a_new_one(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [FIX], ANEW) as stage:
         number, pull = await first_fix(stage)
-        if how == "merged":
-            hub.merge(stage.repo, pull.number, by="mona")
-            hub.reopen(stage.repo, number, by="mona")
-        else:
-            hub.close(stage.repo, pull.number, by="mona")
+        hub.merge(stage.repo, pull.number, by="mona")
+        hub.reopen(stage.repo, number, by="mona")
         end = await stage.ask(number, "/codepilot fix and write more")
         assert end.state is JobState.DONE, end
         assert len(stage.pulls()) == 2
         assert "going on there" not in end.status
 
 
-@pytest.mark.parametrize("whose", ["somebody's", "one with a forged mark", "a fork's"])
-async def test_a_pull_request_that_is_not_the_bots_is_left_alone(hub: LocalHub, tmp_path: Path, whose: str) -> None:
+@pytest.mark.parametrize("state", ["closed", "forged"])
+async def test_pull_requests_that_are_not_the_bots_are_left_alone(hub: LocalHub, tmp_path: Path, state: str) -> None:
     async with staged(hub, tmp_path, [FIX], ANEW) as stage:
         number, pull = await first_fix(stage)
         [branch] = stage.bot_branches()
         before, body = hub.branches(stage.repo)[branch], pull.body or ""
         assert "<!-- codepilot:job=" in body
-        if whose == "one with a forged mark":
+        if state == "forged":
             hub.edit_thread(stage.repo, pull.number, by="mona", body=re.sub("sig=.{4}", "sig=0000", body))
         else:
             hub.close(stage.repo, pull.number, by="mona")
-        if whose == "somebody's":
+            # A person's from the same branch, and a fork's from one of the same name.
             hub.open_pull(stage.repo, author="mona", head=branch, title="Mine", body=body)
-        if whose == "a fork's":
             hub.add_user("forker")
             fork = hub.add_repo("forker/calc", owner="forker", fork_of=stage.repo)
             hub.commit(fork, {"evil.txt": "x\n"}, message="Mine", author="forker", branch=branch)

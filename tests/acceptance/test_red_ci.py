@@ -72,15 +72,19 @@ async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, 
         assert "Co-authored-by" not in stage.git("show", "--no-patch", "--format=%B", "topic")
 
 
-@pytest.mark.parametrize("where", ["pull request", "default branch"])
+STILL_RED = "ended with exit code 1 before the change and with exit code 1 after it, run once more"
+NOT_SEEN = "The failure was not reproduced"
+
+
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("where", "script", "said"),
     [
-        ([SEE_IT_FAIL, LIE], "ended with exit code 1 before the change and with exit code 1 after it, run once more"),
-        ([LIE], "The failure was not reproduced"),
-        ([FIX], "The failure was not reproduced"),
+        ("pull request", [SEE_IT_FAIL, LIE], STILL_RED),
+        ("pull request", [LIE], NOT_SEEN),
+        ("pull request", [FIX], NOT_SEEN),
+        ("default branch", [SEE_IT_FAIL, LIE], STILL_RED),
     ],
-    ids=["still red", "never looked", "looked afterwards only"],
+    ids=["still red", "never looked", "looked afterwards only", "default branch"],
 )
 async def test_what_is_not_proven_is_not_committed(
     hub: LocalHub, tmp_path: Path, where: str, script: list[str], said: str
