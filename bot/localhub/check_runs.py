@@ -132,7 +132,7 @@ def announce(
         "pull_requests": shown["pull_requests"],
         "before": None,
         "after": run.head_sha,
-        "head_branch": None,
+        "head_branch": views_checks.branch_at(site, repo, run.head_sha),
     }
     payload: Json = {"action": action, "check_run": shown | {"check_suite": suite}}
     webhooks.emit(site, "check_run", repo, sender, payload | (more or {}), only=only)

@@ -40,6 +40,11 @@ def check_run(site: Site, repo: Repo, value: CheckRun) -> Json:
     }
 
 
+def branch_at(site: Site, repo: Repo, sha: str) -> str | None:
+    """The branch of the repository that stands at a commit; for a fork's there is none."""
+    return next((name for name, head in site.store.heads.get(repo.id, {}).items() if head == sha), None)
+
+
 # The worst conclusion of its check runs is the suite's.
 _WORST_FIRST = ("action_required", "timed_out", "failure", "cancelled", "success", "neutral", "skipped")
 
@@ -50,11 +55,10 @@ def check_suite(site: Site, repo: Repo, runs: Sequence[CheckRun]) -> Json:
     done = all(run.status == "completed" for run in runs)
     conclusions = {run.conclusion for run in runs}
     url = site.api("repos", repo.owner, repo.name, "check-suites", first.suite_id)
-    heads = (name for name, sha in site.store.heads.get(repo.id, {}).items() if sha == first.head_sha)
     return {
         "id": first.suite_id,
         "node_id": node_id("CheckSuite", first.suite_id),
-        "head_branch": next(heads, None),
+        "head_branch": branch_at(site, repo, first.head_sha),
         "head_sha": first.head_sha,
         "status": "completed" if done else first.status if len(runs) == 1 else "in_progress",
         "conclusion": next((each for each in _WORST_FIRST if each in conclusions), None) if done else None,

@@ -145,5 +145,5 @@ async def test_what_another_apps_check_says_of_the_default_branch_is_quoted(hub:
         head, other = hub.branches(stage.repo)["main"], hub.add_app("other-ci")
         said = "It fails: add() is off by one."
         hub.check(stage.repo, other, head_sha=head, name="build", conclusion="failure", summary=said)
-        end = await stage.end_after("check_suite", "completed")
+        end = await stage.end_after("check_run", "completed")
         assert end.state is JobState.DONE, end
