@@ -80,5 +80,6 @@ async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree
         after=end.exit_code,
         seconds=end.seconds,
         other=is_other(shown, progress.failing),
+        passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
     )
     return rerun, check

@@ -180,7 +180,8 @@ def plan(
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
-    doubtful = bool(found or left_out or (proof and tests_cut(change))) or report.verdict is not Verdict.VERIFIED
+    weak = proof is not None and (proof.other or bool(tests_cut(change)))
+    doubtful = weak or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
     request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bot.publishing.checking import checking
+from bot.publishing.checking import Checking, checking
 from bot.publishing.text import code, duration, one_line
 from bot.publishing.verdict import Check, Edits
 
 _COMMAND_CHARS = 300
+_PATTERN = re.compile(r"[*?\[{$]")
 _NOT_FOUND = frozenset({126, 127})
 _OTHER = "No step that failed runs this command; see whether it checks the same."
 
@@ -23,7 +25,8 @@ class Rerun:
         before: the exit code then.
         after: the exit code when the host ran it once more on the files as they were left; None when it did not end.
         seconds: how long that took.
-        other: whether it runs none of the tools of the steps that failed, where these are known.
+        other: whether it is no part of what the steps that failed run, where that is known.
+        passed_there: whether the command passed when the agent ran it after the change.
     """
 
     command: str = ""
@@ -31,6 +34,7 @@ class Rerun:
     after: int | None = None
     seconds: float = 0.0
     other: bool = False
+    passed_there: bool = False
 
     @property
     def proven(self) -> bool:
@@ -56,7 +60,9 @@ class Rerun:
             ended = f"did not end within {duration(self.seconds)} after it"
         said = f"{before} and {ended}, {again}."
         if self.after in _NOT_FOUND and self.after != self.before:
-            said += " What the agent installed outside of the workspace is not there: install it in `setup`."
+            return f"{said} What the agent installed outside of the workspace is not there: install it in `setup`."
+        if self.passed_there:
+            return f"{said} It passed in the agent's terminal, whose variables and functions are not there."
         return said
 
 
@@ -75,10 +81,33 @@ def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[
 
 
 def is_other(check: Check, commands: Sequence[str]) -> bool:
-    """Whether a check runs none of the tools of the steps that failed; False where these are not known."""
-    wanted = {read.tool for line in _lines(commands) if (read := checking(line, declared=True)) and read.known}
-    read = checking(check.command, declared=check.declared)
-    return bool(wanted) and (read is None or read.tool not in wanted)
+    """Whether a check is no part of what the steps that failed run; False where these run nothing that is known."""
+    steps = [read for line in _lines(commands) if (read := checking(line, declared=True)) and read.known]
+    own = checking(check.command, declared=check.declared)
+    return bool(steps) and (own is None or not any(_is_part(own, step) for step in steps))
+
+
+def _is_part(own: Checking, step: Checking) -> bool:
+    """Whether it is the same tool on the same files, on some of them or on more."""
+    if own.tool != step.tool:
+        return False
+    there, here = _targets(step), _targets(own)
+    return not (there and here) or any(_is_within(word, target) for word in here for target in there)
+
+
+def _targets(read: Checking) -> list[str]:
+    """The words that are neither options nor what may be their values."""
+    pairs = zip(("", *read.rest), read.rest, strict=False)
+    return [word for before, word in pairs if not word.startswith("-") and not before.startswith("-")]
+
+
+def _is_within(word: str, target: str) -> bool:
+    """Whether a path, or a test in a file, is a target of the step, or below it. A pattern or a variable may be any."""
+    word, target = word.removeprefix("./"), target.removeprefix("./")
+    fixed = _PATTERN.split(target, maxsplit=1)[0]
+    if fixed != target or target in {"", "."}:
+        return word.startswith(fixed.removesuffix("."))
+    return word == target or word.startswith((f"{target.rstrip('/')}/", f"{target}::"))
 
 
 def _is_before(check: Check, edits: Edits | None) -> bool:

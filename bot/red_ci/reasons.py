@@ -173,7 +173,7 @@ def _unknown(facts: RedFacts) -> Skip | None:
 
 def _infrastructure(facts: RedFacts) -> Skip | None:
     if facts.conclusion == "cancelled":
-        reason = f"{_failed(facts)}, which says nothing about the code. Run it again; I changed nothing."
+        reason = f"{_failed(facts)}, which says nothing about the code. Re-run it; I changed nothing."
         return Skip(cause="infrastructure", reason=reason)
     if why := infrastructure(facts.jobs, facts.conclusion):
         reason = f"{_failed(facts)} for a reason outside the code: {why}. Re-run it; I changed nothing."

@@ -237,6 +237,9 @@ def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_
     assert publication.pull_request.draft is doubted
     said = f"**Look at the tests first:** the change takes lines out of `{file.path}`"
     assert [said in publication.pull_request.body, any(said in each for each in publication.notes)] == [doubted] * 2
+    elsewhere = planned(origin="ci", report=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, other=True)))
+    assert elsewhere.pull_request is not None
+    assert elsewhere.pull_request.draft
     asked = planned(a_change(file)).pull_request
     assert asked is not None
     assert not asked.draft

@@ -54,6 +54,29 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "command", "other"),
+    [
+        ("mypy src", "mypy src", False),
+        ("mypy src tests", "mypy --strict src/a.py", False),
+        ("mypy src", "mypy", False),
+        ("mypy src", "mypy made_up", True),
+        ("mypy src", "mypy src_of_mine", True),
+        ("mypy src", "pytest", True),
+        ("mypy src", "test -s notes", True),
+        ("pytest", "pytest tests/test_a.py::test_b", False),
+        ("pytest ./tests/test_a.py", "pytest tests/test_a.py::test_b -q", False),
+        ("ruff check --select F .", "ruff check --select F401 src", False),
+        ("eslint 'src/**/*.ts'", "eslint src/a.ts", False),
+        ("eslint 'src/**/*.ts'", "eslint mine/a.ts", True),
+        ("pytest $FILES", "pytest tests", False),
+        ("sh check.sh", "sh mine.sh", False),
+    ],
+)
+def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, command: str, *, other: bool) -> None:
+    assert is_other(check(command), (f"pip install .\n{step}\n",)) is other
+
+
+@pytest.mark.parametrize(
     ("rerun", "proven", "said"),
     [
         (Rerun(), False, "The failure was not reproduced"),
@@ -68,6 +91,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
             "with exit code 1 after it, run once more by the bot, in a fresh sandbox.",
         ),
         (Rerun(command="pytest", before=1, after=None, seconds=600), False, "did not end within 10 min 0 s after it"),
+        (Rerun(command="pytest", before=1, after=1, passed_there=True), False, "It passed in the agent's terminal"),
         (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
     ],
 )

@@ -52,7 +52,7 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
         (
             replace(RED, conclusion="cancelled"),
             "infrastructure",
-            (" for a reason outside the code: it was cancelled. Re-run it; I changed nothing."),
+            (", which says nothing about the code. Re-run it; I changed nothing."),
         ),
         (
             replace(RED, passed_before=True),
