@@ -170,9 +170,7 @@ class Account:
 
 
 def _asked(job: Job) -> str:
-    """The command as it was given; a workflow's file gives the verb alone, and CI only failed."""
-    if job.origin.kind == "ci":
-        return f"{job.command.verb} for {job.origin.name or 'CI'}"
+    """The command as it was given; a workflow's file gives the verb alone."""
     if job.origin.kind == "workflow":
         return job.command.verb
     return job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"

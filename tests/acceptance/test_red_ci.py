@@ -132,7 +132,7 @@ async def test_a_red_default_branch_is_mended_by_a_pull_request(hub: LocalHub, t
         assert "@mona" not in body
         [check] = hub.check_runs(stage.repo)
         assert (check.status, check.conclusion, check.head_sha) == ("completed", "success", before)
-        assert (check.title or "").endswith(": fix for CI")
+        assert (check.title or "").endswith(": CI asked: CI failed")
         assert "| passed, run by the bot" in (check.summary or "")
         # The fix is open: what fails meanwhile begins no other, and that is told once.
         ran(stage, "failure", branch="main")
