@@ -51,7 +51,7 @@ async def red(stage: Stage, *, by: str = "mona", actor: str = "mona") -> End:
     return await stage.end_after("workflow_run", "completed")
 
 
-async def test_a_red_run_is_mended_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
     script: list[str | ScriptedReply] = [
         ScriptedReply(text=SEE_IT_FAIL, expect=('The workflow "CI" failed on this pull request.',)),
         FIX,
@@ -110,7 +110,7 @@ async def test_what_is_not_proven_is_not_committed(
         assert [each.number for each in stage.pulls()] == [number]
 
 
-async def test_a_red_default_branch_is_mended_by_a_pull_request(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
         before = hub.branches(stage.repo)["main"]
         ran(stage, "failure", branch="main")
@@ -184,7 +184,7 @@ async def test_all_that_fails_on_a_commit_is_one_piece_of_work(hub: LocalHub, tm
         assert len(stage.bot_comments(pull.number)) == 1
 
 
-async def test_a_red_check_of_another_app_is_mended(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_red_check_of_another_app_is_fixed(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=CONFIGURED) as stage:
         stage.pull()
         other = hub.add_app("other-ci")

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bot.config import ActionSettings, load_action
 from bot.jobs.job import JobState
 from bot.localhub import LocalHub
-from bot.localhub.model import Repo
-from bot.wiring import work_step
 from tests.origin import git
-from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, acting, build
+from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, acting
+from tests.workflow_runs import Workflows
 
 
-def a_step(
+def after_a_failed_run(
     hub: LocalHub, directory: Path, *, branch: str, files: Mapping[str, str] | None = None, of_fork: bool = False
-) -> tuple[Repo, ActionSettings]:
-    """A workflow's step that runs because another workflow of the repository has failed on a branch."""
-    payloads: dict[str, Mapping[str, Any]] = {}
-    _, repo = build(hub, {**FILES, **(files or {})})
-    runner = hub.add_user("github-actions[bot]", kind="Bot")
-    hub.add_collaborator(repo, runner.login, "write")
-    hub.observe(sent=payloads.__setitem__)
-    home, author = repo, "mona"
+) -> Workflows:
+    """A repository whose workflow of Codepilot is to run because another workflow has failed on a branch."""
+    flows = Workflows.of(hub, directory, {**FILES, **(files or {})})
+    home, author = flows.repo, "mona"
     if of_fork:
         author = hub.add_user("forker").login
-        home = hub.add_repo("forker/calc", owner="forker", fork_of=repo)
+        home = hub.add_repo("forker/calc", owner="forker", fork_of=flows.repo)
     if branch != "main":
         hub.commit(home, {"topic.txt": "A topic.\n"}, message="Add a topic", author=author, branch=branch)
-        hub.open_pull(repo, author=author, head=f"forker:{branch}" if of_fork else branch, title="Add a topic")
+        hub.open_pull(flows.repo, author=author, head=f"forker:{branch}" if of_fork else branch, title="Add a topic")
     hub.workflow_run(
-        repo,
+        flows.repo,
         head_sha=hub.branches(home)[branch],
         head_branch=branch,
         head_repository=home,
@@ -44,35 +35,17 @@ def a_step(
         actor=author,
         event="push" if branch == "main" else "pull_request",
     )
-    (directory / "event.json").write_text(json.dumps(payloads["workflow_run"]))
-    (directory / "script.yaml").write_text(json.dumps([{"reply": each} for each in (SEE_IT_FAIL, FIX)]))
-    settings = load_action(
-        {
-            "GITHUB_TOKEN": runner.token,
-            "GITHUB_EVENT_PATH": str(directory / "event.json"),
-            "GITHUB_EVENT_NAME": "workflow_run",
-            "GITHUB_REPOSITORY": repo.full_name,
-            "GITHUB_RUN_ID": "41",
-            "GITHUB_API_URL": hub.api_url,
-            "GITHUB_SERVER_URL": hub.url,
-            "GITHUB_STEP_SUMMARY": str(directory / "summary"),
-            "CODEPILOT_PROVIDER": "scripted",
-            "CODEPILOT_MODEL": str(directory / "script.yaml"),
-            "CODEPILOT_DATA_DIR": str(directory / "data"),
-            "CODEPILOT_LEVEL": "auto",
-        }
-    )
-    return repo, settings
+    return flows
 
 
 @pytest.mark.parametrize("branch", ["topic", "main"])
-async def test_a_workflow_on_failed_runs_mends_them(hub: LocalHub, tmp_path: Path, branch: str) -> None:
-    repo, settings = a_step(hub, tmp_path, branch=branch)
-    end = await work_step(settings)
+async def test_a_workflow_on_failed_runs_fixes_them(hub: LocalHub, tmp_path: Path, branch: str) -> None:
+    flows = after_a_failed_run(hub, tmp_path, branch=branch)
+    end = await flows.run("workflow_run", [SEE_IT_FAIL, FIX])
     assert end.ended is JobState.DONE, end
+    repo, summary = flows.repo, end.summary
     made = branch if branch != "main" else f"codepilot/fix-ci-{hub.workflow_runs(repo)[-1].id}"
     assert git(repo.path, "show", f"{made}:calc.py") == MENDED.strip()
-    summary = (tmp_path / "summary").read_text()
     assert "CI asked: [`CI`](" in summary
     assert "@mona" not in summary
     pulls = [each for each in hub.issues(repo) if each.pull is not None]
@@ -82,39 +55,36 @@ async def test_a_workflow_on_failed_runs_mends_them(hub: LocalHub, tmp_path: Pat
 
 async def test_the_proof_runs_where_the_agents_commands_start(hub: LocalHub, tmp_path: Path) -> None:
     below = {f"packages/calc/{path}": text for path, text in FILES.items()}
-    repo, settings = a_step(hub, tmp_path, branch="topic", files={**below, "check.sh": "exit 3\n"})
+    flows = after_a_failed_run(hub, tmp_path, branch="topic", files={**below, "check.sh": "exit 3\n"})
     script = [SEE_IT_FAIL, FIX.replace('write_file("', 'write_file("packages/calc/')]
-    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": each} for each in script]))
-    inputs = replace(settings.inputs, working_directory="packages/calc")
-    end = await work_step(replace(settings, inputs=inputs))
+    end = await flows.run("workflow_run", script, **{"INPUT_WORKING-DIRECTORY": "packages/calc"})
     assert end.ended is JobState.DONE, end
-    assert git(repo.path, "show", "topic:packages/calc/calc.py") == MENDED.strip()
+    assert git(flows.repo.path, "show", "topic:packages/calc/calc.py") == MENDED.strip()
 
 
 async def test_the_repositorys_file_narrows_what_a_workflow_does(hub: LocalHub, tmp_path: Path) -> None:
     only = {".github/codepilot.yml": "fix_ci: [default-branch]\n"}
-    repo, settings = a_step(hub, tmp_path, branch="topic", files=only)
-    end = await work_step(settings)
+    flows = after_a_failed_run(hub, tmp_path, branch="topic", files=only)
+    end = await flows.run("workflow_run", [SEE_IT_FAIL, FIX])
     assert end.ended is JobState.DONE
-    assert hub.comments(repo, 1) == []
-    assert set(hub.branches(repo)) == {"main", "topic"}
+    assert hub.comments(flows.repo, 1) == []
+    assert set(hub.branches(flows.repo)) == {"main", "topic"}
 
 
 async def test_why_nothing_is_done_is_told_once_over_all_runs(hub: LocalHub, tmp_path: Path) -> None:
-    repo, settings = a_step(hub, tmp_path, branch="topic")
-    hub.commit(repo, {"more.txt": "More.\n"}, message="Go on", author="mona", branch="topic")
-    for run_id in (41, 42):
-        end = await work_step(replace(settings, run_id=run_id))
-        assert end.ended is JobState.REFUSED
-    [told] = hub.comments(repo, 1)
+    flows = after_a_failed_run(hub, tmp_path, branch="topic")
+    hub.commit(flows.repo, {"more.txt": "More.\n"}, message="Go on", author="mona", branch="topic")
+    ends = [await flows.run("workflow_run", [SEE_IT_FAIL, FIX]) for _ in range(2)]
+    assert [each.ended for each in ends] == [JobState.REFUSED] * 2
+    [told] = hub.comments(flows.repo, 1)
     assert "somebody has pushed since" in told.body
-    assert "somebody has pushed since" in (tmp_path / "summary").read_text()
+    assert all("somebody has pushed since" in each.summary for each in ends)
 
 
 async def test_a_fork_is_diagnosed_twice_however_often_it_fails(hub: LocalHub, tmp_path: Path) -> None:
-    repo, settings = a_step(hub, tmp_path, branch="topic", of_fork=True)
-    (tmp_path / "script.yaml").write_text(json.dumps([{"reply": acting("pass", completion="`add` is off by one.")}]))
-    states = [(await work_step(replace(settings, run_id=run_id))).ended for run_id in (41, 42, 43)]
-    assert states == [JobState.DONE, JobState.DONE, JobState.REFUSED]
-    assert len(hub.comments(repo, 1)) == 2
-    assert "I have said 2 times here what makes checks fail" in (tmp_path / "summary").read_text()
+    flows = after_a_failed_run(hub, tmp_path, branch="topic", of_fork=True)
+    diagnosis = acting("pass", completion="`add` is off by one.")
+    ends = [await flows.run("workflow_run", [diagnosis]) for _ in range(3)]
+    assert [each.ended for each in ends] == [JobState.DONE, JobState.DONE, JobState.REFUSED]
+    assert len(hub.comments(flows.repo, 1)) == 2
+    assert "I have said 2 times here what makes checks fail" in ends[-1].summary
