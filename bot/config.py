@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_UNSEALED = "With `approvals: artifact` it seals the runs that wait, as there is no key of a model service."
+
+
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read what `codepilot serve` and `codepilot work` need; a variable that is empty counts as not set.
 
@@ -109,6 +112,8 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
         reader.default(AGENT["allow_root"], "yes")
     runner, inputs = reader.read(RUNNER), reader.read(INPUTS)
     agent = reader.agent()
+    if inputs["approvals"] == "artifact" and not (inputs["session_key"] or agent.api_key):
+        reader.lacks(INPUTS["session_key"], _UNSEALED)
     problems: tuple[InputProblem, ...] = ()
     try:
         reader.check()

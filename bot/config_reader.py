@@ -24,7 +24,7 @@ _OUTAGE = RunLimits().outage_seconds
 _ACTION_OUTAGE = 900.0
 """Seconds for which a run itself waits for the model; in a workflow nobody tries again after it."""
 
-SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], *PROVIDER_KEYS.values())
+SECRETS = (SERVICE["webhook_secret"], RUNNER["token"], INPUTS["session_key"], *PROVIDER_KEYS.values())
 """The settings that are secrets themselves, rather than name a file with one."""
 
 
@@ -121,6 +121,10 @@ class Reader:
             self._problems += [InputProblem(text=each) for each in error.problems]
             return {}
 
+    def lacks(self, setting: Setting, why: str) -> None:
+        """Keep that a setting is missing which another one needs."""
+        self._missing(setting, why)
+
     def usual(self, agent: AgentSettings) -> AgentSettings:
         """The same with the default of each setting that is wrong or missing."""
         usual = {key: setting.parse(setting.default) for key, setting in AGENT.items() if setting.default}
@@ -185,7 +189,7 @@ class Reader:
         line = yaml.safe_dump({name: setting.example.strip("`")}, allow_unicode=True, width=1000).strip()
         if setting.example.isdecimal():
             line = f"{name}: {setting.example}"
-        if setting in PROVIDER_KEYS.values():
+        if setting in {*PROVIDER_KEYS.values(), INPUTS["session_key"]}:
             line = _FROM_STORE.format(name=name, variable=setting.name)
         self._problems.append(InputProblem(text=f"The input `{name}` {what}", input=name, line=line, secret=secret))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -154,6 +154,9 @@ class ActionInputs:
         repo_config: the path of the repository's own file.
         dry_run: whether everything is made and nothing published.
         output_schema: what the result must fit: a JSON schema, or the path of one in the repository; None for words.
+        approvals: what becomes of a call that needs a person.
+        session: the name of the artifact to go on from, or None for the thread's.
+        session_key: seals runs that wait, or None for a key made from the model service's.
     """
 
     prompt: str | None = None
@@ -164,6 +167,9 @@ class ActionInputs:
     repo_config: str = PATH
     dry_run: bool = False
     output_schema: dict[str, Any] | str | None = None
+    approvals: Literal["denied", "artifact"] = "denied"
+    session: str | None = None
+    session_key: SecretStr | None = None
 
     @property
     def conventions(self) -> Conventions:
@@ -218,6 +224,13 @@ class ActionSettings:
     actor_id: int | None = None
     ref: str | None = None
     workflow: str | None = None
+
+    @property
+    def sealing_secret(self) -> SecretStr | None:
+        """What seals runs that wait for people; None where none shall."""
+        if self.inputs.approvals == "denied":
+            return None
+        return self.inputs.session_key or self.agent.api_key
 
     @property
     def run_page(self) -> str:

@@ -54,7 +54,8 @@ def house(
     Args:
         agent: the operator's settings.
         server_url: GitHub's address for people and git.
-        secret: what the bot's own keys are made from: the webhook's secret, or the workflow's token.
+        secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step its token, or what
+            is the same in the next one, where jobs are left to that.
         redactor: takes secrets out of whatever leaves.
         listeners: told of every event of every run.
         edit_seconds: between two edits of a status comment.
@@ -69,7 +70,7 @@ def house(
         SandboxError: no sandbox works here.
     """
     sandbox = _sandbox(agent)
-    key = _key(secret, "paused runs")
+    key = key_for(secret, "paused runs")
     return House(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
         setup=_setup(agent, sandbox, on_runner=not comes_back),
@@ -82,8 +83,8 @@ def house(
         network=agent.network,
         work=WorkStore(agent.data_dir / "patches", lasting=not comes_back),
         sessions=agent.data_dir / "sessions" if comes_back else None,
-        marker_key=_key(secret, "status comment"),
-        checks=comes_back,
+        comes_back=comes_back,
+        marker_key=key_for(secret, "status comment"),
         pictures=agent.pictures != "off",
         keep_days=agent.keep_days,
         edit_seconds=edit_seconds,
@@ -148,11 +149,15 @@ def networks(agent: AgentSettings) -> dict[str, Network | None]:
 
 def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     """What takes the operator's secrets out of text."""
-    door = [settings.webhook_secret, settings.private_key] if isinstance(settings, Settings) else [settings.token]
+    door: list[SecretStr | None]
+    if isinstance(settings, Settings):
+        door = [settings.webhook_secret, settings.private_key]
+    else:
+        door = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key
     return Redactor(secret.get_secret_value() for secret in (*door, key) if secret is not None)
 
 
-def _key(secret: SecretStr, purpose: str) -> bytes:
+def key_for(secret: SecretStr, purpose: str) -> bytes:
     """A key of its own for each purpose, so that the secret itself signs one thing only."""
     return hmac.digest(secret.get_secret_value().encode(), f"codepilot {purpose}".encode(), hashlib.sha256)

@@ -59,6 +59,30 @@ INPUTS: dict[str, Setting] = {
         parse=values.yes_or_no,
         default="no",
     ),
+    "approvals": Setting(
+        name="CODEPILOT_APPROVALS",
+        meaning="What becomes of a call that needs a person: `denied` tells the agent so, and the run goes on; "
+        "`artifact` keeps the run in an artifact, and whoever answers in a comment has it go on.",
+        example="artifact",
+        parse=values.one_of("denied", "artifact"),
+        default="denied",
+    ),
+    "session": Setting(
+        name="CODEPILOT_SESSION",
+        meaning="The name of the artifact that a run is gone on with from; when not set, `codepilot-session-` and the "
+        "number of the thread.",
+        example="codepilot-session-12",
+        parse=input_values.artifact,
+        default="",
+    ),
+    "session_key": Setting(
+        name="CODEPILOT_SESSION_KEY",
+        meaning="A secret of at least 32 characters that seals runs which wait; when not set, one made from the model "
+        "service's key.",
+        example="8c5f1d0b9e7a4c63b2f0d6e1a9c84735",
+        parse=input_values.session_key,
+        default="",
+    ),
     "output_schema": Setting(
         name="CODEPILOT_OUTPUT_SCHEMA",
         meaning="What the run's result must fit: a JSON schema, or the path of one on the base branch. The output "

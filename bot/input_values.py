@@ -6,10 +6,14 @@ import json
 import re
 from typing import Any
 
+from pydantic import SecretStr
+
 from bot.gate.goals import MOST_GOAL_CHARS
 from bot.intake.options import is_safe_branch
 
 _MOST_PATH = 200
+_LEAST_KEY_CHARS = 32
+_ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/ -]+")
 _BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
 
@@ -53,6 +57,20 @@ def repository_file(text: str) -> str:
             f"must be the path of a YAML file of the repository, such as .github/codepilot.yml, not {text!r}"
         )
     return found
+
+
+def artifact(text: str) -> str:
+    """A name that an artifact can have."""
+    if not _ARTIFACT.fullmatch(text):
+        raise ValueError(f"must be the name of an artifact, such as codepilot-session-12, not {text[:_MOST_PATH]!r}")
+    return text
+
+
+def session_key(text: str) -> SecretStr:
+    """A secret that cannot be guessed."""
+    if len(text) < _LEAST_KEY_CHARS:
+        raise ValueError(f"must have at least {_LEAST_KEY_CHARS} characters and has {len(text)}")
+    return SecretStr(text)
 
 
 def output_schema(text: str) -> dict[str, Any] | str:

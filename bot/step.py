@@ -78,5 +78,5 @@ async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
 
 
 def _masks(settings: ActionSettings) -> list[str]:
-    secrets = [settings.token, settings.agent.api_key]
+    secrets = [settings.token, settings.agent.api_key, settings.inputs.session_key]
     return [line for each in secrets if each is not None for line in commands.mask(each.get_secret_value())]

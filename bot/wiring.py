@@ -21,23 +21,23 @@ from agent_runtime import Provider
 from bot.action import job_of_run, outputs_of, write_outputs, write_summary
 from bot.action.end import StepEnd
 from bot.action.summary import summary
+from bot.action.walking import walk
 from bot.config import ActionSettings, Settings
-from bot.errors import ConfigError, QueueError
+from bot.errors import ConfigError
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
-from bot.household import house, redactor_for
+from bot.household import house, key_for, redactor_for
 from bot.intake.deliveries import Ignored
 from bot.intake.listening import Listening
 from bot.jobs.case import Desk, Ending
 from bot.jobs.database import Database
 from bot.jobs.greeter import HELD_SECONDS, Greeter
-from bot.jobs.house import House, Listener
-from bot.jobs.job import TRANSITIONS, Job, JobState
+from bot.jobs.house import Handover, House, Listener
+from bot.jobs.job import Job, JobState
 from bot.jobs.ledger import Ledger
 from bot.jobs.presence import present
-from bot.jobs.queue import SqliteQueue, Stored
+from bot.jobs.queue import SqliteQueue
 from bot.jobs.receipt import Receipt
-from bot.jobs.reddened import LEADS_TO
-from bot.jobs.worker import POLL_SECONDS, Worker
+from bot.jobs.worker import Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
 from bot.redelivery import Redelivery
@@ -223,7 +223,7 @@ async def _see_through(
         )
         patience = 4 * lease_seconds
         worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=patience)
-        last = await _walked(queue, worker, job.id)
+        last, session_file = await walk(desk, worker, job)
         await _tell_owed(queue, worker, last.job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, last.job.id)
         return StepEnd(
@@ -233,25 +233,17 @@ async def _see_through(
             facts=await queue.recall(last.job.id),
             patch=patch,
             patch_file=shared.work.file(last.job.id),
+            session_file=session_file,
+            session_days=settings.agent.approval_hours // 24 + 1,
         )
 
 
-async def _walked(queue: SqliteQueue, worker: Worker, job_id: str) -> Stored:
-    """Walk a job to its end, and then the work that it began: nobody comes after this process to do it."""
-    while (stored := await queue.get(job_id)) is not None and TRANSITIONS[stored.state]:
-        if not await worker.step(stored.job.lane):
-            await queue.wait_for_work(POLL_SECONDS)
-    if stored is None:
-        raise QueueError(f"job {job_id} is not in its queue any more")
-    begun = (await queue.recall(job_id)).get(LEADS_TO)
-    return stored if begun is None else await _walked(queue, worker, begun)
-
-
 def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> House:
-    return house(
+    lasting = settings.sealing_secret
+    shared = house(
         settings.agent,
         server_url=settings.server_url,
-        secret=settings.token,
+        secret=lasting or settings.token,
         redactor=redactor,
         listeners=listeners,
         edit_seconds=EDIT_SECONDS,
@@ -260,6 +252,15 @@ def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequ
         inputs=settings.inputs,
         run_url=settings.run_page,
     )
+    if lasting is None:
+        return shared
+    handover = Handover(
+        key=key_for(lasting, "saved jobs"),
+        folder=settings.agent.data_dir / "session",
+        name=settings.inputs.session or "",
+        plain=settings.api_url.startswith("http:"),
+    )
+    return replace(shared, handover=handover, sessions=settings.agent.data_dir / "sessions")
 
 
 async def _tell_owed(queue: SqliteQueue, worker: Worker, job_id: str, *, until: float) -> None:

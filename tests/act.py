@@ -36,6 +36,27 @@ runs:
       run: echo "pythonLocation=$(python3 -c 'import sys; print(sys.base_prefix)')" >> "$GITHUB_ENV"
 """
 
+PINNED_UPLOAD = "actions/upload-artifact@bbbca2ddaa5d8feaa63e36b76fdaad77386f024f"
+_UPLOAD_ARTIFACT = """\
+name: upload-artifact
+description: Copies a file to a directory with the artifact's name.
+inputs:
+  name: {description: Of the artifact., required: true}
+  path: {description: Of the file., required: true}
+  retention-days: {description: Kept with it., required: true}
+  compression-level: {description: Ignored., required: true}
+  if-no-files-found: {description: Ignored., required: true}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        NAME: ${{ inputs.name }}
+        FILE: ${{ inputs.path }}
+        DAYS: ${{ inputs.retention-days }}
+      run: mkdir -p "PLACE/$NAME" && cp "$FILE" "PLACE/$NAME/" && echo "$DAYS" > "PLACE/$NAME.days"
+"""
+
 _PRINTED = re.compile(r"\| output ([a-z-]+)=(.*)$", re.MULTILINE)
 
 
@@ -194,7 +215,7 @@ def _run(
         argv += ["--secret", f"{name}={value}"]
     for name, value in {**github, **(variables or {})}.items():
         argv += ["--env", f"{name}={value}"]
-    for name, place in (actions or {}).items():
+    for name, place in {**_kept_by(directory), **(actions or {})}.items():
         argv += ["--local-repository", f"{name}={place}"]
     done = subprocess.run(
         argv,
@@ -208,6 +229,14 @@ def _run(
         check=False,
     )
     return ActRun(succeeded=done.returncode == 0, log=done.stdout, outputs=dict(_PRINTED.findall(done.stdout)))
+
+
+def _kept_by(directory: Path) -> dict[str, Path]:
+    """What stands for the action that uploads artifacts, which comes from GitHub: files land in `artifacts`."""
+    place = directory / "upload-artifact"
+    place.mkdir()
+    (place / "action.yml").write_text(_UPLOAD_ARTIFACT.replace("PLACE", str(directory / "artifacts")), encoding="utf-8")
+    return {PINNED_UPLOAD: place}
 
 
 def _keep_tools(cache: Path) -> None:

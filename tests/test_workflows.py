@@ -65,7 +65,7 @@ def test_a_file_that_github_reads_fits_its_schema(schema: str, pattern: str) -> 
     _run(_BIN / "check-jsonschema", "--builtin-schema", schema, *files)
 
 
-@pytest.mark.parametrize("path", [*_WORKFLOWS, *_READY], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ROOT / "action.yml", *_WORKFLOWS, *_READY], ids=lambda path: path.name)
 def test_every_action_is_pinned_to_a_commit_with_its_version_beside_it(path: Path) -> None:
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if "uses: " in line]
     loose = [
@@ -132,7 +132,7 @@ def test_one_job_of_the_ci_waits_for_all_others() -> None:
 
 
 def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
-    variables = _ACTION["runs"]["steps"][-1]["env"]
+    [variables] = [step["env"] for step in _ACTION["runs"]["steps"] if step.get("id") == "act"]
     # The runner's own temporary directory takes the place of CODEPILOT_DATA_DIR.
     settings = [setting for key, setting in AGENT.items() if key != "data_dir"]
     settings += INPUTS.values()

@@ -24,6 +24,8 @@ class StepEnd:
         facts: what is remembered of the job.
         patch: the beginning of its change, published or not; empty where nothing changed.
         patch_file: the file with the whole of it; None where there is none.
+        session_file: the file with the sealed state of a job that waits; None where none does.
+        session_days: for how many days it is needed.
         seconds: how long the step took.
         server_url: GitHub's address for people.
     """
@@ -34,6 +36,8 @@ class StepEnd:
     facts: Mapping[str, str] = field(default_factory=dict)
     patch: str = ""
     patch_file: Path | None = None
+    session_file: Path | None = None
+    session_days: int = 1
     seconds: float = 0.0
     server_url: str = ""
 

@@ -8,6 +8,7 @@ from bot.action.conclusion import Conclusion
 from bot.action.end import StepEnd
 from bot.intake.deliveries import Ignored
 from bot.jobs.case import Reply
+from bot.jobs.house import artifact_name
 from bot.jobs.unattended import denied_calls
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.view import StatusView
@@ -37,6 +38,7 @@ OUTPUTS = (
 """Their names, in the order of the documentation."""
 
 _MOST_FILES = 1_000
+_MOST_DAYS = 90
 _SUMMARY_CHARS = 60_000
 _NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
 
@@ -65,11 +67,19 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
         "pull-request-url": url,
         "patch-path": str(end.patch_file) if end.patch_file else "",
         "duration-seconds": f"{end.seconds:.0f}",
+        "session-path": str(end.session_file) if end.session_file else "",
         "structured-output": end.ending.output_json if end.ending is not None else "",
         "denied-calls": json.dumps([_plain(each) for each in denied_calls(facts)]),
         "summary": _summary(end),
     }
-    return _NOTHING | known | (_of_view(view) if view is not None else {})
+    return _NOTHING | known | (_of_view(view) if view is not None else {}) | _of_session(end)
+
+
+def _of_session(end: StepEnd) -> dict[str, str]:
+    """For the step of the action that uploads a session: how the artifact is called, and for how long it is needed."""
+    if end.session_file is None or end.job is None:
+        return {}
+    return {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
 
 
 def _of_view(view: StatusView) -> dict[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bot.action.end import StepEnd
 from bot.action.files import MAX_SUMMARY_BYTES
 from bot.intake.deliveries import Ignored
+from bot.jobs.job import JobState
 from bot.publishing.inputs import in_inputs
+from bot.publishing.render import render_status
 from bot.publishing.text import clean, code, duration, fenced
 from bot.publishing.view import StatusView
 
@@ -17,7 +19,8 @@ def summary(end: StepEnd) -> str:
     """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
     if isinstance(end.ended, Ignored):
         return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
-    parts = [end.told or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
+    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
+    parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
     if end.view is not None:
         parts += [_numbers(end, end.view), _pages(end)]
     text = "\n\n".join(filter(None, parts))

@@ -7,6 +7,7 @@ from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, PullDr
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError
 from bot.github.facts import (
     Account,
+    ArtifactFacts,
     BotIdentity,
     CheckFacts,
     CommitFacts,
@@ -33,6 +34,7 @@ __all__ = [
     "Annotation",
     "AppDeliveries",
     "AppSession",
+    "ArtifactFacts",
     "Attempt",
     "BotIdentity",
     "Button",

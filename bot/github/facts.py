@@ -251,3 +251,25 @@ class JobFacts:
     labels: tuple[str, ...]
     check_id: int
     html_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactFacts:
+    """A file that a workflow run has kept.
+
+    Attributes:
+        id: GitHub's number of it.
+        name: what the run called it; a stranger may have chosen that.
+        size: of its zip file, in bytes.
+        expired: whether GitHub has removed it.
+        run_id: of the run that kept it; 0 where GitHub does not say.
+        head_repo_id: the repository that the run's branch is in; of a fork's pull request the fork's. None where
+            GitHub does not say.
+    """
+
+    id: int
+    name: str
+    size: int
+    expired: bool
+    run_id: int
+    head_repo_id: int | None

@@ -8,6 +8,7 @@ from typing import Any, cast
 from bot.gate.standing import Role
 from bot.github.facts import (
     Account,
+    ArtifactFacts,
     BotIdentity,
     CommitFacts,
     JobFacts,
@@ -143,6 +144,19 @@ def workflow_job(data: Json) -> JobFacts:
         labels=label_names(data.get("labels") or ()),
         check_id=_last_number(str(data.get("check_run_url") or "")),
         html_url=str(data.get("html_url") or ""),
+    )
+
+
+def artifact(data: Json) -> ArtifactFacts:
+    """An artifact of a workflow run."""
+    of_run = data.get("workflow_run") or {}
+    return ArtifactFacts(
+        id=int(data["id"]),
+        name=str(data["name"]),
+        size=int(data.get("size_in_bytes") or 0),
+        expired=bool(data.get("expired")),
+        run_id=int(of_run.get("id") or 0),
+        head_repo_id=of_run.get("head_repository_id"),
     )
 
 

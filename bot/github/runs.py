@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.github import parsing, parsing_talk
 from bot.github.drafts import Annotation
 from bot.github.errors import unreadable
-from bot.github.facts import JobFacts, RunFacts
+from bot.github.facts import ArtifactFacts, JobFacts, RunFacts
 from bot.github.reading import Reading
 
 _MOST_JOBS = 1_000
@@ -121,6 +121,25 @@ class Runs(Reading):
             if not pull.from_fork and pull.head_ref.startswith(prefix):
                 return pull.html_url
         return ""
+
+    async def artifacts_named(self, repo: str, name: str, most: int) -> tuple[ArtifactFacts, ...]:
+        """The artifacts of a name that the repository's runs have kept, newest first, and no more than `most`."""
+        found: list[ArtifactFacts] = []
+        path, what = f"/repos/{repo}/actions/artifacts", f"read the artifacts of {repo}"
+        async for each in self._entries(what, path, {"name": name}, within="artifacts"):
+            found.append(parsing.artifact(each))
+            if len(found) == most:
+                break
+        return tuple(found)
+
+    async def address_of_artifact(self, repo: str, artifact_id: int) -> str:
+        """Where an artifact is, as a zip file, for a minute and for whoever has the address.
+
+        Raises:
+            GitHubError: 404 or 410 when it is gone.
+        """
+        path = f"/repos/{repo}/actions/artifacts/{artifact_id}/zip"
+        return await self._address(f"read an artifact of {repo}", path)
 
     async def _address(self, what: str, path: str) -> str:
         """Where a redirection leads; the token stays here."""

@@ -49,6 +49,11 @@ class Words(Part):
         what, path = f"edit a comment in {repo}", _comment(repo, spot, comment_id)
         return parsing.comment(await self._connection.json(what, "PATCH", path, {"body": self._redact(body)}))
 
+    async def comment(self, repo: str, spot: Spot, comment_id: int) -> CommentFacts | None:
+        """A comment as it is now; None when it is gone."""
+        answer = await self._found(f"read a comment in {repo}", _comment(repo, spot, comment_id))
+        return None if answer is None else parsing.comment(answer)
+
     async def find_comments(self, repo: str, spot: Spot, marker: str, author_id: int) -> tuple[CommentFacts, ...]:
         """The comments of a thread by this author that hold `marker`, oldest first."""
         what = f"read the comments of {repo}#{spot.number}"

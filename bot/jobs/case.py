@@ -82,7 +82,7 @@ class Desk:
         ledger: what is kept of threads beside their jobs.
         github_for: the client that may act for a job.
         visits: what was asked of GitHub for jobs that are about to begin.
-        ended: told how each job ended, before people are.
+        ended: told how each job ended, or that it waits, before people are.
     """
 
     house: House
@@ -147,7 +147,7 @@ class Case:
     @property
     def kept(self) -> str:
         """Where the patch of work that was not published is, for the comment."""
-        if self.house.sessions is None:
+        if not self.house.comes_back:
             return "The patch is in the summary of this workflow run."
         where = "attached to the check run, and " if self.house.checks else ""
         return f"The patch is {where}with the operator for {self.house.keep_days} days, as `{self.job.id}.patch`."

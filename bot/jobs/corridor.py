@@ -21,6 +21,7 @@ from bot.jobs.checks import CHECKED, CheckRun
 from bot.jobs.configuration import configured, on_default_branch
 from bot.jobs.deciding import decide
 from bot.jobs.errand import Errand
+from bot.jobs.handover import steered
 from bot.jobs.happenings import happen
 from bot.jobs.job import JobState
 from bot.jobs.look import Here, Visit, arrive, look
@@ -30,7 +31,6 @@ from bot.jobs.red_ci import left_alone
 from bot.jobs.setup import Asked
 from bot.jobs.sources import at_base, base_of, source_of, wanted_base
 from bot.jobs.status import StatusComment
-from bot.jobs.steering import steer
 from bot.jobs.structured import output_schema_of
 from bot.jobs.unasked_review import unasked_for, unfit_for_review
 from bot.jobs.undo import aimed, undo
@@ -86,7 +86,7 @@ class Corridor:
         if isinstance(command, Talk):
             return Ending(state=JobState.DONE, view=Reply(text=answer_to(command, trigger=case.job.trigger)))
         if isinstance(command, Steering):
-            return await steer(case, command, here)
+            return await steered(case, command, here)
         aim = await aimed(case, here) if isinstance(command, Undo) else here
         return await case.refuse(aim) if isinstance(aim, Refusal) else await self._begin(aim)
 

@@ -32,6 +32,7 @@ from bot.jobs.material import gather
 from bot.jobs.messages import Messages
 from bot.jobs.parking import parked, policy_of, taken_up
 from bot.jobs.queue import Signal
+from bot.jobs.reopening import reopened, set_up
 from bot.jobs.rerun import is_to_be_proven, keep, prove
 from bot.jobs.setup import Readied
 from bot.jobs.structured import readable
@@ -157,7 +158,7 @@ class Errand:
     @asynccontextmanager
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
-        async with self._case.house.workspaces.reopen(self._case.job.id, keep=self._is_to_stay) as tree:
+        async with reopened(self._case, self._account, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_cancelled():
                 yield tree
 
@@ -168,11 +169,7 @@ class Errand:
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
         reached = reach(narrowed(case.house.network, begun.asked.config.network).network)
-        ready = Readied()
-        if begun.grant.executes:
-            ready = await case.house.setup.run(
-                tree, begun.asked, job_id=case.job.id, repo_id=begun.here.repo.id, tell=account.tell, start_in=start_in
-            )
+        ready = await set_up(case, account, begun, tree)
         material = await gather(case, begun)
         account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
         account.prepared(reached, setup_failed=ready.failed, failing=material.failing)

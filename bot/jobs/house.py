@@ -12,6 +12,7 @@ from bot.gate.standing import Bounds
 from bot.github import PullFacts
 from bot.jobs.job import Job
 from bot.jobs.receipt import KnownConfigs
+from bot.jobs.sealed import SavedJob
 from bot.jobs.setup import Setup
 from bot.jobs.work import WorkStore
 from bot.publishing.defuse import Allowed
@@ -54,6 +55,36 @@ AgentMaker = Callable[[Order, Sequence[Listener]], AsyncRuntime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """How the steps of workflow runs leave jobs that wait for people to each other.
+
+    Attributes:
+        key: seals them; the same in every run of the repository's workflows, and unknown to those of forks.
+        folder: where a sealed job is put, for the action to upload.
+        name: of the artifact to go on from; empty for that of the thread.
+        plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
+        saved: the jobs that this step goes on with, by their ids.
+        claimed: the ids of those whose comments say so.
+    """
+
+    key: bytes
+    folder: Path
+    name: str = ""
+    plain: bool = False
+    saved: dict[str, SavedJob] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
+
+    def name_for(self, job: Job) -> str:
+        """The artifact of what waits in a job's thread."""
+        return self.name or artifact_name(job)
+
+
+def artifact_name(job: Job) -> str:
+    """What the artifact is called that keeps a waiting job: who answers knows no more than the thread."""
+    return f"codepilot-session-{job.thread.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What all jobs share.
 
@@ -69,9 +100,11 @@ class House:
         network: what they may reach at most.
         work: keeps what runs come to until it is published, and a while longer when it is not.
         sessions: where the sessions of jobs are kept, one directory each, that these can wait for people; None where
-            nobody comes back with an answer, as in a workflow's step.
+            nobody comes back with an answer, as in most workflows' steps.
+        comes_back: whether this process, or the next one on its directory, sees jobs through that wait; a workflow's
+            step ends with them.
+        handover: how a workflow's step leaves jobs that wait to later ones; None elsewhere, and where it does not.
         marker_key: signs the marks in comments.
-        checks: whether jobs have check runs: where a press of their buttons comes back.
         pictures: whether models that see are shown the pictures of threads.
         keep_days: how long the patches of work that was not published are kept.
         edit_seconds: between two edits of a status comment.
@@ -96,13 +129,14 @@ class House:
     work: WorkStore
     sessions: Path | None
     marker_key: bytes
-    checks: bool
+    comes_back: bool
     pictures: bool
     keep_days: int
     edit_seconds: float
     model_patience: float = 0.0
     ci_note: str = ""
     run_url: str = ""
+    handover: Handover | None = None
     listeners: tuple[Listener, ...] = ()
     configs: KnownConfigs = field(default_factory=KnownConfigs)
     places: Mapping[str, str] = field(default_factory=dict)
@@ -120,14 +154,14 @@ class House:
         """
         number = job.thread.number
         claimed = claimed_job(pull.body, number, branch=pull.head_ref)
-        if claimed is None or self.sessions is None:
+        if claimed is None or not self.comes_back:
             return claimed is not None
         return job_of(pull.body, job.repo.id, number, key=self.marker_key) == claimed
 
     @property
     def push_pause(self) -> float:
         """Seconds for which the review of a push waits for the next push, which in a workflow has a run of its own."""
-        return 0.0 if self.sessions is None else 2 * self.edit_seconds
+        return 2 * self.edit_seconds if self.comes_back else 0.0
 
     def without_places(self, text: str) -> str:
         """The text without the paths of this machine, which are nobody's business in a thread."""
@@ -144,6 +178,11 @@ class House:
         # Nobody is behind a failed check, so nobody is named.
         login = "" if job.origin.kind == "ci" else job.actor.login
         return Allowed(login=login, number=job.thread.number, server=self.server_url, repo=job.repo.full_name)
+
+    @property
+    def checks(self) -> bool:
+        """Whether jobs have check runs: where a press of their buttons comes back."""
+        return self.comes_back
 
     @property
     def can_wait(self) -> bool:

@@ -27,7 +27,7 @@ async def parked(case: Case, account: Account, outcome: Outcome, *, stopped: str
         return replace(outcome, status=Status.STOPPED, reason=stopped)
     if outcome.status is not Status.MODEL_UNAVAILABLE:
         return outcome
-    if case.house.sessions is None:  # nobody tries again later
+    if not case.house.comes_back:  # nobody tries again later
         return outcome
     patience = case.house.model_patience
     outage = await model_outage.wait_out(case.memory, outcome, patience=patience)

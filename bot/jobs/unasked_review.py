@@ -30,7 +30,7 @@ async def unfit_for_review(case: Case, here: Here) -> str:
     pull, head = here.snapshot.pull, here.thread.head_sha
     if pull is not None and pull.draft:
         return "It is a draft again."
-    if case.house.sessions is None and case.job.head_sha != head:
+    if not case.house.comes_back and case.job.head_sha != head:
         return "It has moved on; the push has a run of its own."
     me = (await case.github.me()).id
     reviews = await case.github.reviews(here.repo.full_name, case.job.thread.number)

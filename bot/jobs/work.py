@@ -80,6 +80,15 @@ class WorkStore:
         with path.open("rb") as file:
             return file.read(_SHOWN_BYTES).decode("utf-8", "replace")
 
+    def whole(self, job_id: str) -> bytes | None:
+        """All of the patch that is kept; None where there is none."""
+        path = self._path(job_id)
+        return path.read_bytes() if path.is_file() else None
+
+    def put(self, job_id: str, patch: bytes) -> None:
+        """Keep a patch that another machine has kept."""
+        self._put(job_id, io.BytesIO(patch))
+
     def narrow(self, job_id: str, patch: str) -> None:
         """Keep only a part of the patch: the rest is published."""
         self._put(job_id, io.BytesIO(patch.encode("utf-8", "surrogateescape")))

@@ -169,6 +169,7 @@ class Worker:
             ending = corridor.heard_out(ending)
             log.info("job %s: %s %s", job.id, ending.state, ending.reason)
             if ending.state is JobState.WAITING:
+                self._desk.ended(ending)
                 await self._tell_waiting(corridor, case, ending)
                 await self._park(case, corridor, ending, heard=ears.heard)
                 return

@@ -39,11 +39,19 @@ class Automation(Threads):
             return [run for run in self._site.store.workflow_runs if run.repo_id == repo.id]
 
     def keep_artifact(
-        self, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, days: int = 90
+        self,
+        repo: Repo,
+        name: str,
+        files: Mapping[str, bytes],
+        *,
+        run_id: int,
+        days: int = 90,
+        fork: Repo | None = None,
     ) -> Artifact:
-        """Keep files for a workflow's run, as `actions/upload-artifact` does."""
+        """Keep files for a workflow's run, as `actions/upload-artifact` does; `fork` has the branch that it ran for."""
         with self._site.lock:
-            return workflows.keep(self._site, repo, name, files, run_id=run_id, life=timedelta(days=days))
+            life, head = timedelta(days=days), fork or repo
+            return workflows.keep(self._site, repo, name, files, run_id=run_id, life=life, head_repo_id=head.id)
 
     def artifacts(self, repo: Repo) -> list[Artifact]:
         """What the runs of a repository's workflows kept, oldest first."""

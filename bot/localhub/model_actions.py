@@ -87,12 +87,14 @@ class Artifact:
 
     Attributes:
         run_id: the run; it need not be one that the hub was told of.
+        head_repo_id: the repository with the branch that the run was for.
         content: a zip file.
     """
 
     id: int
     repo_id: int
     run_id: int
+    head_repo_id: int
     name: str
     content: bytes = field(repr=False)
     created_at: datetime

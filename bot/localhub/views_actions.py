@@ -90,7 +90,7 @@ def artifact(site: Site, repo: Repo, value: Artifact) -> Json:
         "created_at": iso(value.created_at),
         "updated_at": iso(value.created_at),
         "expires_at": iso(value.expires_at),
-        "workflow_run": {"id": value.run_id, "repository_id": repo.id, "head_repository_id": repo.id},
+        "workflow_run": {"id": value.run_id, "repository_id": repo.id, "head_repository_id": value.head_repo_id},
     }
 
 

@@ -95,7 +95,9 @@ def end_again(
     return ended
 
 
-def keep(site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, life: timedelta) -> Artifact:
+def keep(
+    site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_id: int, life: timedelta, head_repo_id: int
+) -> Artifact:
     """Keep files for a run, packed as GitHub packs them."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -107,6 +109,7 @@ def keep(site: Site, repo: Repo, name: str, files: Mapping[str, bytes], *, run_i
             id=site.store.new_id(),
             repo_id=repo.id,
             run_id=run_id,
+            head_repo_id=head_repo_id,
             name=name,
             content=packed.getvalue(),
             created_at=now,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.workspace.attributes import Attributes
+from bot.workspace.carrying import Carried, put, take
 from bot.workspace.change import Change, LargeFile
 from bot.workspace.changed import GITLINK, Ignores, differences
 from bot.workspace.describing import described
@@ -118,6 +119,28 @@ class Tree:
             tree = (await git.run("write-tree")).decode().strip()
             change = await self._describe(self.base_sha, tree)
             return replace(change, notes=notes, touched=_touched(change, present))
+
+    async def carried(self) -> Carried:
+        """What changed in the files, to be put back in another workspace of the same commit.
+
+        Raises:
+            ChangeError: it is more than can be carried.
+        """
+        async with self._one_at_a_time:
+            shadow = self._trusted / "shadow"
+            await asyncio.to_thread(fresh, shadow)
+            git = Git(git_dir=self.git_dir, index=self._trusted / "change.index", environment=self._git.environment)
+            found = await differences(self.path, self._given.baseline, Ignores(git, shadow))
+            return await asyncio.to_thread(take, self.path, found.present, found.gone)
+
+    async def put_back(self, carried: Carried) -> None:
+        """Have the files be as they were when `carried` was taken; no program may run in them.
+
+        Raises:
+            ChangeError: something stands in the way.
+        """
+        async with self._one_at_a_time:
+            await asyncio.to_thread(put, self.path, carried)
 
     async def restore(self, patch: Path, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.
