@@ -89,27 +89,29 @@ class Account:
         """Take in that the change was made again on other files: no check ran on these."""
         self.progress = self.progress.edited(Edits(first=math.inf, last=math.inf))
 
-    def report(self, command: Command, *, changed: bool) -> Report:
+    def report(self, command: Command, *, changed: bool, partial: bool = False) -> Report:
         """What the host saw of the run, for those who read its change.
 
         Args:
             command: what was to be done.
             changed: whether there is a change.
+            partial: whether files were left out of it after the checks had run.
         """
         return Report(
-            verdict=self.verdict(command, changed=changed) or Verdict.UNCHANGED,
+            verdict=self.verdict(command, changed=changed, partial=partial) or Verdict.UNCHANGED,
             checks=self.progress.judged,
             setup_failed=self.progress.setup_failed,
             denied=self.progress.denied,
             rerun=self.progress.rerun,
+            partial=partial,
         )
 
-    def verdict(self, command: Command, *, changed: bool) -> Verdict | None:
+    def verdict(self, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
         """What a finished run came to; None where nothing was to be changed or tested, and setup did not fail."""
         failed = bool(self.progress.setup_failed)
         if isinstance(command, (Fix, Test)):
-            may_change = isinstance(command, Fix)
-            return verdict_of(self.progress.judged, changed=changed or not may_change, setup_failed=failed)
+            changed = changed or not isinstance(command, Fix)
+            return verdict_of(self.progress.judged, changed=changed, setup_failed=failed, partial=partial)
         return Verdict.SETUP_FAILED if failed else None
 
     async def keep(self) -> None:

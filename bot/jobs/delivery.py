@@ -207,7 +207,7 @@ class Delivery:
             to,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
             left_out=left_out,
-            report=self._account.report(begun.command, changed=bool(change)),
+            report=self._account.report(begun.command, changed=bool(change), partial=bool(left_out)),
         )
         if case.job.thread.kind == "issue":
             publication = marked(publication, case.marker)
@@ -237,10 +237,11 @@ class Delivery:
             sent = replace(sent, delivered=await send_review(case, begun, here, review))
         if sent.delivered.replayed:
             self._account.replayed()
-        came_to = self._account.verdict(begun.command, changed=bool(change)) if finished else None
+        part = sent.part if sent.published else None
+        partial = part is not None
+        came_to = self._account.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
             await case.memory.remember(VERDICT, came_to.value)
-        part = sent.part if sent.published else None
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._account.now(
@@ -251,6 +252,7 @@ class Delivery:
             remedy=REMEDIES.get(outcome.status, ""),
             kept=case.kept if lost else "",
             ci_note=case.house.ci_note if sent.published else "",
+            partial=partial,
             steps=outcome.steps,
             usage=outcome.usage,
             **self._shown(sent, change),
@@ -261,7 +263,7 @@ class Delivery:
             view=view,
             status=outcome.status,
             patch=lost,
-            partial=part is not None,
+            partial=partial,
             review=review,
             output_json=case.github.redacted(outcome.output_json),
         )

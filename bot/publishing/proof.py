@@ -48,6 +48,7 @@ class Report:
         setup_failed: the setup command that failed, and how; or empty.
         denied: calls that needed a person where nobody could be asked.
         rerun: for a job that failed checks began: what the command that failed comes to after the change.
+        partial: whether the checks ran with files in place that are left out of the change.
     """
 
     verdict: Verdict = Verdict.UNVERIFIED
@@ -55,12 +56,13 @@ class Report:
     setup_failed: str = ""
     denied: tuple[DeniedCall, ...] = ()
     rerun: Rerun | None = None
+    partial: bool = False
 
     @property
     def markdown(self) -> str:
         """The headline, the reason for it, the checks and what was denied, for the description of a pull request."""
         sign, words = headline(self.verdict, self.checks)
-        why = reason(self.verdict, self.checks, changed=True, setup_failed=self.setup_failed)
+        why = reason(self.verdict, self.checks, changed=True, setup_failed=self.setup_failed, partial=self.partial)
         denied = "\n".join(f"- {denied_line(each)}" for each in self.denied[:_ROWS])
         parts = (
             f"**{sign} {words}.** {why}".rstrip(),
@@ -83,7 +85,9 @@ def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
     return sign, words
 
 
-def reason(verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_failed: str = "") -> str:
+def reason(
+    verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_failed: str = "", partial: bool = False
+) -> str:
     """Why the headline says so, in sentences of Markdown; empty where there is nothing to add.
 
     Args:
@@ -91,24 +95,28 @@ def reason(verdict: Verdict, checks: Sequence[Check], *, changed: bool, setup_fa
         checks: what `judged` gave.
         changed: whether files changed, or nothing was to be changed.
         setup_failed: the setup command that failed, and how.
+        partial: whether the checks ran with files in place that are left out of the change.
     """
     match verdict:
         case Verdict.VERIFIED:
             return _AD_HOC if _only_ad_hoc(checks) else ""
         case Verdict.UNVERIFIED:
-            return _unverified(checks)
+            whole = verdict_of(checks, changed=changed)
+            return _PARTIAL if partial and whole is Verdict.VERIFIED else _unverified(checks)
         case Verdict.RED:
             return _red(failing(checks))
         case Verdict.UNCHANGED:
             return "The agent changed no file."
         case Verdict.SETUP_FAILED:
             before = f"Before the agent started, {setup_failed}. What setup installs may be missing."
-            rest = verdict_of(checks, changed=changed)
+            rest = verdict_of(checks, changed=changed, partial=partial)
             after = {Verdict.VERIFIED: "The agent's own checks passed.", Verdict.UNCHANGED: ""}
-            return " ".join(filter(None, [before, after.get(rest, "") or reason(rest, checks, changed=changed)]))
+            said = after.get(rest, "") or reason(rest, checks, changed=changed, partial=partial)
+            return " ".join(filter(None, [before, said]))
 
 
 _AD_HOC = "What passed is an ad-hoc check: no known test, build or lint command ran after the last change."
+_PARTIAL = "No check ran on what is published, without the files that were left out."
 
 
 def _unverified(checks: Sequence[Check]) -> str:

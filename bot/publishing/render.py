@@ -230,7 +230,7 @@ def _why(view: StatusView) -> str:
     if view.verdict is None or view.state != "done":
         return ""
     changed = bool(view.files or view.checks)
-    said = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed)
+    said = reason(view.verdict, view.checks, changed=changed, setup_failed=view.setup_failed, partial=view.partial)
     return _words(said, view, _REASON_LIMIT)
 
 

@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     VERIFIED = "verified"
     """A check passed after the last change, and the last run of every check passed."""
     UNVERIFIED = "unverified"
-    """Something changed, and no check passed on it as it is now, or one did not end."""
+    """Something changed, and no check passed on it as it is now or as far as it is published, or one did not end."""
     RED = "red"
     """The last run of some check failed."""
     UNCHANGED = "unchanged"
@@ -132,13 +132,14 @@ def failing(checks: Sequence[Check]) -> tuple[Check, ...]:
     )
 
 
-def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = False) -> Verdict:
+def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = False, partial: bool = False) -> Verdict:
     """What a run came to.
 
     Args:
         checks: what `judged` gave.
         changed: whether there is a change; of a run that is only to test, True.
         setup_failed: whether a `setup` command of the repository failed.
+        partial: whether the checks ran with files in place that are left out of the change.
     """
     counted = [each for each in checks if each.standing == "counts"]
     if setup_failed:
@@ -148,4 +149,5 @@ def verdict_of(checks: Sequence[Check], *, changed: bool, setup_failed: bool = F
     if failing(checks):
         return Verdict.RED
     ended = all(each.exit_code is not None for each in counted)
-    return Verdict.VERIFIED if ended and any(each.passed for each in counted) else Verdict.UNVERIFIED
+    passed = ended and any(each.passed for each in counted)
+    return Verdict.VERIFIED if passed and not partial else Verdict.UNVERIFIED

@@ -97,6 +97,7 @@ class StatusView:
         remedy: what to do about that.
         withheld: what was not published, and why.
         withheld_diff: what that is, whole, as a diff; empty where it cannot be shown.
+        partial: whether everything else was published, without a check on it alone.
         kept: where the work is that was not published, and for how long.
         would: for a dry run: what would have been sent.
         warning: what went wrong and did not end the job.
@@ -139,6 +140,7 @@ class StatusView:
     remedy: str = ""
     withheld: str = ""
     withheld_diff: str = ""
+    partial: bool = False
     kept: str = ""
     would: str = ""
     warning: str = ""

@@ -61,7 +61,8 @@ WRITES = 'write_file("calc.py")\nwrite_file("' + WORKFLOW + '")'
 
 
 async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalHub, tmp_path: Path) -> None:
-    run = a_runner(hub, tmp_path, acting(WRITES, MENDED, "on: push\n", completion=COMPLETION))
+    proves = f'{WRITES}\nexecute("main", "sh check.sh", check=True)'
+    run = a_runner(hub, tmp_path, acting(proves, MENDED, "on: push\n", completion=COMPLETION))
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     summary = run.summary.read_text(encoding="utf-8")
@@ -70,10 +71,13 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
         assert "everything else is published" in told
         assert told.count("+on: push") == 1
         assert "The patch is in the summary of this workflow run." in told
+        assert told.startswith("### ⚠️ Published in part; not verified · ")
+        assert "No check ran on what is published, without the files that were left out." in told
     [pull] = [each for each in hub.issues(run.repo) if each.pull is not None]
     assert pull.pull is not None
     assert pull.pull.draft
     assert f"nobody could approve it in the run: `{WORKFLOW}`." in (pull.body or "")
+    assert (pull.body or "").startswith("**⚠️ Not verified.** No check ran on what is published, without the files")
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert git(run.repo.path, "diff", "--name-only", "main", branch) == "calc.py"
     assert "+    return a + b" not in summary, "what is published is in no patch"

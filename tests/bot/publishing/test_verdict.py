@@ -6,7 +6,7 @@ import pytest
 
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
-from bot.publishing.proof import Report, table
+from bot.publishing.proof import Report, reason, table
 from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of
 from bot.publishing.view import DeniedCall
@@ -33,6 +33,14 @@ def test_a_check_that_passed_after_the_last_change_verifies_it() -> None:
     assert verdict(ran("pytest", 0, 6)) is Verdict.VERIFIED
     assert verdict(ran("pytest", 1, 4), ran("pytest", 0, 6)) is Verdict.VERIFIED
     assert verdict(ran("pytest -q tests/a.py", 1, 5.5), ran("pytest", 0, 6)) is Verdict.VERIFIED
+
+
+def test_what_passed_with_files_in_place_that_are_left_out_verifies_nothing() -> None:
+    passed, failed = (judged([ran("pytest", code, 6)], Edits(first=5, last=5)) for code in (0, 1))
+    assert verdict_of(passed, changed=True, partial=True) is Verdict.UNVERIFIED
+    assert verdict_of(failed, changed=True, partial=True) is Verdict.RED
+    setup = reason(Verdict.SETUP_FAILED, passed, changed=True, setup_failed=SETUP, partial=True)
+    assert setup.endswith("No check ran on what is published, without the files that were left out.")
 
 
 def test_a_check_that_passed_before_the_last_change_proves_nothing() -> None:
