@@ -62,14 +62,17 @@ class Unattended:
     def _note(self, call: DeniedCall) -> None:
         self._account.progress = self._account.progress.without(call)
 
-    def _allowing(self, pending: PendingCall) -> tuple[Literal["allow-commands", "level", "label"], str]:
+    def _allowing(self, pending: PendingCall) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
         """The setting that would have allowed a call, and its value."""
         begun = self._assignment
         if patterns := exact_patterns(begun.grant.policy, pending):
             return "allow-commands", "; ".join(patterns)
-        thread, job = begun.here.thread, begun.here.repo
+        thread, job, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
         if thread.head_repo_id != job.id:  # of a fork neither input nor file can raise the level
-            return "label", begun.asked.config.labels.auto
+            return "label", names.auto
+        # The lowest of label, file and input holds.
+        if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
+            return "label-off", lowering
         return "level", "auto"
 
 

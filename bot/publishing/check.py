@@ -88,7 +88,7 @@ def render_check(
         external_id=f"{job.id}:{_place(job)}:{view.pending.request_id if view.pending else '-'}",
         status=under_way or "completed",
         conclusion=None if under_way else conclusion(view, status, blocking=job.thread.kind == "pull"),
-        title=one_line(f"{title_of(view)[1]}: {view.unasked or view.asked}", TITLE_LIMIT),
+        title=one_line(f"{title_of(view)[1]}: {_asked(view)}", TITLE_LIMIT),
         summary=_summary(view),
         text=_patch_text(patch, job.id),
         annotations=annotations_of(view, review) if view.state in _ENDED else (),
@@ -133,6 +133,11 @@ def _place(job: Job) -> str:
     """Where the job is, for the button's delivery; no branch has a colon in its name."""
     thread = job.thread
     return f"branch:{thread.branch}" if thread.kind == "branch" else f"{thread.kind}:{thread.number}"
+
+
+def _asked(view: StatusView) -> str:
+    """What was asked for; where nobody gave a command, what CI or an event asked for."""
+    return f"CI asked: {view.failed} failed" if view.failed else view.unasked or view.asked
 
 
 def _name(job: Job) -> str:

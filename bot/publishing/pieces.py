@@ -50,7 +50,9 @@ def denied_line(denied: DeniedCall) -> str:
         case "level":
             how = f"set `level: auto` in `{_FILE}`, or as the action's input where that file names no level"
         case "label":
-            how = f"set the label {code(denied.value)}"
+            how = f"set the label {code(denied.value)} and take off the one for a lower level"
+        case "label-off":
+            how = f"take the label {code(denied.value)} off, and set `level: auto` where it is not set already"
         case _:
             return f"Not answered: {asked}. Write the answer into your next command."
     return f"{asked}. To allow it, {how}."

@@ -32,14 +32,15 @@ class DeniedCall:
         asked: what it would have done, as text: the command, the question.
         reason: why it needed a person.
         setting: what would allow it: `allow-commands` (an input of the Action, and `allow` in the repository's file),
-            `level` (an input, and a key of that file), or `label` where neither counts; empty for a question.
+            `level` (an input, and a key of that file), `label` where neither counts, or `label-off` where a label
+            lowers the level, whatever these say; empty for a question.
         value: of that setting, e.g. the pattern of the command.
     """
 
     tool: str
     asked: str
     reason: str
-    setting: Literal["allow-commands", "level", "label", ""] = ""
+    setting: Literal["allow-commands", "level", "label", "label-off", ""] = ""
     value: str = ""
 
 

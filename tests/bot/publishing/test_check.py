@@ -93,8 +93,8 @@ def test_the_summary_is_the_comment_without_its_mark() -> None:
     assert "Mended it." in draft.summary
     assert MARK not in draft.summary
     assert draft.title == "Done: /codepilot fix"
-    review = render_check(view("done", unasked="Review, on push"), job=a_job(), head_sha=SHA)
-    assert review.title == "Done: Review, on push"
+    red = render_check(view("done", failed="CI"), job=a_job(), head_sha=SHA)
+    assert red.title == "Done: CI asked: CI failed"
 
 
 def test_the_patch_is_attached() -> None:

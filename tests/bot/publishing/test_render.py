@@ -55,6 +55,7 @@ def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
         DeniedCall(tool="execute", asked=pattern, reason="", setting="allow-commands", value=pattern),
         DeniedCall(tool="execute", asked="curl x > y @team", reason="", setting="level", value="auto"),
         DeniedCall(tool="execute", asked="curl x", reason="", setting="label", value="codepilot:auto"),
+        DeniedCall(tool="execute", asked="curl x", reason="", setting="label-off", value="codepilot:ask"),
         DeniedCall(tool="ask_user", asked="Which colour?", reason=""),
     )
     body = render_status(a_view(state="done", completion="Fixed it.", denied=calls))
@@ -65,7 +66,9 @@ def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
         "action's input `allow-commands`.\n"
         "- `curl x > y @team`. To allow it, set `level: auto` in `.github/codepilot.yml`, or as the action's input "
         "where that file names no level.\n"
-        "- `curl x`. To allow it, set the label `codepilot:auto`.\n"
+        "- `curl x`. To allow it, set the label `codepilot:auto` and take off the one for a lower level.\n"
+        "- `curl x`. To allow it, take the label `codepilot:ask` off, and set `level: auto` where it is not set "
+        "already.\n"
         "- Not answered: `Which colour?`. Write the answer into your next command.\n"
     ) in body
 
