@@ -35,7 +35,7 @@ async def test_a_command_that_met_trouble_at_its_start_is_done(hub: LocalHub, tm
         command = stage.say(issue.number, "/codepilot fix")
         stage.open_for_work.set()
         assert (await stage.end_of(command, within=60)).state is JobState.DONE
-        assert "The code is right." in await _told(stage, issue.number, "Done")
+        assert "The code is right." in await _told(stage, issue.number, "Nothing changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
