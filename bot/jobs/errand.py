@@ -250,7 +250,7 @@ class Errand:
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
         self._account.edited(change)
         if outcome.status is Status.FINISHED and change and is_to_be_proven(case, self._assignment):
-            proven = await self._unless_stopped(prove(case, self._account, self._assignment, tree))
+            proven = await self._unless_stopped(prove(case, self._account, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
         await keep(case, self._account, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)

@@ -25,6 +25,7 @@ from bot.workspace.change import Change
 log = logging.getLogger(__name__)
 
 RERUN_SECONDS = 600.0
+_CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
 
 def is_to_be_proven(case: Case, begun: Assignment) -> bool:
@@ -32,7 +33,7 @@ def is_to_be_proven(case: Case, begun: Assignment) -> bool:
     return case.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
 
 
-async def prove(case: Case, account: Account, begun: Assignment, tree: Tree) -> bool:
+async def prove(case: Case, account: Account, begun: Assignment, tree: Tree, change: Change) -> bool:
     """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
 
     Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
@@ -40,7 +41,9 @@ async def prove(case: Case, account: Account, begun: Assignment, tree: Tree) -> 
     Raises:
         SandboxError: the sandbox cannot be started.
     """
+    beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
     rerun, check = await _run_again(case, account, begun, tree)
+    rerun = replace(rerun, beside=beside)
     checks = (*account.progress.checks, *([check] if check else []))
     account.progress = replace(account.progress, rerun=rerun, checks=checks)
     return True

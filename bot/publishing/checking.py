@@ -147,7 +147,8 @@ def _speaks(parts: Sequence[tuple[str, list[str]]], kinds: Sequence[_Kind], *, d
 
 def _kind(words: Sequence[str]) -> _Kind:
     plain = _plain(words)
-    if any(word in AIMLESS for word in plain[1:]):
+    # What only sets variables has no program.
+    if not plain or any(word in AIMLESS for word in plain[1:]):
         return "other"
     if _is_tool(plain):
         return "check"

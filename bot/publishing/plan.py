@@ -127,7 +127,10 @@ _UNPROVEN = (
     "Nobody can approve that in this run, and the failed command was seen to pass only with these files changed. "
     "Nothing was committed."
 )
-
+_WEAK = (
+    "That is a weak proof: on a branch of its own this would be a draft pull request, and to yours nothing was "
+    "committed. Apply the patch if it is right."
+)
 
 _NOTHING_SEEN = Report()
 
@@ -180,8 +183,7 @@ def plan(
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
-    weak = proof is not None and (proof.other or bool(tests_cut(change)))
-    doubtful = weak or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
+    doubtful = _is_weak(proof, change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
     request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
@@ -264,6 +266,11 @@ def _proof(job: Job, report: Report) -> Rerun | None:
     return (report.rerun or Rerun()) if job.origin.kind == "ci" else None
 
 
+def _is_weak(proof: Rerun | None, change: Change) -> bool:
+    """Whether what passes may be less than what failed."""
+    return proof is not None and (proof.other or bool(tests_cut(change)))
+
+
 def _notes(proof: Rerun | None, approved: tuple[Objection, ...], change: Change) -> tuple[str, ...]:
     """What a reader should look at twice, the proof first."""
     words = [f"Approved by a person. {each.words}" for each in approved]
@@ -292,4 +299,6 @@ def _reason_to_withhold(grant: Grant, change: Change, proof: Rerun | None, left_
         return proof.sentence
     if proof is not None and left_out:
         return f"{' '.join(each.words for each in left_out)} {_UNPROVEN}"
+    if proof is not None and _is_weak(proof, change) and grant.publish != "new_branch":
+        return " ".join((*_proof_notes(proof, change), _WEAK))
     return ""

@@ -12,6 +12,7 @@ from bot.publishing.verdict import Check, Edits
 
 _COMMAND_CHARS = 300
 _PATTERN = re.compile(r"[*?\[{$]")
+_NAME_CHARS, _NAMES = 100, 10
 _NOT_FOUND = frozenset({126, 127})
 _OTHER = "No step that failed runs this command; see whether it checks the same."
 
@@ -27,6 +28,7 @@ class Rerun:
         seconds: how long that took.
         other: whether it is no part of what the steps that failed run, where that is known.
         passed_there: whether the command passed when the agent ran it after the change.
+        beside: what the run made that git ignores, and so is no part of the change.
     """
 
     command: str = ""
@@ -35,6 +37,7 @@ class Rerun:
     seconds: float = 0.0
     other: bool = False
     passed_there: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def proven(self) -> bool:
@@ -54,7 +57,13 @@ class Rerun:
         again = "run once more by the bot, in a fresh sandbox"
         if self.proven:
             other = f" {_OTHER}" if self.other else ""
-            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}"
+            names = ", ".join(code(one_line(each, _NAME_CHARS)) for each in self.beside[:_NAMES])
+            beside = (
+                f" It ran with files in place that git ignores, and that are not in the commit: {names}."
+                if names
+                else ""
+            )
+            return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}{beside}"
         ended = f"with exit code {self.after} after it"
         if self.after is None:
             ended = f"did not end within {duration(self.seconds)} after it"

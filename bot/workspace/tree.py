@@ -12,7 +12,7 @@ from pathlib import Path
 from bot.workspace.attributes import Attributes
 from bot.workspace.carrying import Carried, put, take
 from bot.workspace.change import Change, LargeFile
-from bot.workspace.changed import GITLINK, Ignores, differences
+from bot.workspace.changed import GITLINK, Ignores, differences, entries_of
 from bot.workspace.describing import described
 from bot.workspace.endings import ASKED, converted, rule
 from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
@@ -141,6 +141,15 @@ class Tree:
         """
         async with self._one_at_a_time:
             await asyncio.to_thread(put, self.path, carried)
+
+    async def unpublished(self, change: Change) -> tuple[str, ...]:
+        """What lies in the files now, was not given and is no part of a change: names at the top, such as `build/`."""
+        given = self._given.baseline
+        now = await asyncio.to_thread(entries_of, self.path, given.left_out)
+        known = given.modes.keys() | {os.fsencode(file.path) for file in change.files}
+        other = {path for path, entry in now.items() if path not in known and given.entries.get(path) != entry}
+        parts = (os.fsdecode(path).partition("/") for path in other)
+        return tuple(sorted({f"{name}{slash}" for name, slash, _ in parts}))
 
     async def restore(self, patch: Path, *, expect: str) -> Change:
         """The change that a patch of `change` describes, made again without touching the files.

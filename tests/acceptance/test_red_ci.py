@@ -212,6 +212,16 @@ async def test_a_suite_whose_checks_fail_on_the_base_too_starts_nothing(hub: Loc
         assert stage.providers == []
 
 
+async def test_proof_that_ignored_files_may_have_made_says_so(hub: LocalHub, tmp_path: Path) -> None:
+    files = CONFIGURED | {".gitignore": "*.local\n", "check.sh": "test -e ok.local\n"}
+    lie = acting('execute("main", "touch ok.local")\nwrite_file("other.py")', "x = 1\n", completion="Fixed!")
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, lie], files=files) as stage:
+        stage.pull()
+        ran(stage, "success", branch="main")
+        end = await red(stage)
+        assert "files in place that git ignores, and that are not in the commit: `ok.local`." in end.status
+
+
 async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX]) as stage:
         number = stage.pull().number

@@ -58,6 +58,8 @@ def test_other_programs_are_ad_hoc_checks_where_they_had_to_succeed(command: str
     "command",
     [
         "ls",
+        "A=1",
+        "A=1 && B=2",
         "cat a | grep b",
         "grep -q fixed calc.py",
         "! grep -q bug calc.py",

@@ -245,6 +245,22 @@ def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_
     assert not asked.draft
 
 
+@pytest.mark.parametrize(("file", "other"), [(a_file("tests/test_app.py"), False), (a_file("src/app.py"), True)])
+def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange, *, other: bool) -> None:
+    weak = replace(_VERIFIED, rerun=Rerun(command="pytest", before=1, after=0, other=other))
+    publication = plan(
+        replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5)),
+        a_grant("pull_branch"),
+        Outcome(status=Status.FINISHED, summary="Fixed."),
+        a_change(file),
+        Destination(base_branch="main", head_branch="topic", server="https://github.example"),
+        report=weak,
+    )
+    assert (publication.commit, publication.pull_request) == (None, None)
+    assert "`pytest` ended with exit code 1 before the change" in publication.withheld
+    assert publication.withheld.endswith("nothing was committed. Apply the patch if it is right.")
+
+
 def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with() -> None:
     proven = replace(_VERIFIED, rerun=Rerun(command="pytest -q", before=1, after=0))
     job = replace(a_job(kind="pull"), origin=Origin(kind="ci", id=5))
