@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,7 @@ def run_action(
     repository: str,
     api_url: str = "http://127.0.0.1:9/api/v3",
     server_url: str = "http://127.0.0.1:9",
+    installs: bool = True,
     timeout: float = 240,
 ) -> ActRun:
     """Run a workflow of one job, a checkout and the action, in a fresh copy of this checkout.
@@ -98,10 +100,13 @@ def run_action(
         repository: `owner/name` of the repository the workflow runs in.
         api_url: GitHub's REST address.
         server_url: GitHub's address for people and git.
+        installs: whether the action installs its packages; else it has those of the tests.
         timeout: seconds until the run is given up.
     """
     project = directory / "project"
     copy_of_this(project)
+    if not installs:
+        with_packages_of_tests(project)
     workflow = project / ".github" / "workflows" / "under-act.yml"
     workflow.write_text(yaml.safe_dump(_workflow(inputs, event)), encoding="utf-8")
     return _run(
@@ -252,6 +257,12 @@ def copy_of_this(directory: Path) -> None:
     for path in repository_files():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, directory / path)
+
+
+def with_packages_of_tests(action: Path) -> None:
+    """Have a copy of this checkout use this very environment, for installing takes most of a short run's time."""
+    environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
+    (action / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
 
 
 def _commit(project: Path, repository: str) -> None:

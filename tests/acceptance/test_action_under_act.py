@@ -125,6 +125,7 @@ async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reache
             repository=repo.full_name,
             api_url=hub.api_url,
             server_url=hub.url,
+            installs=False,
         )
         assert run.succeeded, run.log[-6000:]
         (pull,) = hub.issues(repo)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import shlex
-import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 
 from bot.localhub import LocalHub
 from bot.localhub.model import Issue, Repo, User
-from tests.act import ActRun, copy_of_this, run_workflow
+from tests.act import ActRun, copy_of_this, run_workflow, with_packages_of_tests
 from tests.origin import git
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL
@@ -31,8 +29,7 @@ def action(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The action as a runner downloads it, with the packages of this environment: installing has tests of its own."""
     directory = tmp_path_factory.mktemp("action") / "codepilot"
     copy_of_this(directory)
-    environment = f'ln -s {shlex.quote(sys.prefix)} "$RUNNER_TEMP/codepilot-venv"'
-    (directory / "scripts" / "action-install").write_text(f"#!/bin/sh\n{environment}\n", encoding="utf-8")
+    with_packages_of_tests(directory)
     return directory
 
 

@@ -117,6 +117,7 @@ async def test_the_action_publishes_what_it_saw_pass_and_no_lie(
         repository=repo.full_name,
         api_url=hub.api_url,
         server_url=hub.url,
+        installs=False,
     )
     assert run.succeeded, run.log[-6000:]
     assert run.outputs["conclusion"] == "verified"
