@@ -22,7 +22,7 @@ from agent_runtime.providers.faults import Failure, Service, retry_after, should
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
-from agent_runtime.providers.sdk import SdkProvider, broken_off
+from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 from agent_runtime.providers.thinking import effort_param, thinking_param
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
         try:
             async with await self._client.messages.create(**body, extra_body=extra) as stream:
                 begun = True
-                async for event in stream:
+                async for event in in_turns(stream):
                     for chunk in reading.read(event):
                         yield chunk
         except (anthropic.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:

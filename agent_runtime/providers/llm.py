@@ -23,6 +23,7 @@ from agent_runtime.providers.faults import BrokenOffError, Failure, Service, ver
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, Request, TextChunk
+from agent_runtime.providers.sdk import in_turns
 
 if TYPE_CHECKING:
     import llm
@@ -112,9 +113,10 @@ class LLMProvider:
             response = _asked(self._model, request, key=self._key, options=self._settings())
             events = _events(response) if isinstance(response, llm.AsyncResponse) else _in_thread(response)
         async with aclosing(events):
+            arriving = in_turns(events)
             while True:
                 with _judging(self._service):
-                    event = await anext(events, None)
+                    event = await anext(arriving, None)
                 if event is None:
                     break
                 if event.type == "text" and event.chunk:

@@ -12,7 +12,7 @@ from agent_runtime.providers.faults import Failure, Service, retry_after, should
 from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
 from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
-from agent_runtime.providers.sdk import SdkProvider, broken_off
+from agent_runtime.providers.sdk import SdkProvider, broken_off, in_turns
 
 if TYPE_CHECKING:
     import ssl
@@ -53,7 +53,7 @@ class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
         try:
             async with await self._begin(request) as stream:
                 begun = True
-                async for event in stream:
+                async for event in in_turns(stream):
                     for chunk in reading.read(event):
                         yield chunk
         except (openai.APIError, httpx2.HTTPError, httpx2.StreamError, json.JSONDecodeError) as error:

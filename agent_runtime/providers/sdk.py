@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
     import ssl
 
 _CONNECT_SECONDS = 10.0
+_TURN_SECONDS = 0.01
+_T = TypeVar("_T")
+
+
+async def in_turns(events: AsyncIterable[_T]) -> AsyncGenerator[_T]:
+    """The events of a stream; after every 10 ms of work on them the event loop's other tasks get their turn.
+
+    Reading events that have already arrived does not suspend. Without this, a model that sends thousands of small
+    ones at once stops everything else in the process for as long as they take to parse.
+    """
+    since = time.monotonic()
+    async for event in events:
+        if time.monotonic() - since > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            since = time.monotonic()
+        yield event
 
 
 class _Client(Protocol):
