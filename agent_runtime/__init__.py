@@ -1,14 +1,13 @@
 """The embeddable agent runtime: everything public, and nothing else."""
 
-from agent_runtime.agent import Agent
-from agent_runtime.agent_file import AgentFile, ModelSettings
-from agent_runtime.alike import alike_patterns, exact_patterns, is_covered
-from agent_runtime.blocking import Runtime
-from agent_runtime.bounded import call_bounded, run_bounded
-from agent_runtime.commands import CommandEnd, CommandRunner
+from agent_runtime.agent import read_settings, schema_of
+from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.agent_file import AgentFile, ModelSettings
 from agent_runtime.context.instructions import INSTRUCTION_FILES, read_instructions
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.errors import (
+from agent_runtime.core.approval_patterns import alike_patterns, exact_patterns, is_covered
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import (
     AgentError,
     BoundExceededError,
     ContextOverflowError,
@@ -26,7 +25,7 @@ from agent_runtime.errors import (
     ToolError,
     UsageError,
 )
-from agent_runtime.events import (
+from agent_runtime.core.events import (
     Archived,
     CompletionWithdrawn,
     Ended,
@@ -60,7 +59,24 @@ from agent_runtime.events import (
     ToolProgressed,
     ToolReturned,
 )
-from agent_runtime.hooks import (
+from agent_runtime.core.images import Image, ImageError
+from agent_runtime.core.network import Connection, Destination, Network, NetworkLimits
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.core.task import Quote, Task
+from agent_runtime.processes.bounded import call_bounded, run_bounded
+from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.fallback import FallbackProvider
+from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
+from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
+from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.recordings.comparing import Comparison
+from agent_runtime.recordings.recorder import Recorder
+from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
+from agent_runtime.run.blocking import Runtime
+from agent_runtime.run.command_runner import CommandEnd, CommandRunner
+from agent_runtime.run.hooks import (
     EventType,
     HookSystem,
     NoAnswer,
@@ -85,22 +101,9 @@ from agent_runtime.hooks import (
     on_user_message_injected,
     on_user_message_queued,
 )
-from agent_runtime.images import Image, ImageError
-from agent_runtime.network import Connection, Destination, Network, NetworkLimits
-from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.output_schema import require_schema as require_output_schema
-from agent_runtime.policy import Policy, Rule, RunLimits
-from agent_runtime.preloading import preload
-from agent_runtime.providers.catalog import CATALOG, provider_for
-from agent_runtime.providers.fallback import FallbackProvider
-from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.protocol import Chunk, Message, Provider, ReplyEnd, ReplyStart, Request, TextChunk
-from agent_runtime.providers.recording import RecordingProvider, ReplayProvider
-from agent_runtime.providers.scripted import ScriptedProvider
-from agent_runtime.recordings.comparing import Comparison
-from agent_runtime.recordings.recorder import Recorder
-from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
-from agent_runtime.runtime import AsyncRuntime
+from agent_runtime.run.output_schema import require_schema as require_output_schema
+from agent_runtime.run.preloading import preload
+from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxLimits, SandboxSettings
 from agent_runtime.sandbox.select import SandboxName, pick_sandbox
 from agent_runtime.sessions.create import create_session
@@ -108,9 +111,6 @@ from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.settings import read_settings, schema_of
-from agent_runtime.task import Quote, Task
-from agent_runtime.tools.protocol import ToolResult
 
 __all__ = [
     "CATALOG",

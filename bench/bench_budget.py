@@ -13,9 +13,9 @@ from pathlib import Path
 from bench.bench_delivery import SECRET
 from bench.measure import Figure, percentile
 from bench.service import scripted, serving, variables
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo
-from bot.localhub.server import Exchange
+from localhub import LocalHub
+from localhub.model import Repo
+from localhub.server import Exchange
 
 COMMANDS = 30
 _HANDS = 8

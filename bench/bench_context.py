@@ -30,12 +30,12 @@ from agent_runtime import (
 )
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.estimate import estimate
-from agent_runtime.events import Observed, Replied, Started
-from agent_runtime.outcome import Usage
+from agent_runtime.core.events import Observed, Replied, Started
+from agent_runtime.core.outcome import Usage
+from agent_runtime.core.task import Task
 from agent_runtime.providers.prices import Rate, load_prices
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.task import Task
 from bench.measure import Figure, percentile
 
 STEPS = 30

@@ -21,8 +21,8 @@ import aiohttp
 from bench.bench_delivery import SECRET, signed
 from bench.measure import Figure, percentile
 from bench.service import scripted, serving, variables
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo
+from localhub import LocalHub
+from localhub.model import Repo
 
 JOBS = 20
 RATE = 20

@@ -20,10 +20,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
-from bot.intake.listening import Listening
-from bot.jobs.database import Database
-from bot.jobs.queue import SqliteQueue
-from bot.webhook import Door, make_app, make_runner
+from bot.apps.webhook import Door, make_app, make_runner
+from bot.domain.listening import Listening
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 
 SECRET = "bench" * 8
 RATE = 100

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_runtime.reply import Payload
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.watch import Watch
 from bench.measure import Figure, percentile

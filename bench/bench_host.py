@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 
 from agent_runtime import Agent, SandboxSettings, ScriptedProvider, Task, ToolError, pick_sandbox
-from agent_runtime.bounded import call_bounded
-from agent_runtime.errors import BoundExceededError
-from agent_runtime.events import Observed, Recorded, Replied, Started
-from agent_runtime.hands import Hands
-from agent_runtime.outcome import Usage
-from agent_runtime.reply import Payload
-from agent_runtime.starting import in_thread
+from agent_runtime.core.errors import BoundExceededError
+from agent_runtime.core.events import Observed, Recorded, Replied, Started
+from agent_runtime.core.outcome import Usage
+from agent_runtime.processes.bounded import call_bounded
+from agent_runtime.processes.spawn import in_thread
+from agent_runtime.run.toolbox import Hands
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import Payload
 from bench.host_cases import CASES, Call, Case
 from bench.measure import Figure
 

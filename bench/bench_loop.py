@@ -31,7 +31,7 @@ from agent_runtime import (
     Usage,
     pick_sandbox,
 )
-from agent_runtime.events import Told
+from agent_runtime.core.events import Told
 from bench.measure import Figure, percentile
 
 STEPS = 300

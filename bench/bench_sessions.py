@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent_runtime import DatabaseSession, FileSession, InMemorySession, Session
-from agent_runtime.events import Observed, Recorded, Replied, ToolReturned
-from agent_runtime.outcome import Usage
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.events import Observed, Recorded, Replied, ToolReturned
+from agent_runtime.core.outcome import Usage
 from agent_runtime.sessions.codec import encode
-from agent_runtime.tools.protocol import Plain
 from bench.measure import Figure, percentile
 
 LENGTHS = (10, 1_000, 10_000)

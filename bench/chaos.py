@@ -23,8 +23,8 @@ from pathlib import Path
 
 from bench.bench_delivery import SECRET
 from bench.service import scripted, variables
-from bot.localhub import LocalHub
-from bot.localhub.model import App, Repo
+from localhub import LocalHub
+from localhub.model import App, Repo
 from tests.origin import git
 from tests.waiting import eventually
 

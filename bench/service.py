@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 from bench.bench_delivery import SECRET
-from bot.localhub import LocalHub
-from bot.localhub.model import App
+from localhub import LocalHub
+from localhub.model import App
 
 
 def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: str) -> dict[str, str]:

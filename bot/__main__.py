@@ -12,8 +12,8 @@ from typing import TypeVar
 import click
 
 from agent_runtime import AgentError, SandboxName
-from bot.chat.commands import chat, run
-from bot.errors import BotError
+from bot.apps.chat.commands import chat, run
+from bot.domain.errors import BotError
 
 T = TypeVar("T")
 
@@ -27,13 +27,14 @@ def cli() -> None:
 @cli.command()
 def serve() -> None:
     """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
-    from bot import config, server  # noqa: PLC0415 - `codepilot --help` should not load a web server
-    from bot.household import redactor_for  # noqa: PLC0415 - as above
-    from bot.logs import start_log  # noqa: PLC0415 - as above
-    from bot.process import guard  # noqa: PLC0415 - as above
-    from bot.watchdog import Watchdog  # noqa: PLC0415 - as above
+    from bot.apps import server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+    from bot.apps.logs import start_log  # noqa: PLC0415 - as above
+    from bot.apps.process import guard  # noqa: PLC0415 - as above
+    from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
+    from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
+    from bot.settings import load  # noqa: PLC0415 - `codepilot --help` should not load a web server
 
-    settings = config.load()
+    settings = load.load()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
     watchdog = Watchdog()
@@ -43,13 +44,14 @@ def serve() -> None:
 @cli.command()
 def work() -> None:
     """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
-    from bot import config, server  # noqa: PLC0415 - as above
-    from bot.household import redactor_for  # noqa: PLC0415 - as above
-    from bot.logs import start_log  # noqa: PLC0415 - as above
-    from bot.process import guard  # noqa: PLC0415 - as above
-    from bot.watchdog import Watchdog  # noqa: PLC0415 - as above
+    from bot.apps import server  # noqa: PLC0415 - as above
+    from bot.apps.logs import start_log  # noqa: PLC0415 - as above
+    from bot.apps.process import guard  # noqa: PLC0415 - as above
+    from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
+    from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
+    from bot.settings import load  # noqa: PLC0415 - as above
 
-    settings = config.load()
+    settings = load.load()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
     watchdog = Watchdog()
@@ -59,11 +61,11 @@ def work() -> None:
 @cli.command()
 def act() -> None:
     """Handle the event of one GitHub workflow run; what `action.yml` calls."""
-    from bot import config  # noqa: PLC0415 - as above
-    from bot.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
-    from bot.step import take_step  # noqa: PLC0415 - as above
+    from bot.apps.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
+    from bot.apps.step import take_step  # noqa: PLC0415 - as above
+    from bot.settings import load  # noqa: PLC0415 - as above
 
-    code = finish(take_step(config.survey_action()))
+    code = finish(take_step(load.survey_action()))
     sys.exit(exit_code(Conclusion.CANCELLED) if code is None else code)
 
 
@@ -83,8 +85,8 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
     With a provider's key in the environment the real model works; without one, a scripted one.
     """
-    from bot.demo.director import Wishes, direct  # noqa: PLC0415 - as above
-    from bot.jobs.job import JobState  # noqa: PLC0415 - as above
+    from bot.apps.demo.director import Wishes, direct  # noqa: PLC0415 - as above
+    from bot.domain.job import JobState  # noqa: PLC0415 - as above
 
     if (repo is None) != (issue is None):
         raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
@@ -115,7 +117,7 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
     Commands of the recorded replies really run, in the sandbox.
     """
     from agent_runtime import SandboxSettings, compare_recording, pick_sandbox, replay_recording  # noqa: PLC0415 - as above
-    from bot.replays import comparison_report, replay_report  # noqa: PLC0415 - as above
+    from bot.apps.replay_report import comparison_report, replay_report  # noqa: PLC0415 - as above
 
     if compare:
         compared = finish(compare_recording(file))
@@ -138,11 +140,11 @@ def doctor(*, online: bool, as_json: bool) -> None:
     """Say whether `codepilot serve` could work here, and what mends it; exit code 0 only when it could."""
     from rich.console import Console  # noqa: PLC0415 - as above
 
-    from bot import config  # noqa: PLC0415 - as above
-    from bot.doctor import report  # noqa: PLC0415 - as above
-    from bot.doctor.examination import examine  # noqa: PLC0415 - as above
+    from bot.apps.doctor import report  # noqa: PLC0415 - as above
+    from bot.apps.doctor.examination import examine  # noqa: PLC0415 - as above
+    from bot.settings import load  # noqa: PLC0415 - as above
 
-    found = finish(examine(config.survey(), online=online))
+    found = finish(examine(load.survey(), online=online))
     if found is None:  # Ctrl+C
         sys.exit(130)
     if as_json:
@@ -161,15 +163,15 @@ def setup_repo(repo: str) -> None:
 
     Says, too, what the App lacks there. Acts as the App of the CODEPILOT_* variables, which must be installed there.
     """
-    from bot import config, values  # noqa: PLC0415 - as above
-    from bot.app_table import words  # noqa: PLC0415 - as above
-    from bot.setup_repo import set_up_with  # noqa: PLC0415 - as above
+    from bot.apps.setup_repo import set_up_with  # noqa: PLC0415 - as above
+    from bot.settings import load, parsing  # noqa: PLC0415 - as above
+    from bot.settings.app_permissions import words  # noqa: PLC0415 - as above
 
     try:
-        name = values.repository(repo)
+        name = parsing.repository(repo)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="OWNER/NAME") from None
-    done = finish(set_up_with(config.load(), name))
+    done = finish(set_up_with(load.load(), name))
     if done is None:  # Ctrl+C
         sys.exit(130)
     for label in done.labels:
@@ -181,7 +183,7 @@ def setup_repo(repo: str) -> None:
 @cli.command()
 def settings() -> None:
     """Print every setting: what it is called, what it means, its default and an example."""
-    from bot.config_table import settings_table  # noqa: PLC0415 - as above
+    from bot.settings.table import settings_table  # noqa: PLC0415 - as above
 
     click.echo(settings_table())
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_runtime import RunLimits
+from bot.domain.access import Bounds, Tally
+from bot.domain.commands import Command, Fix
+from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.gate.decision import AccessRequest, ThreadFacts
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Bounds, Tally
-from bot.intake.commands import Command, Fix
-from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 
 SECRET = "It's a Secret to Everybody"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent

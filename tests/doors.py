@@ -12,9 +12,9 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from bot.intake.listening import Listening
-from bot.jobs.queue import Queue
-from bot.webhook import Door, make_app, make_runner
+from bot.apps.webhook import Door, make_app, make_runner
+from bot.domain.listening import Listening
+from bot.engine.queue import Queue
 from tests.builders import SECRET
 
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from bot.github import GitHub, Spot
-from bot.localhub import LocalHub
-from bot.localhub.model import App, Issue, Repo
 from bot.publishing.redact import Redactor
+from localhub import LocalHub
+from localhub.model import App, Issue, Repo
 
 SECRET = "a-secret-of-the-bots-own"
 LINES = "".join(f"line {n}\n" for n in range(1, 41))

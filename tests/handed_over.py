@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bot.config import load_action
+from bot.apps.composition import work_step
+from bot.control.save_artifact import SESSION_FILE
+from bot.domain.job import JobState
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import JobState
-from bot.jobs.saving import SESSION_FILE
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo, User
-from bot.wiring import work_step
+from bot.settings.load import load_action
+from localhub import LocalHub
+from localhub.model import Repo, User
 from tests.stage import build
 
 SESSION_KEY = "acceptance-session-key-0123456789abcdef"

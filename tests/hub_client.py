@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import jwt
 
-from bot.localhub import App, LocalHub
+from localhub import App, LocalHub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

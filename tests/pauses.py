@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent_runtime import Network
-from bot.jobs import waiting
-from bot.jobs.job import TRANSITIONS, JobState
-from bot.jobs.memory import JobMemory
-from bot.localhub.model import CheckRun, Comment
+from bot.domain.job import TRANSITIONS, JobState
+from bot.engine.job_record import JobMemory
+from bot.jobs import approvals
+from localhub.model import CheckRun, Comment
 from tests.stage import Stage
 from tests.waiting import eventually
 
@@ -61,7 +61,7 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
-        asked = await waiting.asked(JobMemory(stage.queue, job_id))
+        asked = await approvals.asked(JobMemory(stage.queue, job_id))
         if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
             return None
         told = (await stage.queue.recall(job_id))["comment"].partition(" ")[0]
@@ -75,15 +75,15 @@ async def still_waits(stage: Stage, pause: Pause) -> bool:
     """Whether a job waits, and has no answer."""
     stored = await stage.queue.get(pause.job_id)
     assert stored is not None
-    return stored.state is JobState.WAITING and not await waiting.is_answered(JobMemory(stage.queue, pause.job_id))
+    return stored.state is JobState.WAITING and not await approvals.is_answered(JobMemory(stage.queue, pause.job_id))
 
 
 async def out_of_time(stage: Stage, pause: Pause) -> None:
     """Let the time for an answer be over; the queue itself does not notice."""
     memory = JobMemory(stage.queue, pause.job_id)
-    asked = await waiting.asked(memory)
+    asked = await approvals.asked(memory)
     assert asked is not None
-    await waiting.ask(memory, replace(asked, until=1.0))
+    await approvals.ask(memory, replace(asked, until=1.0))
 
 
 async def shown_later(stage: Stage, pause: Pause) -> None:

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.domain.job import Job
 from bot.github import GitHub
-from bot.jobs.job import Job
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo
 from bot.publishing.plan import Commit, Publication, PullRequest
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.wording import branch_name, commit_body, pull_body
 from bot.workspace import Source, Tree, Workspaces
 from bot.workspace.change import Change
+from localhub import LocalHub
+from localhub.model import Issue, Repo
 from tests.builders import a_job
 from tests.origin import git
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from bot.jobs.database import Database
-from bot.jobs.job import Lane
-from bot.jobs.queue import Queue, SqliteQueue
+from bot.domain.job import Lane
+from bot.engine.database import Database
+from bot.engine.queue import Queue, SqliteQueue
 
 
 class Clock:

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo
-from bot.localhub.workflows import EndedJob
+from localhub import LocalHub
+from localhub.model import Repo
+from localhub.workflows import EndedJob
 from tests.source_files import ROOT
 from tests.stage import acting
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("agent_runtime", "bot")
+PACKAGES = ("agent_runtime", "bot", "localhub")
 
 _NO_CODE = {
     tokenize.COMMENT,

@@ -21,13 +21,13 @@ from pydantic import SecretStr
 
 from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
-from bot.config import AgentSettings, Settings
-from bot.jobs.job import TRANSITIONS, JobState
-from bot.jobs.queue import SqliteQueue, Stored
-from bot.localhub import LocalHub
-from bot.localhub.model import App, Comment, Issue, Repo
-from bot.localhub.server import Exchange
-from bot.wiring import Service, service
+from bot.apps.composition import Service, service
+from bot.domain.job import TRANSITIONS, JobState
+from bot.engine.queue import SqliteQueue, Stored
+from bot.settings.load import AgentSettings, Settings
+from localhub import LocalHub
+from localhub.model import App, Comment, Issue, Repo
+from localhub.server import Exchange
 from tests.origin import git
 from tests.waiting import eventually
 

@@ -21,16 +21,16 @@ import pytest
 import yaml
 
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
-from agent_runtime.settings.schema import json_schema
-from bot import app_table
-from bot.action.conclusion import conclusions_table
-from bot.chat.commands import run
-from bot.config_table import settings_table
+from agent_runtime.agent.schema import json_schema
+from bot.apps.action.conclusion import conclusions_table
+from bot.apps.chat.commands import run
+from bot.domain.job import TRANSITIONS
+from bot.domain.verbs import help_text
 from bot.gate.known_files import file_kinds
 from bot.gate.repo_keys import json_schema as repository_schema
-from bot.input_table import INPUTS
-from bot.intake.verbs import help_text
-from bot.jobs.job import TRANSITIONS
+from bot.settings import app_permissions
+from bot.settings.input_table import INPUTS
+from bot.settings.table import settings_table
 from tests.source_files import ROOT
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
@@ -130,7 +130,7 @@ def _help() -> str:
 
 def _events() -> str:
     """Every kind of event, from the words below each in the code: `argument, argument: when`."""
-    tree = ast.parse((ROOT / "agent_runtime" / "hooks.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "agent_runtime" / "run" / "hooks.py").read_text(encoding="utf-8"))
     [kinds] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "EventType"]
     rows = ["| event | decorator | keyword arguments | meaning |", "|---|---|---|---|"]
     for member, words in pairwise(kinds.body):
@@ -156,17 +156,17 @@ def _registries() -> str:
 
 def _app_steps() -> str:
     """The two steps of making the App in which something is ticked."""
-    ticked = [each for each in app_table.PERMISSIONS if each.weight != "optional"]
-    [extra] = [each for each in app_table.PERMISSIONS if each.weight == "optional"]
+    ticked = [each for each in app_permissions.PERMISSIONS if each.weight != "optional"]
+    [extra] = [each for each in app_permissions.PERMISSIONS if each.weight == "optional"]
 
     def those(level: str) -> str:
         return _list([each.shown for each in ticked if each.level == level])
 
     permissions = (
         f"3. Repository permissions: {those('write')} *read and write*; {those('read')} *read-only*. Nothing else; "
-        f"*{app_table.words(extra)}* only where you want it: without it, {extra.without}."
+        f"*{app_permissions.words(extra)}* only where you want it: without it, {extra.without}."
     )
-    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app_table.EVENTS])}."
+    events = f"4. Subscribe to the events {_list([f'*{each.shown}*' for each in app_permissions.EVENTS])}."
     wrapped = (
         textwrap.fill(step, 120, subsequent_indent="   ", break_on_hyphens=False) for step in (permissions, events)
     )
@@ -174,8 +174,8 @@ def _app_steps() -> str:
 
 
 def _app_table() -> str:
-    listed = (*app_table.PERMISSIONS, *app_table.EVENTS)
-    rows = [f"| {app_table.words(each)} | {each.weight} | {each.without} |" for each in listed]
+    listed = (*app_permissions.PERMISSIONS, *app_permissions.EVENTS)
+    rows = [f"| {app_permissions.words(each)} | {each.weight} | {each.without} |" for each in listed]
     return "\n".join(["| the App's | is | without it |", "|---|---|---|", *rows])
 
 

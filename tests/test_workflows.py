@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bot.action.outputs import OUTPUTS
-from bot.config_table import AGENT, PROVIDER_KEYS
-from bot.input_table import INPUTS
+from bot.apps.action.outputs import OUTPUTS
+from bot.settings.input_table import INPUTS
+from bot.settings.table import AGENT, PROVIDER_KEYS
 from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.config import load_action
+from bot.apps.composition import act
+from bot.domain.job import JobState
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo, User
-from bot.wiring import act
+from bot.settings.load import load_action
+from localhub import LocalHub
+from localhub.model import Repo, User
 from tests.stage import build
 
 _NUMBERS = itertools.count(41)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.transcript import messages
-from agent_runtime.events import Archived, Recorded, Revealed, Shrunk, Started, Summarised
+from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Started, Summarised
 from agent_runtime.prompts import notes
 
 

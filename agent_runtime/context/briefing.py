@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_runtime.images import Image
+from agent_runtime.core.images import Image
+from agent_runtime.core.task import Task
 from agent_runtime.prompts import notes
-from agent_runtime.task import Task
 
 INSTRUCTION_CHARS = 8_000
 """What the instruction files of a repository may take of the first message, all together."""

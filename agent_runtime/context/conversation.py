@@ -17,10 +17,10 @@ from agent_runtime.context.planner import Pace, Prospect, plan
 from agent_runtime.context.results import Results
 from agent_runtime.context.summary import boundary, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
-from agent_runtime.errors import ModelError, ModelUnreachableError
-from agent_runtime.events import Recorded, ReplyBroken, Summarised
-from agent_runtime.outcome import Usage
-from agent_runtime.policy import RunLimits
+from agent_runtime.core.errors import ModelError, ModelUnreachableError
+from agent_runtime.core.events import Recorded, ReplyBroken, Summarised
+from agent_runtime.core.outcome import Usage
+from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.sessions.protocol import Session

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
 
-from agent_runtime.images import IMAGE_TOKENS
-from agent_runtime.outcome import Usage
+from agent_runtime.core.images import IMAGE_TOKENS
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Message
 
 _SAFETY = 1.04

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")

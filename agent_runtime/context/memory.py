@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 
 _LEAST_CONTEXT = 4_000
 _LEAST_SUMMARY = 50

@@ -18,8 +18,8 @@ from agent_runtime.context.briefing import (
     printable,
 )
 from agent_runtime.context.ignored import Ignored
-from agent_runtime.errors import ToolError
-from agent_runtime.task import Task
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.task import Task
 from agent_runtime.workspace.files import Workspace
 
 TREE_CHARS = 1_500

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_runtime.events import Recorded, Replied, Shrunk, Started
+from agent_runtime.core.events import Recorded, Replied, Shrunk, Started
 
 _TYPICAL_REQUESTS = 8
 """Requests of a run about which nothing is known; most tasks take fewer."""

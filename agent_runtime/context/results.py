@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_runtime.context.estimate import estimate
-from agent_runtime.events import Observed, Recorded, Replied, Shrunk, Summarised, ToolReturned
+from agent_runtime.core.events import Observed, Recorded, Replied, Shrunk, Summarised, ToolReturned
 
 _COMMAND = re.compile(r"\[terminal:(?P<terminal>[^\]\s]+):cmd(?P<number>\d+)\]")
 """How the result of a terminal's command begins; see `agent_runtime.tools.shell`."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent_runtime.context.archive import TaskRecord, tasks
 from agent_runtime.context.estimate import estimate
 from agent_runtime.context.transcript import Entry
-from agent_runtime.events import Ended, Recorded, Replied, Started, Summarised, ToolReturned
+from agent_runtime.core.events import Ended, Recorded, Replied, Started, Summarised, ToolReturned
 from agent_runtime.prompts import notes
 
 _CONTROL = re.compile(r"^ {0,3}(?:```|~~~)+codepilot\b.*", re.MULTILINE | re.DOTALL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from agent_runtime.processes.spawn import end, started
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.starting import end, started
 
 _SECONDS = 10.0
 _ASK = r"""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_runtime.context.estimate import estimate
-from agent_runtime.events import (
+from agent_runtime.core.events import (
     Archived,
     MessageInjected,
     Observed,
@@ -27,7 +27,7 @@ from agent_runtime.events import (
     Told,
     ToolReturned,
 )
-from agent_runtime.images import IMAGE_TOKENS, Image
+from agent_runtime.core.images import IMAGE_TOKENS, Image
 from agent_runtime.prompts import notes
 from agent_runtime.providers.protocol import Message
 

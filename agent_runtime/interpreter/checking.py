@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import TypeIs
 
-from agent_runtime.errors import FormatError
+from agent_runtime.core.errors import FormatError
 from agent_runtime.interpreter.diagnostics import parse_findings, render
 from agent_runtime.interpreter.source import Span
 from agent_runtime.interpreter.worker import Worker

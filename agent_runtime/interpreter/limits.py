@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent_runtime.errors import LimitError
+from agent_runtime.core.errors import LimitError
 
 _NAMES_A_CALL = 50
 

@@ -13,15 +13,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent_runtime.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
 from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import Block, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.interpreter.source import bound_names, discarded_calls
 from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
 from agent_runtime.interpreter.worker import Worker
-from agent_runtime.payload_plan import CodeError, parse_code
-from agent_runtime.tools.protocol import Plain
+from agent_runtime.transports.blocks.payload_plan import CodeError, parse_code
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_runtime.tools.protocol import Plain
+from agent_runtime.core.calls import Plain
 
 MAX_DEPTH = 32
 MAX_ITEMS = 100_000

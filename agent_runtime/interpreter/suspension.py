@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-from agent_runtime.errors import ResumeError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ResumeError
 from agent_runtime.interpreter.source import Span
-from agent_runtime.tools.protocol import Plain
 
 _T = TypeVar("_T")
 

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.interpreter.limits import InterpreterLimits
 from agent_runtime.interpreter.source import Span
-from agent_runtime.starting import seen_through
+from agent_runtime.processes.spawn import seen_through
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncMontySession, AsyncSnapshot

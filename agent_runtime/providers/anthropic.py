@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from agent_runtime.errors import ModelRefusedError
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ModelRefusedError
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url

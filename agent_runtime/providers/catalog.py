@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.nearest import nearest
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers import alibaba, anthropic, llm, openai, scripted
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Provider

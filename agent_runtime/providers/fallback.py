@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from agent_runtime.errors import (
+from agent_runtime.core.errors import (
     ContextOverflowError,
     ModelError,
     ModelOutageError,

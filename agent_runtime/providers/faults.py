@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from agent_runtime.errors import ContextOverflowError, ModelError, ModelRefusedError, ModelRejectedError
+from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelRefusedError, ModelRejectedError
 
 _MESSAGE_CHARS = 400
 _NO_CREDIT = frozenset({"billing_error", "insufficient_quota", "billing_hard_limit_reached", "Arrearage"})

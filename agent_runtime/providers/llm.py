@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_args
 
-from agent_runtime.errors import ModelError, ModelRejectedError, SettingsError
-from agent_runtime.images import MediaType
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ModelError, ModelRejectedError, SettingsError
+from agent_runtime.core.images import MediaType
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import BrokenOffError, Failure, Service, verdict
 from agent_runtime.providers.options import ModelOptions

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
 from agent_runtime.providers.faults import Failure, Service, refused, verdict
 from agent_runtime.providers.options import ModelOptions

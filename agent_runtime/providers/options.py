@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.nearest import nearest
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.retry import Retry
 
 OpenAIApi = Literal["responses", "chat"]

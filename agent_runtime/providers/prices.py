@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.outcome import Usage
 
 _MILLION = 1_000_000
 _SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")

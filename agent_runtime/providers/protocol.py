@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 
 StopReason = Literal["stop", "length"]
 """Why a reply ended: by itself, or because the token limit was reached."""

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from agent_runtime.errors import ModelError, ScriptError, SettingsError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ModelError, ScriptError, SettingsError
 from agent_runtime.providers.protocol import Chunk, Provider, Request
 from agent_runtime.providers.tape import (
     VOLATILE,
@@ -24,7 +25,6 @@ from agent_runtime.providers.tape import (
     read_tape,
     shows_images,
 )
-from agent_runtime.tools.protocol import Plain
 
 
 class RecordingProvider:

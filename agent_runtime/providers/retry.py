@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from agent_runtime.errors import ModelOutageError, ModelUnreachableError, SettingsError
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.faults import BrokenOffError, Service
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
 

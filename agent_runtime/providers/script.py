@@ -27,9 +27,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
-from agent_runtime.errors import ScriptError
-from agent_runtime.nearest import nearest
-from agent_runtime.outcome import Usage
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import ScriptError
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import StopReason
 
 _SHOWN_CHARS = 700

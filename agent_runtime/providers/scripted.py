@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Self
 
-from agent_runtime.errors import ScriptError, SettingsError
-from agent_runtime.images import IMAGE_TOKENS
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ScriptError, SettingsError
+from agent_runtime.core.images import IMAGE_TOKENS
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.script import ScriptedReply, parse_script

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.images import Image
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.images import Image
 from agent_runtime.providers.protocol import Provider
 
 _SEEING: tuple[tuple[str, str], ...] = (

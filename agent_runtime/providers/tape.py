@@ -23,12 +23,12 @@ from dataclasses import asdict, dataclass, field, replace
 from difflib import unified_diff
 from typing import Any, Literal
 
-from agent_runtime import errors
-from agent_runtime.errors import ModelError, ModelOutageError, ScriptError
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core import errors
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ModelError, ModelOutageError, ScriptError
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
-from agent_runtime.tools.protocol import Plain
 
 FORMAT = 1
 HIDDEN = "[secret]"

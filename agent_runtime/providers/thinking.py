@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.options import ReasoningEffort, Thinking
 
 if TYPE_CHECKING:

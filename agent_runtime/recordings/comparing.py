@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent_runtime.context.transcript import Transcript
-from agent_runtime.errors import FormatError, ScriptError, SessionError
-from agent_runtime.events import Ended, Observed, Recorded, Summarised
+from agent_runtime.core.errors import FormatError, ScriptError, SessionError
+from agent_runtime.core.events import Ended, Observed, Recorded, Summarised
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences, shows_images
-from agent_runtime.reply import ReplyParser
 from agent_runtime.sessions.codec import decode
+from agent_runtime.transports.blocks.reply import ReplyParser
 
 _FORMAT_ERROR = "[Format error"
 

@@ -9,15 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar, get_args
 
-from agent_runtime.agent import Agent
-from agent_runtime.events import Event, Recorded
-from agent_runtime.hooks import HookSystem
+from agent_runtime.agent.agent import Agent
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.events import Event, Recorded
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.providers.tape import DIGITS, EVENT, HISTORY, TIME
+from agent_runtime.run.hooks import HookSystem
 from agent_runtime.sessions.codec import encode
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.surroundings import Surroundings
-from agent_runtime.tools.protocol import Plain
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent_runtime import prompts
-from agent_runtime.agent import Agent
+from agent_runtime.agent.agent import Agent
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.errors import ScriptError, SettingsError
-from agent_runtime.events import Ended, Event, Parked, Paused, Started
-from agent_runtime.outcome import Outcome, Status
-from agent_runtime.policy import Policy, Rule, RunLimits
+from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.errors import ScriptError, SettingsError
+from agent_runtime.core.events import Ended, Event, Parked, Paused, Started
+from agent_runtime.core.outcome import Outcome, Status
+from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider
 from agent_runtime.providers.recording import ReplayProvider, load_tape
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape
 from agent_runtime.recordings.comparing import Comparison, compare, events_of
-from agent_runtime.runtime import AsyncRuntime
+from agent_runtime.run.runtime import AsyncRuntime
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
-from agent_runtime.surroundings import Surroundings
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 

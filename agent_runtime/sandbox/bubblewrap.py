@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox import seccomp
 from agent_runtime.sandbox.machine import find, this_machine
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.errors import SandboxError
-from agent_runtime.home import home
+from agent_runtime.core.errors import SandboxError
+from agent_runtime.processes.user_directories import home
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import ContainerSettings, Launch, SandboxSettings

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
-from agent_runtime.home import home
+from agent_runtime.core.errors import SandboxError
+from agent_runtime.processes.user_directories import home
 from agent_runtime.sandbox.protocol import Launch, SandboxLimits, SandboxSettings
 
 _WINDOWS = (

@@ -8,7 +8,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.remedies import Machine, installing
 
 _CONTAINERS = ("/.dockerenv", "/run/.containerenv")  # Docker's and podman's marks

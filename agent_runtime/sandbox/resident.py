@@ -18,9 +18,9 @@ import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
+from agent_runtime.processes.spawn import end as end_program
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.starting import end as end_program
 
 _SCRIPT = r"""
 while IFS=' ' read -r -d '' nonce count; do

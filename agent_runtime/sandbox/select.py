@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from agent_runtime.errors import SandboxError, SettingsError
+from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.docker import Docker
 from agent_runtime.sandbox.local import Local

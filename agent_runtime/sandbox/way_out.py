@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.network import Connection, Network
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.network import Connection, Network
 from agent_runtime.sandbox.protocol import Sandbox
 
 if TYPE_CHECKING:  # few runs have a network

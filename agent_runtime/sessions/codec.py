@@ -3,7 +3,8 @@
 An event is one JSON object on one line, in UTF-8: `kind` names the event's class, the other keys are its fields. A new
 kind of event, or a new field with a default, needs no new format, because a reader that does not know it notices. A new
 field is left out while it holds nothing: so older versions read what they can understand, and what was written before
-keeps its digest (`agent_runtime.pause`). The format's number changes when lines that look the same mean something else.
+keeps its digest (`agent_runtime.run.checkpoint`). The format's number changes when lines that look the same mean
+something else.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from functools import partial
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import (
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import (
     Ended,
     Observed,
     Parked,
@@ -30,9 +31,9 @@ from agent_runtime.events import (
     Summarised,
     Told,
 )
-from agent_runtime.images import Image, MediaType
-from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.task import Quote, Task
+from agent_runtime.core.images import Image, MediaType
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.task import Quote, Task
 
 FORMAT = 1
 """The newest format that this version reads, and the one that it writes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.nearest import nearest
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession

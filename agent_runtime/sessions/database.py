@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.events import Recorded
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.codec import Header
 from agent_runtime.sessions.messages import Metadata
 from agent_runtime.sessions.names import MAX_KEY, escaped

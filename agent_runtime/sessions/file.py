@@ -8,9 +8,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.errors import SessionError, SettingsError
-from agent_runtime.events import Recorded
-from agent_runtime.home import home
+from agent_runtime.core.errors import SessionError, SettingsError
+from agent_runtime.core.events import Recorded
+from agent_runtime.processes.user_directories import home
 from agent_runtime.sessions import index
 from agent_runtime.sessions.codec import Header
 from agent_runtime.sessions.logfile import LogFile, failing_as_session_error, read

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_runtime.errors import SessionError
+from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.codec import Header, check_format
 from agent_runtime.sessions.log import parse, parse_rest
 from agent_runtime.sessions.messages import Metadata, messages_of

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from agent_runtime.errors import SessionError
+from agent_runtime.core.errors import SessionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

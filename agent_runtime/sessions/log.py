@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Recorded
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.codec import Header, decode, decode_header
 
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Recorded
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions import index
 from agent_runtime.sessions.codec import FORMAT, Header, encode, encode_header
 from agent_runtime.sessions.lock import FileLock

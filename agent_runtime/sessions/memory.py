@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from agent_runtime.events import Recorded
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.messages import ChatMessage, Metadata, extension, messages_of, told
 
 

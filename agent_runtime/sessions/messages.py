@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import MessageInjected, Observed, Recorded, Recovered, Replied, Started, Told
 
 ChatMessage = dict[str, str]
 """`role` (`user` or `assistant`) and `content`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from agent_runtime.events import Recorded
+from agent_runtime.core.events import Recorded
 
 
 class Session(Protocol):

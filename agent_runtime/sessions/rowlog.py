@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from sqlalchemy.engine import Connection
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Recorded
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions import tables
 from agent_runtime.sessions.codec import Header, check_format, decode, encode
 from agent_runtime.sessions.lease import BEAT_SECONDS, Lease

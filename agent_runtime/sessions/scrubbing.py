@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from agent_runtime.images import Image
+from agent_runtime.core.images import Image
 
 T = TypeVar("T")
 

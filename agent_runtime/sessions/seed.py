@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from agent_runtime.errors import SessionError
+from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.database import open_database
 from agent_runtime.sessions.messages import ChatMessage, Metadata, told
 

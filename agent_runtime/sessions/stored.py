@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Recorded
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.messages import ChatMessage, Metadata, extension, messages_of, told
 
 _LOGGER = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from agent_runtime.errors import SessionError, SettingsError
+from agent_runtime.core.errors import SessionError, SettingsError
 from agent_runtime.sessions.codec import FORMAT, Header
 from agent_runtime.sessions.lease import Lease
 from agent_runtime.sessions.messages import Metadata

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.docker import READY, Docker, new_name
 from agent_runtime.sandbox.engine import TMPFS
 from agent_runtime.sandbox.protocol import Launch

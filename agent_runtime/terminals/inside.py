@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from agent_runtime.errors import SandboxError, SandboxLimitError
+from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox import cgroup
 from agent_runtime.sandbox.bubblewrap import TMPFS
 from agent_runtime.sandbox.limits import Breach, size

@@ -27,10 +27,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
+from agent_runtime.processes.spawn import end
 from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.protocol import Launch
-from agent_runtime.starting import end
 from agent_runtime.terminals.processes import MARK
 from agent_runtime.terminals.pty import default_signals
 

@@ -16,7 +16,7 @@ import pexpect
 import ptyprocess  # type: ignore[import-untyped] # it ships no types
 from typing_extensions import override
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import Launch, Sandbox
 from agent_runtime.terminals import processes
 from agent_runtime.terminals.processes import MARK, Family

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.terminals import bash
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.pty import Pty

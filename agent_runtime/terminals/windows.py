@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.terminals.command import Command, Report

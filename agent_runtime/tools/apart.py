@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from agent_runtime.bounded import call_bounded
-from agent_runtime.errors import BoundExceededError, ToolError
+from agent_runtime.core.errors import BoundExceededError, ToolError
+from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools.changes import FileWrite, Planner
 from agent_runtime.tools.write_preview import of_writes
 from agent_runtime.workspace.changes import Change, StaleError

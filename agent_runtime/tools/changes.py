@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools import parsing
 from agent_runtime.workspace import edits as engine
 from agent_runtime.workspace.changes import (

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from agent_runtime.context.archive import TaskRecord, original, savings, tasks
-from agent_runtime.errors import ToolError
-from agent_runtime.events import Archived, Recorded, Revealed
-from agent_runtime.tools.protocol import Plain, ToolResult
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import Archived, Recorded, Revealed
 
 Numbers = int | list[int] | tuple[int, ...]
 Texts = str | list[str] | tuple[str, ...]

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from agent_runtime.errors import ToolError
-from agent_runtime.policy import CallFacts
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.tools import reading
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.preview import of_call
-from agent_runtime.tools.protocol import Plain, ToolResult
 from agent_runtime.tools.writing import Arguments, Writer
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_runtime.policy import CallFacts
+from agent_runtime.core.policy import CallFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent_runtime.bounded import call_bounded
-from agent_runtime.errors import BoundExceededError
+from agent_runtime.core.errors import BoundExceededError
+from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.workspace import grammars, incremental, syntax
 
 _NEAR = 32_000  # characters; parsing so many takes 40 ms

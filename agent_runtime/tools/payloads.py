@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
-from agent_runtime.errors import ToolError
-from agent_runtime.payload_plan import same_file
-from agent_runtime.tools.protocol import Plain
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ToolError
+from agent_runtime.transports.blocks.payload_plan import same_file
 
 _MOST_KEPT = 50
 _MOST_KEPT_CHARS = 4_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from agent_runtime import payload_plan as plan
+from agent_runtime.transports.blocks import payload_plan as plan
 
 _HARMLESS = frozenset({plan.WRITE, "print", "len", "str", "repr", "find", "list_files"})
 """Calls between two writes that change no file, and no line number that the second refers to."""

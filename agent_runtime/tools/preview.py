@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from agent_runtime.tools.protocol import Plain
+from agent_runtime.core.calls import Plain
 
 _MAX_LINES = 300
 _MAX_CHARS = 20_000

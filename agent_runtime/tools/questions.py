@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
-from agent_runtime.errors import ToolError
-from agent_runtime.tools.protocol import ToolResult
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import ToolError
 
 Ask = Callable[[str], Awaitable[str]]
 """Puts one question to the user and gives the answer; however long that takes, and in whichever process it ends."""

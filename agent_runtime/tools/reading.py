@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from agent_runtime.bounded import call_bounded
-from agent_runtime.errors import ToolError
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools import parsing
-from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.workspace.edits import is_whole
 from agent_runtime.workspace.overlay import TextFile
 from agent_runtime.workspace.text import Text

@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
-from agent_runtime.errors import SettingsError, ToolError
+from agent_runtime.core.errors import SettingsError, ToolError
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.tool import Tool, value_type
 

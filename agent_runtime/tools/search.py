@@ -8,12 +8,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from agent_runtime.errors import ToolError
-from agent_runtime.policy import CallFacts
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.preview import of_call
-from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits

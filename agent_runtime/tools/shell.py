@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_runtime.errors import ToolError
-from agent_runtime.policy import CallFacts
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals.command import Report
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import Logs, Spool
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.preview import of_call, of_command, of_typing
-from agent_runtime.tools.protocol import Plain, ToolResult
 
 if TYPE_CHECKING:  # few runs have a network
     from agent_runtime.sandbox.egress.proxy import Egress

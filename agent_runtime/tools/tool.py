@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from agent_runtime.errors import BoundExceededError, Interrupt, SandboxError, ToolError
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import BoundExceededError, Interrupt, SandboxError, ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.interpreter.plain import NotPlainError, plain
-from agent_runtime.policy import CallFacts
-from agent_runtime.starting import in_thread
+from agent_runtime.processes.spawn import in_thread
 from agent_runtime.tools import preview
 from agent_runtime.tools.inspection import Inspection
-from agent_runtime.tools.protocol import Plain, ToolResult
 
 if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
     from pydantic import TypeAdapter

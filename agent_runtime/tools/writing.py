@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent_runtime.errors import ToolError
-from agent_runtime.payload_plan import payloads_taken
-from agent_runtime.policy import CallFacts
+from agent_runtime.core.calls import Plain, ToolResult
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts
 from agent_runtime.tools import apart, preview
 from agent_runtime.tools.changes import FileWrite, Planner, StepLimits
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import KeptContents, Payloads
 from agent_runtime.tools.planned import PlannedWrite, planned_writes
-from agent_runtime.tools.protocol import Plain, ToolResult
+from agent_runtime.transports.blocks.payload_plan import payloads_taken
 from agent_runtime.workspace.changes import Change, StaleError, check_mode, pairs
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay

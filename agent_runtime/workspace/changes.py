@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace import edits as engine
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.matching import find_block

@@ -12,7 +12,7 @@ from typing import NoReturn, Self
 
 from typing_extensions import override
 
-from agent_runtime.errors import ToolError, ToolErrorKind
+from agent_runtime.core.errors import ToolError, ToolErrorKind
 from agent_runtime.workspace import confined, paths
 from agent_runtime.workspace.staging import Staged, standing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.matching import RUNGS, find_block
 from agent_runtime.workspace.patches import Hunk

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent_runtime.bounded import run_bounded
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
+from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import confined
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.gitignore import IgnoreFile

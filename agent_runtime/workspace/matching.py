@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.diffs import Opcode, changed_spans, opcodes
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.views import listed

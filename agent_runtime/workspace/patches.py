@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 
 _BEGIN = "*** Begin Patch"
 _END = "*** End Patch"

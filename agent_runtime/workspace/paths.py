@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 
 _SHORT_GIT = re.compile(r"git~\d+\Z")
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agent_runtime.starting import end, started
+from agent_runtime.processes.spawn import end, started
 
 _CHUNK = 1 << 16
 _MAX_ERRORS = 4_000

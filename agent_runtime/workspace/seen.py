@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.edits import LineEdit
 from agent_runtime.workspace.rebase import rebase
 from agent_runtime.workspace.text import Text, split

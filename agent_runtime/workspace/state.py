@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from agent_runtime.bounded import run_bounded
+from agent_runtime.processes.bounded import run_bounded
 from agent_runtime.workspace import confined, listing
 from agent_runtime.workspace.files import Workspace
 
 if TYPE_CHECKING:
-    from agent_runtime.tools.protocol import Plain
+    from agent_runtime.core.calls import Plain
 
 _MOST_FILES = 50_000
 _MOST_BYTES = 1_000_000_000

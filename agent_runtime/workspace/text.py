@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 
 _BOMS = (  # the longer ones first: UTF-32's little-endian mark begins with UTF-16's
     (codecs.BOM_UTF32_LE, "utf-32-le"),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.diffs import changed_spans
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.text import decode, split, version_of

@@ -28,11 +28,11 @@ from bench.bench_delivery import SECRET
 from bench.service import variables
 from bench.soak.repositories import REPOSITORIES, Hostile
 from bench.soak.watching import Seen, Watched, watched
-from bot.jobs.database import Database
-from bot.jobs.job import TRANSITIONS, JobState
-from bot.jobs.queue import SqliteQueue
-from bot.localhub import LocalHub
-from bot.localhub.model import App, Comment, Repo
+from bot.domain.job import TRANSITIONS, JobState
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
+from localhub import LocalHub
+from localhub.model import App, Comment, Repo
 from tests.model_server import ModelServer, Received
 
 MOST_SILENT_SECONDS = 0.25

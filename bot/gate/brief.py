@@ -10,14 +10,14 @@ from itertools import accumulate
 from typing import Literal, TypeVar, get_args
 
 from agent_runtime import Image, Quote, Task
+from bot.domain.commands import Bare, Command, Work
+from bot.domain.job import Job, Lines, OriginKind
 from bot.gate.budget import Part, fitted
 from bot.gate.goals import goal_for
 from bot.gate.pictures import Picture, Words, pictures
 from bot.gate.red_jobs import change_quotes, job_quotes, remark_lines
 from bot.gate.sanitise import clean, clean_code, clean_line
-from bot.intake.commands import Bare, Command, Work
 from bot.intake.grammar import parse_command
-from bot.jobs.job import Job, Lines, OriginKind
 from bot.red_ci.failed import FailedRun, Remark
 
 BUDGET = 60_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bot.domain.access import is_unattended
 from bot.gate.decision import AccessRequest, Refusal
-from bot.gate.standing import is_unattended
 
 
 def cap_refusal(request: AccessRequest) -> Refusal | None:

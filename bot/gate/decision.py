@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent_runtime import Policy
+from bot.domain.access import Bounds, Level, Role, SetLabel, Tally
+from bot.domain.commands import Command
+from bot.domain.job import Job
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Bounds, Level, Role, SetLabel, Tally
-from bot.intake.commands import Command
-from bot.jobs.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
+from bot.domain.commands import Ask, Explain, Fix, Plan, Review, Test, Work
+from bot.domain.job import Job
 from bot.gate.characters import without_invisible
-from bot.intake.commands import Ask, Explain, Fix, Plan, Review, Test, Work
-from bot.jobs.job import Job
 
 MAX_REVIEW_COMMENTS = 30
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runtime import Policy, Rule, RunLimits
+from bot.domain.access import Level, SetLabel, commanded_by_workflow, may_command, text_binding
 from bot.gate.allowed import allowed_commands
 from bot.gate.decision import AccessRequest
-from bot.gate.standing import Level, SetLabel, commanded_by_workflow, may_command, text_binding
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
 _LOOKING = ("read_file", "list_files", "find")

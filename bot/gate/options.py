@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runtime import RunLimits
+from bot.domain.access import Bounds
+from bot.domain.commands import Options
 from bot.gate.decision import Refusal
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Bounds
-from bot.intake.commands import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

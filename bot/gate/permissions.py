@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bot.domain.access import Role, commanded_by_workflow, may_command
+from bot.domain.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
+from bot.domain.job import Actor, Job, ThreadKind
+from bot.domain.listening import TrustedBots, is_app
 from bot.gate.caps import cap_refusal
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
 from bot.gate.levels import Found, is_fork, level_for, policy_for, started_by_stranger, tools_for
@@ -11,10 +15,6 @@ from bot.gate.network import narrowed, reachable
 from bot.gate.options import Settled, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Role, commanded_by_workflow, may_command
-from bot.intake.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
-from bot.intake.listening import TrustedBots, is_app
-from bot.jobs.job import Actor, Job, ThreadKind
 
 __all__ = [
     "AccessRequest",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bot.domain.job import Job
+from bot.domain.options import is_safe_branch
 from bot.gate.decision import Refusal, ThreadFacts
-from bot.intake.options import is_safe_branch
-from bot.jobs.job import Job
 
 
 def repository_refusal(job: Job, facts: ThreadFacts) -> Refusal | None:

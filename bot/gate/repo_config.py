@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from agent_runtime import SettingsError, read_settings
-from bot.errors import BotError
+from bot.domain.access import Level
+from bot.domain.commands import ReviewEvent
+from bot.domain.errors import BotError
 from bot.gate.repo_keys import VERBS, BareVerb, FileKeys, FixCi, VerbKeys
-from bot.gate.standing import Level
-from bot.intake.commands import ReviewEvent
 
 PATH = ".github/codepilot.yml"
 OTHER_SPELLING = ".github/codepilot.yaml"

@@ -19,9 +19,9 @@ from pydantic import (
 )
 
 from agent_runtime import Network, Rule, SettingsError, schema_of
-from bot.gate.standing import Level
-from bot.intake.commands import ReviewEvent
-from bot.intake.options import is_safe_branch
+from bot.domain.access import Level
+from bot.domain.commands import ReviewEvent
+from bot.domain.options import is_safe_branch
 
 BareVerb = Literal["fix", "review", "explain", "plan", "ask", "test"]
 FixCi = Literal["pull-requests", "default-branch"]

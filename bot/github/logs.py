@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
-from bot.errors import BotError
+from bot.domain.errors import BotError
 from bot.github.anonymous import GONE, MOVED, anonymous_session, proxy_for
 
 _REDIRECTS = 3

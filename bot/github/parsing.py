@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from bot.gate.standing import Role
+from bot.domain.access import Role
 from bot.github.facts import (
     Account,
     ArtifactFacts,

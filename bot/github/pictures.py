@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 import aiohttp
 
-from bot.errors import BotError
+from bot.domain.errors import BotError
 from bot.gate.pictures import may_be_fetched
 from bot.github.anonymous import GONE, MOVED, anonymous_session, proxy_for
 

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, get_args
 from urllib.parse import quote
 
-from bot.gate.standing import Role
+from bot.domain.access import Role
 from bot.github import parsing
 from bot.github.errors import GitHubError
 from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, RepoFacts, Snapshot, ThreadFacts

@@ -6,12 +6,12 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from bot.intake.commands import Command, Departed
+from bot.domain.commands import Command, Departed
+from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.listening import Listening, is_app
 from bot.intake.deliveries import Delivery, Ignored
 from bot.intake.grammar import parse_command
-from bot.intake.listening import Listening, is_app
 from bot.intake.payloads import Event, Issue, PullRequest, Sender, User
-from bot.jobs.job import Actor, Job, Origin, Repo, Thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gidgethub.sansio import Event
 
-from bot.errors import MalformedError, UnauthenticatedError
+from bot.domain.errors import MalformedError, UnauthenticatedError
 
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

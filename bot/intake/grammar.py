@@ -15,10 +15,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.intake.commands import Bare, Command, Help, Malformed, Options, Unknown
-from bot.intake.options import read_options
-from bot.intake.slips import one_slip, swapped
-from bot.intake.verbs import OPTIONS_OF_WORK, VERBS, Verb
+from bot.domain.commands import Bare, Command, Help, Malformed, Options, Unknown
+from bot.domain.options import read_options
+from bot.domain.typos import one_slip, swapped
+from bot.domain.verbs import OPTIONS_OF_WORK, VERBS, Verb
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
 _MAX_WORD = 40

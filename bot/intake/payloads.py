@@ -6,8 +6,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from bot.domain.job import Actor, Repo, Thread
 from bot.intake.deliveries import Delivery, Ignored
-from bot.jobs.job import Actor, Repo, Thread
 
 # GitHub shows the account "ghost" for a deleted author, and sends null.
 _NOBODY = "ghost"

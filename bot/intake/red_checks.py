@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bot.domain.commands import Reddened
+from bot.domain.job import Actor, Job, Origin, Thread
+from bot.domain.listening import Listening
 from bot.intake.asking import job_of
-from bot.intake.commands import Reddened
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, Repository, Sha, Text
-from bot.jobs.job import Actor, Job, Origin, Thread
 
 FAILED = frozenset({"failure", "timed_out", "startup_failure"})
 """Conclusions of what went wrong by itself."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bot.domain.commands import Work
 from bot.gate.decision import Grant
-from bot.intake.commands import Work
-from bot.jobs.look import Here
 from bot.jobs.setup import Asked
+from bot.jobs.snapshot import Here
 from bot.publishing.text import one_line
 from bot.workspace import Source
 

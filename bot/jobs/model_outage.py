@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pydantic import TypeAdapter
 
 from agent_runtime import Outcome
-from bot.jobs.memory import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, read, spelled
 from bot.publishing.text import duration
 
 FIRST_PAUSE = 120.0

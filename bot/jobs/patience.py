@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from bot.engine.job_record import JobMemory
 from bot.github import GitHubError
-from bot.jobs.memory import JobMemory
 
 PATIENCE_SECONDS = 6 * 3600.0
 """Longer than a rate limit of GitHub's lasts, and most of its outages."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent_runtime import Status
+from bot.domain.job import Job
 from bot.github.drafts import (
     ANNOTATION_LIMIT,
     CHECK_TEXT_LIMIT,
@@ -17,7 +18,6 @@ from bot.github.drafts import (
     Conclusion,
     ReviewDraft,
 )
-from bot.jobs.job import Job
 from bot.publishing.live import sealed
 from bot.publishing.pieces import may_be_approved
 from bot.publishing.render import StatusView, framing, render_status, title_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent_runtime import Outcome, Status
+from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
-from bot.jobs.job import Job
 from bot.publishing.proof import Report
 from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut

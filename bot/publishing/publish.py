@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bot.errors import BotError
+from bot.domain.errors import BotError
+from bot.domain.job import Job
 from bot.github import GitHub, GitHubError, HeadMovedError, PullLink
-from bot.jobs.job import Job
 from bot.publishing.plan import Commit, Publication, PullRequest
 from bot.publishing.redact import Redactor
 from bot.publishing.sending import ForbiddenTargetError, LeakError, Memory, Pusher, Sender, Sent, Target

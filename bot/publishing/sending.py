@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
-from bot.errors import BotError
+from bot.domain.errors import BotError
 from bot.gate.conventions import OWN_PREFIX
 from bot.github import CannotExpressError, CommitFacts, GitHub, PullDraft, PullLink, RepoFacts
 from bot.github.commits import is_made

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from agent_runtime import Status
+from bot.domain.commands import Review, ReviewEvent
+from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
-from bot.intake.commands import Review, ReviewEvent
-from bot.jobs.job import Job
 from bot.publishing.defuse import Allowed, defuse
 from bot.publishing.live import Own, sealed
 from bot.publishing.proof import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.errors import BotError
+from bot.domain.errors import BotError
 
 _MOST_NAMED = 10
 

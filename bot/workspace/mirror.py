@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.intake.options import is_safe_branch
+from bot.domain.options import is_safe_branch
 from bot.workspace.errors import (
     BranchGoneError,
     CloneError,

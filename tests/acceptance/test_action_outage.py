@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bot.config import ActionSettings, load_action
-from bot.jobs.database import Database
-from bot.jobs.job import JobState
-from bot.jobs.queue import SqliteQueue
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo
-from bot.wiring import act
+from bot.apps.composition import act
+from bot.domain.job import JobState
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
+from bot.settings.load import ActionSettings, load_action
+from localhub import LocalHub
+from localhub.model import Repo
 from tests.agent_runtime.providers.conversations import KEY
 from tests.builders import a_job
 from tests.model_server import Fails, ModelServer

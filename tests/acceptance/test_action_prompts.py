@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.action.outputs import OUTPUTS
-from bot.errors import InputsError
+from bot.apps.action.outputs import OUTPUTS
+from bot.domain.errors import InputsError
+from bot.domain.job import JobState
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.origin import git
 from tests.stage import COMPLETION, FILES, FIX, MENDED, acting
 from tests.workflow_runs import Workflows

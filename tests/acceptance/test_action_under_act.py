@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bot.action.outputs import OUTPUTS
-from bot.localhub import LocalHub
+from bot.apps.action.outputs import OUTPUTS
+from localhub import LocalHub
 from tests.act import run_action
 from tests.source_files import ROOT
 

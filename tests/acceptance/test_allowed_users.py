@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from bot.domain.listening import TrustedBots
+from localhub import LocalHub
 from tests.stage import acting, staged
 from tests.workflow_runs import Workflows
 

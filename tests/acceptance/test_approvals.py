@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Comment
+from bot.domain.job import JobState
+from bot.domain.listening import TrustedBots
+from localhub import LocalHub
+from localhub.model import Comment
 from tests.acceptance.test_service_process import Site, site
 from tests.pauses import (
     ASKING,

@@ -13,8 +13,8 @@ from agent_runtime import Ended, Network, Observed, Replied, SandboxLimits, Stat
 from agent_runtime.sandbox import bubblewrap
 from agent_runtime.sandbox.egress.tunnel import Tunnel
 from agent_runtime.sandbox.machine import find
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests import stage as stage_module
 from tests.stage import COMPLETION, FIX, MENDED, End, Stage, acting, staged
 

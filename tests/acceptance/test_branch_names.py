@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import BUG, FIX, MENDED, staged
 
 

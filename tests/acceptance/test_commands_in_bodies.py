@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
+from bot.domain.job import JobState
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import ReviewState
+from localhub import LocalHub
+from localhub.model import ReviewState
 from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows

@@ -9,9 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.webhooks import sign
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.webhooks import sign
 from tests.stage import COMPLETION, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.case import ENDING
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from bot.jobs.context import ENDING
+from localhub import LocalHub
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 

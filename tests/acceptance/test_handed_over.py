@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from github import Auth, GithubIntegration
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Permissions
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Permissions
 from tests.handed_over import SESSION_KEY, handed
 from tests.origin import git
 from tests.stage import COMPLETION, MENDED, acting

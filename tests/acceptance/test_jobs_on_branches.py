@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.intake.commands import Ask, Command, Fix, Review
-from bot.jobs.job import Actor, Job, JobState, Origin, Repo, Thread
-from bot.localhub import LocalHub
+from bot.domain.commands import Ask, Command, Fix, Review
+from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
+from localhub import LocalHub
 from tests.stage import COMPLETION, FILES, FIX, MENDED, Stage, acting, staged
 
 AN_ISSUE = Thread(kind="issue", number=1, title="", body="", author="")

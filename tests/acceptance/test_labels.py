@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.intake.commands import Review
-from bot.jobs.job import JobState
-from bot.jobs.queue import Stored
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo
+from bot.domain.commands import Review
+from bot.domain.job import JobState
+from bot.engine.queue import Stored
+from localhub import LocalHub
+from localhub.model import Issue, Repo
 from tests.pauses import ASKING, REACHED
 from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
 from tests.waiting import eventually

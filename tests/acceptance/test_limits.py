@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.gate.standing import Caps
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import TRANSITIONS, JobState
-from bot.localhub import LocalHub
+from bot.domain.access import Caps
+from bot.domain.job import TRANSITIONS, JobState
+from bot.domain.listening import TrustedBots
+from localhub import LocalHub
 from tests.stage import FILES, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
 

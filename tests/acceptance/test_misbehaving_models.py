@@ -10,12 +10,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from agent_runtime import RunLimits, run
+from agent_runtime import RunLimits
 from agent_runtime.interpreter import InterpreterLimits
 from agent_runtime.providers.protocol import StopReason
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from agent_runtime.run import run
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 

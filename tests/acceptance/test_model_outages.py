@@ -12,8 +12,8 @@ import pytest
 
 from agent_runtime import Provider, RunLimits
 from agent_runtime.providers.options import ModelOptions
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import Naps, provider_on
 from tests.model_server import Fails, ModelServer, Received, Reply
 from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged

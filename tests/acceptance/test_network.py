@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Network, NetworkLimits
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import COMPLETION, MENDED, acting, staged
 
 _ASK = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT b.example:443 HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Issue
 from tests.stage import FILES, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.workflow_runs import Workflows
 

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from agent_runtime import Image, ScriptedProvider
 from agent_runtime.providers.protocol import Chunk, Request
+from bot.domain.job import JobState
 from bot.gate.pictures import LARGEST_BYTES, MOST
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.pictures import png
 from tests.stage import FIX, Stage, staged
 from tests.waiting import eventually

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.intake.commands import Fix, Review
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Comment
+from bot.domain.commands import Fix, Review
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Comment
 from tests.pauses import ASKING, Pause, buttons_of, check_of, out_of_time, pause_of, still_waits
 from tests.stage import COMPLETION, MENDED, End, Stage, acting, staged
 from tests.waiting import eventually

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Comment
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Comment
 from tests.origin import git
 from tests.patches import applied, kept_patch
 from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, out_of_time, pause_of, still_waits

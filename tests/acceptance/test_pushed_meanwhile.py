@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Comment
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Comment
 from tests.pauses import ASKING
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 

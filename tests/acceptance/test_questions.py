@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, pause_of, still_waits
 from tests.stage import COMPLETION, MENDED, acting, staged
 

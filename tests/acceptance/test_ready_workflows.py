@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo, User
+from localhub import LocalHub
+from localhub.model import Issue, Repo, User
 from tests.act import ActRun, copy_of_this, run_workflow, with_packages_of_tests
 from tests.origin import git
 from tests.source_files import ROOT

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Issue, Repo
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Issue, Repo
 from tests.act import run_action
 from tests.origin import git
 from tests.real_failures import BY_ACTION, BY_APP, Failure, break_it, ended_jobs, files_of, went_red

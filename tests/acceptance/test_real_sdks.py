@@ -9,8 +9,8 @@ from pydantic import SecretStr
 
 from agent_runtime import RunLimits, StreamReset
 from agent_runtime.providers.options import ModelOptions
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Reply, Wire
 from tests.stage import COMPLETION, FIX, MENDED, acting, staged

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.founding import APP_PERMISSIONS
-from bot.localhub.model import Issue
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.founding import APP_PERMISSIONS
+from localhub.model import Issue
 from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL, End, Stage, acting, staged
 
 CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}

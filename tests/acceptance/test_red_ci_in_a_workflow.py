@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.origin import git
 from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, acting
 from tests.workflow_runs import Workflows

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.founding import APP_PERMISSIONS
-from bot.localhub.workflows import EndedJob
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.founding import APP_PERMISSIONS
+from localhub.workflows import EndedJob
 from tests.acceptance.test_red_ci import CONFIGURED, ran
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bot.jobs import waiting
-from bot.jobs.job import JobState
-from bot.jobs.memory import JobMemory
-from bot.jobs.queue import Claimed
-from bot.jobs.waiting import Waiting
-from bot.localhub import LocalHub
-from bot.localhub.faults import Trouble
+from bot.domain.job import JobState
+from bot.engine.job_record import JobMemory
+from bot.engine.queue import Claimed
+from bot.jobs import approvals
+from bot.jobs.approvals import Waiting
+from localhub import LocalHub
+from localhub.faults import Trouble
 from tests.builders import a_comment_event, signature
 from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
 from tests.waiting import eventually
@@ -28,7 +28,7 @@ async def waits(stage: Stage, job_id: str) -> Waiting:
         stored = await stage.queue.get(job_id)
         if stored is None or stored.state is not JobState.WAITING:
             return None
-        return await waiting.asked(JobMemory(stage.queue, job_id))
+        return await approvals.asked(JobMemory(stage.queue, job_id))
 
     return await eventually(parked)
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bot.jobs.database import Database
-from bot.jobs.job import JobState
-from bot.jobs.queue import SqliteQueue
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
+from localhub import LocalHub
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
 from tests.stage import COMPLETION, FIX, MENDED, WEBHOOK_SECRET, Stage, acting, build, watch
@@ -326,7 +326,7 @@ _STUCK = """
 import asyncio, re
 from bot import config, server
 from bot.__main__ import finish
-from bot.watchdog import Watchdog
+from bot.apps.watchdog import Watchdog
 
 class Stuck(Watchdog):
     def start(self):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_runtime import Network, Started, ToolReturned
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import COMPLETION, FILES, MENDED, Stage, acting, staged
 
 CONFIG = """\

@@ -8,15 +8,15 @@ import pytest
 
 from agent_runtime import MessageInjected, Outcome
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.case import Ending
-from bot.jobs.delivery import Delivery
-from bot.jobs.errand import Errand
-from bot.jobs.job import JobState
-from bot.jobs.queue import Signal, Stored
-from bot.localhub import LocalHub
-from bot.localhub.model import Comment
+from bot.domain.job import JobState
+from bot.engine.queue import Signal, Stored
+from bot.jobs.context import Ending
+from bot.pipeline.agent_run import Errand
+from bot.pipeline.deliver import Delivery
 from bot.workspace import Tree
 from bot.workspace.change import Change
+from localhub import LocalHub
+from localhub.model import Comment
 from tests.pauses import ASKING, check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged

@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs import greeter, telling, waiting
-from bot.jobs.case import Case, Ending
-from bot.jobs.corridor import Corridor
-from bot.jobs.delivery import Delivery
-from bot.jobs.errand import Errand
-from bot.jobs.job import JobState
-from bot.jobs.memory import JobMemory
-from bot.jobs.queue import Signal, Stored
-from bot.jobs.waiting import Waiting
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from bot.engine.job_record import JobMemory
+from bot.engine.queue import Signal, Stored
+from bot.jobs import approvals
+from bot.jobs.approvals import Waiting
+from bot.jobs.context import Case, Ending
+from bot.pipeline import acknowledge
+from bot.pipeline.agent_run import Errand
+from bot.pipeline.deliver import Delivery
+from bot.pipeline.pipeline import Corridor
+from bot.reporting import endings
 from bot.workspace import Tree
 from bot.workspace.change import Change
+from localhub import LocalHub
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Script, acting, staged
 from tests.waiting import eventually
@@ -34,7 +36,7 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    facts_of = telling.facts_of
+    facts_of = endings.facts_of
 
     async def hang(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:
         if ending.state is JobState.DONE and not asked.is_set():
@@ -42,7 +44,7 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
             await asyncio.Event().wait()
         return await facts_of(case, ending, checked=checked)
 
-    monkeypatch.setattr(telling, "facts_of", hang)
+    monkeypatch.setattr(endings, "facts_of", hang)
     return asked
 
 
@@ -92,7 +94,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = Errand.hear, waiting.ask
+    hear, ask = Errand.hear, approvals.ask
 
     def overheard(errand: Errand, signal: Signal) -> None:
         hear(errand, signal)
@@ -107,7 +109,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             await eventually(lambda: heard)
 
         monkeypatch.setattr(Errand, "hear", overheard)
-        monkeypatch.setattr(waiting, "ask", slowly)
+        monkeypatch.setattr(approvals, "ask", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
         assert "Stopped by @mona." in end.status
@@ -239,7 +241,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Corridor, "greet", hang)
-    monkeypatch.setattr(greeter, "GREET_SECONDS", 0.01)
+    monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
         await eventually(lambda: "no greeting" in caplog.text)
@@ -336,7 +338,7 @@ async def test_a_request_that_was_not_told_yet_is_told_and_nobody_answers_it_bef
         await asyncio.Event().wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(waiting, "ask", hang)
+        patched.setattr(approvals, "ask", hang)
         async with staged(hub, tmp_path, [asks], operator=ASKING) as first:
             issue = first.issue()
             command = first.say(issue.number, "/codepilot fix")

@@ -11,24 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.gate.standing import text_binding
-from bot.intake.commands import (
-    Approve,
-    Closed,
-    Departed,
-    Explain,
-    Fix,
-    Labelled,
-    Pushed,
-    Reddened,
-    Retry,
-    Review,
-    Stop,
-)
-from bot.jobs.database import Database
-from bot.jobs.job import Job
-from bot.jobs.queue import SqliteQueue
-from bot.localhub import App, LocalHub, Repo
+from bot.domain.access import text_binding
+from bot.domain.commands import Approve, Closed, Departed, Explain, Fix, Labelled, Pushed, Reddened, Retry, Review, Stop
+from bot.domain.job import Job
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
+from localhub import App, LocalHub, Repo
 from tests.builders import SECRET
 from tests.doors import opened
 from tests.hub_client import client, installation_token

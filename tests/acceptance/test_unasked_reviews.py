@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from agent_runtime import ScriptedProvider
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import FILES, End, Stage, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows

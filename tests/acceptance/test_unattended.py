@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.wiring import act
+from bot.apps.composition import act
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.acceptance.test_action_outage import a_runner
 from tests.origin import git
 from tests.stage import COMPLETION, MENDED, acting

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
 from bot.publishing.verdict import Verdict
+from localhub import LocalHub
 from tests.stage import BUG, COMPLETION, FILES, MENDED, acting, staged
 
 PROVE = "python3 -m unittest -q"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bot.jobs.database import Database
-from bot.jobs.queue import SqliteQueue
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 from tests.builders import a_request
 from tests.doors import opened
 

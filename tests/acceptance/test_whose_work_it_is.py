@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import FILES, WAIT_FOR_GO, Stage, acting, staged
 
 DONE = "```completion\nNothing left.\n```\n"

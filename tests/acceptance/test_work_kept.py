@@ -8,8 +8,8 @@ import pytest
 
 from agent_runtime import RunLimits
 from agent_runtime.providers.script import ScriptedReply
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.patches import applied, kept_patch
 from tests.pauses import check_of
 from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, End, Stage, acting, staged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from threading import Thread
 
-from agent_runtime.bounded import call_bounded
+from agent_runtime.processes.bounded import call_bounded
 from tests.agent_runtime.bounded_work import backtrack, identity
 
 if __name__ == "__main__":

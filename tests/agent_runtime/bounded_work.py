@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 
 
 def add(one: int, other: int) -> int:

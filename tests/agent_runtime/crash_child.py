@@ -22,7 +22,7 @@ from agent_runtime import (
     ScriptedProvider,
     pick_sandbox,
 )
-from agent_runtime.events import Recorded
+from agent_runtime.core.events import Recorded
 
 ID = "forty steps"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent_runtime.errors import FormatCode
+from agent_runtime.core.errors import FormatCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

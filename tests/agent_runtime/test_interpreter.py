@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from agent_runtime.errors import ControlError, FormatError, LimitError, ToolError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ToolError
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
-from agent_runtime.tools.protocol import Plain
 
 STUBS = """
 from typing import TypedDict

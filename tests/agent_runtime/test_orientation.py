@@ -8,9 +8,9 @@ import pytest
 
 from agent_runtime.context.briefing import Orientation, identifiers, mentions, opening
 from agent_runtime.context.orientation import EXCERPT_CHARS, TREE_CHARS, orient
-from agent_runtime.policy import Policy, Rule
+from agent_runtime.core.policy import Policy, Rule
+from agent_runtime.core.task import Quote, Task
 from agent_runtime.prompts import notes
-from agent_runtime.task import Quote, Task
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.image_files import picture
 

@@ -64,7 +64,7 @@ except OSError as error:
 def test_a_sandbox_is_not_looked_for_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     program = """
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 try:
     pick_sandbox("auto", SandboxSettings())
 except SandboxError as error:

@@ -35,9 +35,9 @@ from agent_runtime import (
     Usage,
     pick_sandbox,
 )
-from agent_runtime.outage import PatientProvider, Waits
+from agent_runtime.core.clock_and_random import Surroundings
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.surroundings import Surroundings
+from agent_runtime.run.outage import PatientProvider, Waits
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire
 

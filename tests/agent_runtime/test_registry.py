@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent_runtime.errors import SandboxError, SettingsError, ToolError
-from agent_runtime.policy import Policy
-from agent_runtime.tools.protocol import ToolResult
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
+from agent_runtime.core.policy import Policy
 from agent_runtime.tools.registry import Registry
 from tests.waiting import eventually
 

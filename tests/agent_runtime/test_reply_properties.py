@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.errors import FormatError
-from agent_runtime.fences import FenceScanner
-from agent_runtime.reply import CompletionText, ProseText, parse
-from tests.agent_runtime.test_reply import outcome, outcome_of
+from agent_runtime.core.errors import FormatError
+from agent_runtime.transports.blocks.fences import FenceScanner
+from agent_runtime.transports.blocks.reply import CompletionText, ProseText, parse
+from tests.agent_runtime.transports.blocks.test_reply import outcome, outcome_of
 
 thorough = settings(max_examples=200, deadline=None)
 

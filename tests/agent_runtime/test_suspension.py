@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from pydantic_monty import AsyncMonty
 
-from agent_runtime.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
 from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspend, Suspended
-from agent_runtime.tools.protocol import Plain
 from tests.agent_runtime.one_leg import STUBS, leg
 from tests.waiting import eventually
 

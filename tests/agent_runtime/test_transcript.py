@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.context.transcript import Transcript, messages
-from agent_runtime.events import (
+from agent_runtime.core.events import (
     Archived,
     MessageInjected,
     Paused,
@@ -20,8 +20,8 @@ from agent_runtime.events import (
     Summarised,
     Told,
 )
-from agent_runtime.images import IMAGE_TOKENS
-from agent_runtime.outcome import PendingCall, Usage
+from agent_runtime.core.images import IMAGE_TOKENS
+from agent_runtime.core.outcome import PendingCall, Usage
 from tests.agent_runtime.context.logs import ended, observed, replied, returned, started
 from tests.agent_runtime.image_files import picture
 

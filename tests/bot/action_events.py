@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bot.action.prompts import Asked
+from bot.apps.action.prompts import Asked
+from bot.domain.job import Actor, Repo
 from bot.intake.deliveries import Delivery, from_action
-from bot.jobs.job import Actor, Repo
 from tests.builders import changed
 
 _WHERE: dict[str, Any] = {

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from bot.action.commands import END_GROUP, annotation, foreign, group, mask
-from bot.action.conclusion import MEANINGS, Conclusion, conclusion_of, exit_code
+from bot.apps.action.commands import END_GROUP, annotation, foreign, group, mask
+from bot.apps.action.conclusion import MEANINGS, Conclusion, conclusion_of, exit_code
+from bot.domain.job import JobState
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import JobState
 from bot.publishing.verdict import Verdict
 
 HOSTILE = "a,b:c\r\n::set-output name=x::y\n##[error]z 100%\x1b[2J"

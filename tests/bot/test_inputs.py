@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bot.config import ActionInputs, survey_action
-from bot.input_table import INPUTS
-from bot.setting import Setting
+from bot.settings.input_table import INPUTS
+from bot.settings.load import ActionInputs, survey_action
+from bot.settings.setting import Setting
 
 RUNNER = {
     "GITHUB_TOKEN": "t",

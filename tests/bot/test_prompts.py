@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from bot.action.prompts import asked_by_workflow
-from bot.action.quoted import quoted_in
-from bot.errors import InputsError
-from bot.intake.commands import Ask, Explain, Fix, Review, Test
+from bot.apps.action.prompts import asked_by_workflow
+from bot.apps.action.quoted import quoted_in
+from bot.domain.commands import Ask, Explain, Fix, Review, Test
+from bot.domain.errors import InputsError
+from bot.domain.job import Job
+from bot.domain.listening import Listening, TrustedBots
 from bot.intake.deliveries import Ignored
-from bot.intake.listening import Listening, TrustedBots
-from bot.jobs.job import Job
 from tests.bot.action_events import PAYLOADS, a_delivery, asked
 
 LISTENING = Listening(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=frozenset({88})))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bot.action.end import StepEnd
-from bot.action.files import MAX_SUMMARY_BYTES
-from bot.action.notes import notes_on
-from bot.action.summary import summary
+from bot.apps.action.end import StepEnd
+from bot.apps.action.files import MAX_SUMMARY_BYTES
+from bot.apps.action.notes import notes_on
+from bot.apps.action.summary import summary
+from bot.domain.job import JobState
 from bot.github.drafts import ReviewDraft, ReviewNote
 from bot.intake.deliveries import Ignored
-from bot.jobs.case import ENDING, Ending
-from bot.jobs.job import JobState
+from bot.jobs.context import ENDING, Ending
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import render_status
 from bot.publishing.verdict import Verdict

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.config import load_action, survey_action
-from bot.errors import InputsError
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.step import take_step
+from bot.apps.step import take_step
+from bot.domain.errors import InputsError
+from bot.domain.job import JobState
+from bot.settings.load import load_action, survey_action
+from localhub import LocalHub
 from tests.stage import FILES
 from tests.workflow_runs import Workflows
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import EndedJob, LocalHub
-from bot.localhub.founding import APP_EVENTS
-from bot.localhub.rest import all_routes
+from localhub import EndedJob, LocalHub
+from localhub.founding import APP_EVENTS
+from localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bot.localhub.server import Exchange
+from localhub.server import Exchange
 from tests.contracts.validator import Contract
 
 LABEL: dict[str, Any] = {

@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from bot.localhub.server import Exchange
+from localhub.server import Exchange
 
 Schema = dict[str, Any]
 

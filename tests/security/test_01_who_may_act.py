@@ -7,8 +7,7 @@ from typing import get_args
 
 import pytest
 
-from bot.gate.permissions import Grant, Refusal, Role, grant_for
-from bot.intake.commands import (
+from bot.domain.commands import (
     Approve,
     Ask,
     Assigned,
@@ -34,10 +33,11 @@ from bot.intake.commands import (
     Undo,
     Unknown,
 )
+from bot.domain.job import Actor, Job, OriginKind
+from bot.domain.listening import Listening
+from bot.gate.permissions import Grant, Refusal, Role, grant_for
 from bot.intake.deliveries import Delivery
-from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.job import Actor, Job, OriginKind
 from tests.builders import a_comment_event, a_job, a_request_for, thread_facts
 
 WRITERS = {"admin", "maintain", "write"}

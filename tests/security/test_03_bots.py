@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bot import values
+from bot.domain.job import Job
+from bot.domain.listening import TrustedBots
 from bot.intake.deliveries import Ignored
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import Job
+from bot.settings import parsing
 from tests.payloads import OWN_ID, TRUSTED_ID, TRUSTED_NAME, a_payload, read
 
 # Every way to ask for work, or to steer it.
@@ -94,6 +94,6 @@ def test_a_name_on_the_list_is_an_apps_and_nobody_elses(event: str, changes: dic
 )
 def test_the_list_takes_numbers_and_names_of_apps_only(text: str) -> None:
     with pytest.raises(ValueError, match="numeric user ids"):
-        values.trusted_bots(text)
-    assert values.trusted_bots("88, CI[bot]").hold(1, "ci[bot]")
+        parsing.trusted_bots(text)
+    assert parsing.trusted_bots("88, CI[bot]").hold(1, "ci[bot]")
     assert not TrustedBots(ids=frozenset(), logins=frozenset({"ci"})).hold(1, "ci")

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
+from bot.domain.job import Actor, Job
 from bot.gate.permissions import Refusal, Role, grant_for
-from bot.jobs.job import Actor, Job
 from tests.builders import a_request_for
 from tests.payloads import a_payload, job, read
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.job import Job
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import Job
 from tests.payloads import a_payload, read
 
 FRESH = {

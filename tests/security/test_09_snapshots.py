@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 from bot.intake.deliveries import Ignored
-from bot.jobs.database import Database
-from bot.jobs.queue import SqliteQueue
 from tests.builders import a_request
 from tests.doors import opened
 from tests.payloads import a_payload, job, read

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.access import SetLabel
+from bot.domain.job import Actor
+from bot.domain.listening import TrustedBots
 from bot.gate.levels import level_for
 from bot.gate.permissions import Refusal, Role, ThreadFacts, approver_refusal
-from bot.gate.standing import SetLabel
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import Actor
 from tests.builders import a_job, a_request_for, thread_facts
 
 JOB = a_job(kind="pull")

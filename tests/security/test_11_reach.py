@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.pauses import ASKING, pause_of
 from tests.stage import MENDED, acting, staged
 

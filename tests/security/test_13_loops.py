@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
+from bot.domain.access import Bounds, Caps, Tally
+from bot.domain.job import Actor, Job
+from bot.domain.listening import TrustedBots
 from bot.gate.permissions import Grant, Refusal, grant_for
-from bot.gate.standing import Bounds, Caps, Tally
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import Actor, Job
 from bot.red_ci.reasons import RedFacts, skip_reason
 from tests.builders import a_job, a_request_for, thread_facts
 

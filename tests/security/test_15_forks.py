@@ -7,11 +7,11 @@ from typing import get_args
 import pytest
 
 from agent_runtime import RunLimits
+from bot.domain.access import Bounds, Level, SetLabel
+from bot.domain.commands import Ask, Command, Explain, Fix, Plan, Review, Test, Undo
+from bot.domain.job import Actor
 from bot.gate.permissions import Grant, Refusal, Role, grant_for
 from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Bounds, Level, SetLabel
-from bot.intake.commands import Ask, Command, Explain, Fix, Plan, Review, Test, Undo
-from bot.jobs.job import Actor
 from tests.builders import a_job, a_request_for, thread_facts
 
 FORK = thread_facts(head_repo_id=11)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.intake.commands import Reddened
+from bot.domain.commands import Reddened
 from bot.intake.deliveries import Ignored
 from tests.payloads import HEAD, a_payload, job, read
 

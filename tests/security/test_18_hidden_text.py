@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.commands import Fix
 from bot.gate.brief import LineComment, Material, ThreadComment, Verdict, task_for
-from bot.intake.commands import Fix
 from tests.builders import a_job
 from tests.hiding_places import HIDING_PLACES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bot.domain.commands import Fix
 from bot.gate.brief import Material, ThreadComment, brief_for
 from bot.gate.pictures import shown
-from bot.intake.commands import Fix
 from tests.builders import a_job
 from tests.hiding_places import HIDING_PLACES
 

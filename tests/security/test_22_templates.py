@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
+from bot.domain.options import is_safe_branch
 from bot.gate.brief import task_for
 from bot.gate.permissions import Grant
-from bot.intake.options import is_safe_branch
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import Destination, plan
 from bot.publishing.render import PendingView, StatusView, render_reply, render_status

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.acceptance.test_setup import FIX, PROJECT, openings, stamps
 from tests.stage import FILES, staged
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Network, RunLimits
+from bot.domain.access import Bounds
+from bot.domain.commands import Options
+from bot.domain.job import JobState
 from bot.gate.network import narrowed
 from bot.gate.options import Settled, settled
 from bot.gate.repo_config import RepoConfigError, parse_config
-from bot.gate.standing import Bounds
-from bot.intake.commands import Options
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.acceptance.test_setup import with_config
 from tests.stage import acting, staged
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace import confined
 from agent_runtime.workspace.files import Workspace

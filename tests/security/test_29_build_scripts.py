@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import ToolReturned
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.domain.job import JobState
+from localhub import LocalHub
 from tests.stage import FIX, acting, staged
 
 SECRET = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import config
-from bot.errors import ConfigError
-from bot.process import guard
+from bot.apps.process import guard
+from bot.domain.errors import ConfigError
+from bot.settings import load
 from tests.source_files import ROOT
 
 SECRET = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
@@ -21,7 +21,7 @@ _ORDINARY = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"
 
 _READ = """
 import os, subprocess, sys
-from bot.process import close_memory, memory_is_closed
+from bot.apps.process import close_memory, memory_is_closed
 if sys.argv[1] == "closed":
     close_memory()
     assert memory_is_closed()
@@ -37,7 +37,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.backend import backend
 from agent_runtime.terminals.terminal import Terminal
-from bot.process import close_memory
+from bot.apps.process import close_memory
 close_memory()
 async def main():
     with tempfile.TemporaryDirectory() as directory:
@@ -92,7 +92,7 @@ def test_secrets_are_out_of_the_environment_once_they_were_read(
         "GITHUB_TOKEN": SECRET,
     }.items():
         monkeypatch.setenv(name, value)
-    assert config.load().webhook_secret.get_secret_value() == SECRET
+    assert load.load().webhook_secret.get_secret_value() == SECRET
     assert SECRET not in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
 
 
@@ -108,7 +108,7 @@ def test_secrets_that_came_as_inputs_of_an_action_are_out_as_well(
         "ANTHROPIC_API_KEY": SECRET,
     }.items():
         monkeypatch.setenv(name, value)
-    assert config.load_action().token.get_secret_value() == SECRET
+    assert load.load_action().token.get_secret_value() == SECRET
     assert SECRET not in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
 
 
@@ -127,11 +127,11 @@ def test_a_github_hosted_runner_may_be_root_and_no_other(monkeypatch: pytest.Mon
         "GITHUB_RUN_ID": "41",
         "ANTHROPIC_API_KEY": "k",
     }
-    assert not config.load_action(runner).agent.allow_root
-    assert not config.load_action({**runner, "RUNNER_ENVIRONMENT": "self-hosted"}).agent.allow_root
+    assert not load.load_action(runner).agent.allow_root
+    assert not load.load_action({**runner, "RUNNER_ENVIRONMENT": "self-hosted"}).agent.allow_root
     hosted = {**runner, "RUNNER_ENVIRONMENT": "github-hosted"}
-    assert config.load_action(hosted).agent.allow_root
-    assert not config.load_action({**hosted, "CODEPILOT_ALLOW_ROOT": "no"}).agent.allow_root
+    assert load.load_action(hosted).agent.allow_root
+    assert not load.load_action({**hosted, "CODEPILOT_ALLOW_ROOT": "no"}).agent.allow_root
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="not root")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
 from bot.workspace import CloneError, GitError, Source, Workspaces
 from bot.workspace.git import Credential, Git
+from localhub import LocalHub
 
 
 def forms(token: str) -> list[bytes]:

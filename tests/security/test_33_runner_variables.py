@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agent_runtime import Event, ToolReturned
-from bot.config import load_action
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.wiring import act
+from bot.apps.composition import act
+from bot.domain.job import JobState
+from bot.settings.load import load_action
+from localhub import LocalHub
 from tests.stage import FIX, acting, build
 
 _FILES = ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")

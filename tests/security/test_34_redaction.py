@@ -10,8 +10,8 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.github import GitHub, Spot
-from bot.localhub import LocalHub
 from bot.publishing.redact import Redactor
+from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
 from tests.pauses import ASKING

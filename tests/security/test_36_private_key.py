@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from bot.logs import SafeFormatter
+from bot.apps.logs import SafeFormatter
 from bot.publishing.redact import Redactor
-from bot.values import private_key_in
+from bot.settings.parsing import private_key_in
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
+from bot.domain.commands import Fix
 from bot.gate.permissions import Grant
-from bot.intake.commands import Fix
 from bot.publishing.defuse import Allowed, defuse, harmless
 from bot.publishing.marker import marker
 from bot.publishing.plan import Destination, plan

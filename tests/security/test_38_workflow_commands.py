@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Ended, Event, Outcome, Refused, Status, StepStarted, Streamed, ToolCalled, ToolReturned
-from bot.action.commands import annotation, group
-from bot.action.log import StepLog
+from bot.apps.action.commands import annotation, group
+from bot.apps.action.log import StepLog
 from bot.publishing.redact import Redactor
 
 SECRET = "sk-ant-a-key-of-the-test"

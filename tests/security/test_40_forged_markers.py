@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from bot.domain.job import Job, Origin
 from bot.github import CheckDraft, GitHub
-from bot.jobs.checks import CheckRun
-from bot.jobs.job import Job, Origin
-from bot.jobs.status import StatusComment
-from bot.localhub import LocalHub
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.marker import job_of, marker
 from bot.publishing.render import StatusView
+from bot.reporting.check_run import CheckRun
+from bot.reporting.status_comment import StatusComment
+from localhub import LocalHub
 from tests.builders import a_job
 from tests.github_world import World, opened_world
 from tests.publishing_world import Remembered

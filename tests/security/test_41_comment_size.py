@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from bot.github import GitHub, Spot
-from bot.localhub import LocalHub
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.marker import marker
 from bot.publishing.render import Activity, Check, StatusView, render_status
+from localhub import LocalHub
 from tests.builders import a_job
 from tests.changes import a_file
 

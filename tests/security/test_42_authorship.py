@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.origin import git
 from tests.publishing_world import Outlet, an_outlet
 

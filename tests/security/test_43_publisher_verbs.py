@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bot.github import GitHub
-from bot.localhub import LocalHub
 from bot.publishing.publish import ForbiddenTargetError
 from bot.workspace import PushRejectedError, Source, Tree, Workspaces
+from localhub import LocalHub
 from tests.origin import Origin
 from tests.publishing_world import an_outlet
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
 from bot.publishing.publish import Delivered, publish
 from bot.workspace import Source, Tree
 from bot.workspace.change import Change, LargeFile
+from localhub import LocalHub
 from tests.origin import git
 from tests.publishing_world import REDACTOR, SECRET, Outlet, an_outlet
 

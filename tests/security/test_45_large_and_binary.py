@@ -9,7 +9,6 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
-from bot.localhub import LocalHub
 from bot.publishing.defuse import Allowed
 from bot.publishing.plan import Destination, plan
 from bot.publishing.proof import Report
@@ -17,6 +16,7 @@ from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Verdict
 from bot.workspace import ChangeError
 from bot.workspace.staging import MAX_FILE_BYTES
+from localhub import LocalHub
 from tests.publishing_world import Outlet, an_outlet
 
 

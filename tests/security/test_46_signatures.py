@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from bot.config import load
-from bot.errors import ConfigError, UnauthenticatedError
+from bot.domain.errors import ConfigError, UnauthenticatedError
+from bot.domain.job import JobState
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 from bot.intake.deliveries import Proof, from_webhook
-from bot.jobs.database import Database
-from bot.jobs.job import JobState
-from bot.jobs.queue import SqliteQueue
+from bot.settings.load import load
 from tests.builders import SECRET, a_comment_event, a_request, signature
 from tests.doors import a_door, opened
 

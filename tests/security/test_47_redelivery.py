@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bot.jobs.database import Database
-from bot.jobs.job import JobState
-from bot.jobs.queue import SqliteQueue
+from bot.domain.job import JobState
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request
 from tests.doors import opened
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bot.jobs.database import Database
-from bot.jobs.queue import SqliteQueue
-from bot.webhook import MAX_BODY_BYTES
+from bot.apps.webhook import MAX_BODY_BYTES
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request, signature
 from tests.doors import OpenDoor, opened
 from tests.source_files import ROOT
@@ -130,9 +130,9 @@ _SERVER = """
 import asyncio, sys
 from pathlib import Path
 from aiohttp import web
-from bot.jobs.database import Database
-from bot.jobs.queue import SqliteQueue
-from bot.webhook import make_app, make_runner
+from bot.engine.database import Database
+from bot.engine.queue import SqliteQueue
+from bot.apps.webhook import make_app, make_runner
 from tests.doors import a_door
 
 async def main():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
-from bot.localhub.model import Repo
+from bot.domain.job import JobState
+from localhub import LocalHub
+from localhub.model import Repo
 from tests.stage import FIX, MENDED, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic_monty import AsyncSnapshot
 
-from agent_runtime.errors import ControlError, FormatError, LimitError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.interpreter import Interpreter, monty
 from agent_runtime.interpreter.worker import Worker
-from agent_runtime.tools.protocol import Plain
 from tests.security.control_attacks import ATTACKS, CONTAINED, HARMLESS, NOT_PLAIN, unique
 
 STUBS = "def read_file(path: str) -> str: ...\ndef anything(*values: Any, **more: Any) -> Any: ..."

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import LimitError, SandboxError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import LimitError, SandboxError
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
 from agent_runtime.sandbox.enclosed import enclosed
-from agent_runtime.tools.protocol import Plain
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
-from agent_runtime.reply import Payload
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.tool import Tool
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.hits import Hits
 from agent_runtime.workspace.seen import Seen

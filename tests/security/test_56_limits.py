@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.errors import ControlError, FormatError, LimitError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.interpreter import Interpreter, InterpreterLimits
-from agent_runtime.tools.protocol import Plain
 
 STUBS = "from typing import Any\ndef anything(*values: Any) -> Any: ..."
 LIMITS = InterpreterLimits(seconds=1.0, memory_bytes=64 * 1024**2, calls=50, printed_chars=10_000)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.jobs.artifact_file import member_of
-from bot.jobs.job import JobState, Repo
-from bot.jobs.sealed import MAX_SEALED_BYTES, SavedJob, SealError, seal, unseal
-from bot.localhub import LocalHub
+from bot.control.artifact_file import member_of
+from bot.domain.job import JobState, Repo
+from bot.jobs.sealed_state import MAX_SEALED_BYTES, SavedJob, SealError, seal, unseal
 from bot.workspace import ChangeError
 from bot.workspace.carrying import Carried, CarriedFile, put
+from localhub import LocalHub
 from tests.builders import a_job
 from tests.handed_over import Handed, handed
 from tests.stage import COMPLETION, MENDED, acting

@@ -25,7 +25,7 @@ from agent_runtime import (
 )
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.interpreter.suspension import InterpreterState
-from agent_runtime.pause import SavedStep, seal, unseal
+from agent_runtime.run.checkpoint import SavedStep, seal, unseal
 
 KEY = b"a key of sixteen bytes or more"
 REPLY = '```codepilot\nkept = "kept"\nexecute("main", "echo run >> runs.txt")\n```\n'

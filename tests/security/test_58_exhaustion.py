@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agent_runtime.errors import SandboxError, SandboxLimitError
+from agent_runtime.core.errors import SandboxError, SandboxLimitError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxLimits, SandboxSettings
 from agent_runtime.tools.shell import ShellTools

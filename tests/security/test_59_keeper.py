@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.terminals import keeper as keeper_module
 from agent_runtime.terminals.keeper import Keeper
 from agent_runtime.terminals.processes import Family
-from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.shell import ShellTools
 
 

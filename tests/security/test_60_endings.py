@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import bash, processes
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.processes import Family
 from agent_runtime.terminals.terminal import Terminal
-from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
 from tests.sandboxes import processes_with

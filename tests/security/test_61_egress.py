@@ -19,8 +19,8 @@ import pip
 import pytest
 from aiohttp import web
 
-from agent_runtime.errors import SandboxError
-from agent_runtime.network import Connection, Network, NetworkLimits
+from agent_runtime.core.errors import SandboxError
+from agent_runtime.core.network import Connection, Network, NetworkLimits
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.egress import addresses
 from agent_runtime.sandbox.egress.doorway import listen_inside

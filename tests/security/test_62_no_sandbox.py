@@ -12,11 +12,11 @@ from pydantic import SecretStr
 from agent_runtime import Network, SandboxError, SandboxSettings, pick_sandbox
 from agent_runtime.sandbox import select
 from agent_runtime.sandbox.protocol import Sandbox
-from bot import household, wiring
-from bot.config import Settings, load
-from bot.errors import ConfigError
-from bot.jobs.job import JobState
-from bot.localhub import LocalHub
+from bot.apps import composition, services
+from bot.domain.errors import ConfigError
+from bot.domain.job import JobState
+from bot.settings.load import Settings, load
+from localhub import LocalHub
 from tests.containers import StandIn
 from tests.stage import FIX, WEBHOOK_SECRET, agent_settings, staged
 
@@ -41,7 +41,7 @@ async def test_the_service_does_not_start_and_says_what_to_install(
     (tmp_path / "git").symlink_to(shutil.which("git") or "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match="`bwrap` is missing; install it with: "):
-        async with wiring.service(_settings(tmp_path / "data")):
+        async with composition.service(_settings(tmp_path / "data")):
             pass
 
 
@@ -63,14 +63,14 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_refused_before_any_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     container = StandIn.at(tmp_path / "engine").sandbox()
-    monkeypatch.setattr(household, "pick_sandbox", lambda *_: container)
+    monkeypatch.setattr(services, "pick_sandbox", lambda *_: container)
     settings = _settings(tmp_path / "data", network=Network.of("a.example"))
     with pytest.raises(ConfigError, match="CODEPILOT_NETWORK cannot be kept by the sandbox `docker`"):
-        async with wiring.service(settings):
+        async with composition.service(settings):
             pass
     apart = replace(settings, agent=replace(settings.agent, network=Network(), setup_network=Network.of("a.example")))
     with pytest.raises(ConfigError, match="CODEPILOT_SETUP_NETWORK=off"):
-        async with wiring.service(apart):
+        async with composition.service(apart):
             pass
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 
 PORT = 3128
 """The same in every sandbox: each has a network of its own, and this is taken before anything else runs there."""

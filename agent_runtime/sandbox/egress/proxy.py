@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-from agent_runtime.network import Connection, Network
+from agent_runtime.core.network import Connection, Network
 from agent_runtime.sandbox.egress import addresses, names
 from agent_runtime.sandbox.egress.doorway import PORT, listen_inside
 from agent_runtime.sandbox.egress.tunnel import Budget, Rules, Tunnel, close

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agent_runtime.network import Connection, Destination, Network, taking_uploads
+from agent_runtime.core.network import Connection, Destination, Network, taking_uploads
 from agent_runtime.sandbox.egress.client_hello import ClientHello, HelloError
 from agent_runtime.sandbox.egress.names import Resolve
 from agent_runtime.sandbox.egress.request import ConnectRequest, RequestError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from bot.domain.job import Job
+from bot.domain.listening import Listening
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.triggers import (
     check_run,
     check_suite,
@@ -19,7 +20,6 @@ from bot.intake.triggers import (
     repository,
     workflow_run,
 )
-from bot.jobs.job import Job
 
 
 class Trigger(Protocol):

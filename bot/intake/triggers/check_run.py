@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
+from bot.domain.job import Job, Origin, Thread, ThreadKind
+from bot.domain.listening import Listening
 from bot.intake.asking import job_of, no_commander, other_action
-from bot.intake.commands import Approve, Command, Deny, Reddened, Retry, Stop
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, Sha, Text, read
 from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, page, pull_of, reddened
-from bot.jobs.job import Job, Origin, Thread, ThreadKind
 
 EVENT = "check_run"
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bot.domain.commands import Reddened
+from bot.domain.job import Job
+from bot.domain.listening import Listening
 from bot.intake.asking import other_action
-from bot.intake.commands import Reddened
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Id, Part, Sha, Text, read
 from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, pull_of, reddened
-from bot.jobs.job import Job
 
 EVENT = "check_suite"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bot.domain.job import Job
+from bot.domain.listening import Listening
 from bot.intake.asking import departed, other_action
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Id, Part, Sender, read
-from bot.jobs.job import Job
 
 EVENT = "installation_repositories"
 

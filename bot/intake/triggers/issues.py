@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bot.gate.standing import text_binding
+from bot.domain.access import text_binding
+from bot.domain.commands import Assigned, Closed, Command, Fix, Labelled
+from bot.domain.job import Job, Origin, OriginKind, Thread
+from bot.domain.listening import Listening
 from bot.intake.asking import asked_in_description, job_of, no_commander, other_action
-from bot.intake.commands import Assigned, Closed, Command, Fix, Labelled
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Issue, Label, Part, Sender, read
-from bot.jobs.job import Job, Origin, OriginKind, Thread
 
 EVENT = "issues"
 

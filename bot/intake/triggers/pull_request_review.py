@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bot.domain.job import Job, Origin
+from bot.domain.listening import Listening
 from bot.intake.asking import Words, asked_in_words, other_action
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, PullRequest, Text, User, read
-from bot.jobs.job import Job, Origin
 
 EVENT = "pull_request_review"
 

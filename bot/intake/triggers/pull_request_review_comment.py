@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from bot.domain.job import Job, Lines, Origin
+from bot.domain.listening import Listening
 from bot.intake.asking import Words, asked_in_words, other_action
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.payloads import Event, Id, Part, PullRequest, Sha, Text, User, read
-from bot.jobs.job import Job, Lines, Origin
 
 EVENT = "pull_request_review_comment"
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.errors import ModelError
-from agent_runtime.events import Ended, Observed, Recorded, Replied, Started, ToolReturned
-from agent_runtime.images import Image
-from agent_runtime.outcome import Outcome, Status, Usage
-from agent_runtime.policy import RunLimits
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ModelError
+from agent_runtime.core.events import Ended, Observed, Recorded, Replied, Started, ToolReturned
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Outcome, Status, Usage
+from agent_runtime.core.policy import RunLimits
+from agent_runtime.core.task import Task
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, Request, StopReason, TextChunk
 from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.task import Task
-from agent_runtime.tools.protocol import Plain
 
 
 def started(goal: str = "Do it", opening: str = "", *, images: tuple[Image, ...] = ()) -> Started:

@@ -11,10 +11,10 @@ from agent_runtime.context.conversation import answer, cache_prices
 from agent_runtime.context.estimate import estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.context.transcript import messages
-from agent_runtime.errors import ContextOverflowError, ModelError, ModelUnreachableError
-from agent_runtime.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
-from agent_runtime.images import IMAGE_TOKENS
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelUnreachableError
+from agent_runtime.core.events import Archived, Recorded, ReplyBroken, Shrunk, Summarised
+from agent_runtime.core.images import IMAGE_TOKENS
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyFault, ReplyStart, Request, TextChunk
 from tests.agent_runtime.context.logs import Model, Talk, observed, replied, returned, started, task_of, words
 from tests.agent_runtime.image_files import picture

@@ -6,7 +6,7 @@ import pytest
 
 from agent_runtime.context.briefing import INSTRUCTION_CHARS, Orientation, opening
 from agent_runtime.context.instructions import read_instructions
-from agent_runtime.task import Task
+from agent_runtime.core.task import Task
 
 
 @pytest.fixture

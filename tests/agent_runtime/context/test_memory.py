@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:

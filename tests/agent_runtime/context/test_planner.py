@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.context.planner import Candidate, Pace, Prospect, plan
-from agent_runtime.events import Recorded, Shrunk
+from agent_runtime.core.events import Recorded, Shrunk
 from tests.agent_runtime.context.logs import replied, started
 
 

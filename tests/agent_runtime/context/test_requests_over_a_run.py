@@ -23,8 +23,8 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.context.transcript import Transcript, messages
-from agent_runtime.events import Event, Recorded, Shrunk, Summarised
-from agent_runtime.images import IMAGE_TOKENS
+from agent_runtime.core.events import Event, Recorded, Shrunk, Summarised
+from agent_runtime.core.images import IMAGE_TOKENS
 from agent_runtime.providers.protocol import Chunk, Request
 from tests.agent_runtime.image_files import picture
 

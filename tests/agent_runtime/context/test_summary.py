@@ -4,8 +4,8 @@ import pytest
 
 from agent_runtime.context.summary import boundary, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript
-from agent_runtime.events import Archived, Recorded, Summarised
-from agent_runtime.outcome import Usage
+from agent_runtime.core.events import Archived, Recorded, Summarised
+from agent_runtime.core.outcome import Usage
 from tests.agent_runtime.context.logs import observed, replied, returned, started, task_of, words
 
 

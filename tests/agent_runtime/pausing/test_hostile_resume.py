@@ -36,7 +36,7 @@ from agent_runtime import (
     on_permission_request,
 )
 from agent_runtime.interpreter import Interpreter
-from agent_runtime.run import Run
+from agent_runtime.run.run import Run
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
 
 COUNT = '```codepilot\nexecute("main", "echo run >> runs.txt")\n```\n'

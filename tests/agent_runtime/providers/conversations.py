@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from agent_runtime.images import Image
+from agent_runtime.core.images import Image
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError, SettingsError
+from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError, SettingsError
 from agent_runtime.providers.alibaba import DEFAULT_MODEL, INTERNATIONAL_URL, MAINLAND_URL, AlibabaProvider
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.openai_wire import responses_body
 from agent_runtime.providers.options import ModelOptions, OpenAIApi

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import (
+from agent_runtime.core.errors import (
     ContextOverflowError,
     ModelError,
     ModelOutageError,

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from agent_runtime.errors import (
+from agent_runtime.core.errors import (
     ContextOverflowError,
     ModelError,
     ModelOutageError,

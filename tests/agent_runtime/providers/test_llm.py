@@ -17,9 +17,9 @@ from llm.plugins import pm
 from pydantic import Field
 from typing_extensions import override
 
-from agent_runtime.errors import ModelRejectedError, ModelUnreachableError, SettingsError
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ModelRejectedError, ModelUnreachableError, SettingsError
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import ReplyStart, TextChunk

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from openai.types.responses import ResponseErrorEvent
 
-from agent_runtime.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
+from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
 from agent_runtime.providers.faults import BrokenOffError, Service
 from agent_runtime.providers.openai_wire import ResponsesReading
 

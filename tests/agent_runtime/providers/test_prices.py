@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SettingsError
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.catalog import CATALOG
 from agent_runtime.providers.prices import load_prices
 

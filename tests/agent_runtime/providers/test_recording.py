@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
+from agent_runtime.core.errors import ModelRefusedError, ModelUnreachableError, ScriptError, SettingsError
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, Message, Provider, Request
 from agent_runtime.providers.recording import RecordingProvider, ReplayProvider

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent_runtime.images import MAX_BYTES, Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.images import MAX_BYTES, Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Message, Request
 from tests.agent_runtime.image_files import jpeg, png

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent_runtime.errors import ModelOutageError, ModelUnreachableError, SettingsError
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers import retry
 from agent_runtime.providers.faults import BrokenOffError, Failure, Service, retry_after, verdict
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk

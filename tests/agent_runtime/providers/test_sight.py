@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices

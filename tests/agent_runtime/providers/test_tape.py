@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent_runtime.errors import ContextOverflowError, ModelError, ModelOutageError, ScriptError
-from agent_runtime.images import Image
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ContextOverflowError, ModelError, ModelOutageError, ScriptError
+from agent_runtime.core.images import Image
+from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
 from agent_runtime.providers.tape import (
     VOLATILE,

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers.catalog import provider_for
 from agent_runtime.providers.options import ModelOptions, ReasoningEffort, Thinking
 from agent_runtime.providers.thinking import thinking_param

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent_runtime.errors import ScriptError
-from agent_runtime.events import Observed, Recorded, Replied, Started, Summarised
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import ScriptError
+from agent_runtime.core.events import Observed, Recorded, Replied, Started, Summarised
+from agent_runtime.core.outcome import Usage
+from agent_runtime.core.task import Task
 from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.tape import EVENT, Tape, TapeWriter, read_tape
 from agent_runtime.recordings.comparing import compare
 from agent_runtime.sessions.codec import encode
-from agent_runtime.task import Task
 
 ACT = "```codepilot\nfind('x')\n```\n"
 BEGUN = Started(task=Task(goal="Go"), opening="# Task\nGo")

@@ -20,11 +20,11 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
-from agent_runtime.errors import ScriptError, SettingsError
+from agent_runtime.core.errors import ScriptError, SettingsError
+from agent_runtime.core.task import Quote, Task
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.recordings.recorder import Recorder
 from agent_runtime.recordings.replaying import Replayed, compare_recording, replay_recording
-from agent_runtime.task import Quote, Task
 from tests.agent_runtime.image_files import picture
 
 LOOK = """Looking.

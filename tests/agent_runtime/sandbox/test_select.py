@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from agent_runtime.errors import SandboxError, SettingsError
+from agent_runtime.core.errors import SandboxError, SettingsError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from agent_runtime.events import (
+from agent_runtime.core.events import (
     Archived,
     Ended,
     MessageInjected,
@@ -26,9 +26,9 @@ from agent_runtime.events import (
     Told,
     ToolReturned,
 )
-from agent_runtime.images import Image, MediaType
-from agent_runtime.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.task import Quote, Task
+from agent_runtime.core.images import Image, MediaType
+from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
+from agent_runtime.core.task import Quote, Task
 
 _USAGE = Usage(requests=1, input_tokens=2, cached_tokens=3, cache_write_tokens=4, output_tokens=5, cost_usd=0.25)
 _PENDING = PendingCall(

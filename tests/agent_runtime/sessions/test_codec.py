@@ -7,11 +7,11 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Observed, Recorded, Started, ToolReturned
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
+from agent_runtime.core.task import Task
 from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header
 from agent_runtime.sessions.log import parse
-from agent_runtime.task import Task
 from tests.agent_runtime.image_files import picture
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event
 

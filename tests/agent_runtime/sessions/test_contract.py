@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Observed, Recovered, Told
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Observed, Recovered, Told
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
 from tests.agent_runtime.sessions.samples import SAMPLES
@@ -77,7 +77,7 @@ async def test_a_session_that_nobody_closed_is_free_and_whole_once_it_is_dropped
 def test_a_process_that_ends_without_closing_leaves_the_session_whole_and_free(store: Store) -> None:
     code = """
 import sys
-from agent_runtime.events import Recovered
+from agent_runtime.core.events import Recovered
 from tests.agent_runtime.sessions.stores import Store
 session = Store.from_json(sys.argv[1]).session()
 session.append(Recovered(text="the last words"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SettingsError
+from agent_runtime.core.errors import SettingsError
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession

@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 from typing_extensions import override
 
-from agent_runtime.errors import SessionError, SettingsError
-from agent_runtime.events import Observed
+from agent_runtime.core.errors import SessionError, SettingsError
+from agent_runtime.core.events import Observed
 from agent_runtime.sessions import rowlog, tables
 from agent_runtime.sessions.codec import Header, encode
 from agent_runtime.sessions.database import DatabaseSession

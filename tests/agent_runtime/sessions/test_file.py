@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SessionError
-from agent_runtime.events import Observed, Replied
-from agent_runtime.outcome import Usage
+from agent_runtime.core.errors import SessionError
+from agent_runtime.core.events import Observed, Replied
+from agent_runtime.core.outcome import Usage
 from agent_runtime.sessions.codec import encode
 from agent_runtime.sessions.file import FileSession
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from agent_runtime.events import Observed
+from agent_runtime.core.events import Observed
 from tests.agent_runtime.sessions.stores import Store
 from tests.source_files import ROOT
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent_runtime.events import Recorded
+from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.codec import decode, encode
 from agent_runtime.sessions.scrubbing import scrubbed
 from tests.agent_runtime.sessions.samples import SAMPLES, any_event

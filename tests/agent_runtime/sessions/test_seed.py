@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from agent_runtime.errors import SessionError
+from agent_runtime.core.errors import SessionError
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.seed import export_seed_file, import_seed_file, import_seed_table
 from tests.agent_runtime.sessions.stores import Store

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from agent_runtime.events import Observed
+from agent_runtime.core.events import Observed
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from tests.agent_runtime.sessions.stores import Store

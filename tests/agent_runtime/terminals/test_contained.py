@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import SandboxLimits
 from agent_runtime.terminals.backend import Backend, backend
 from agent_runtime.terminals.terminal import Terminal

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import SandboxError
+from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import windows

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import Payload
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.registry import Registry
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
 

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from agent_runtime.context.transcript import messages
-from agent_runtime.errors import ToolError
-from agent_runtime.events import Archived, Recorded, Revealed, Shrunk, Summarised
-from agent_runtime.outcome import Usage
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import Archived, Recorded, Revealed, Shrunk, Summarised
+from agent_runtime.core.outcome import Usage
 from agent_runtime.tools.context import ContextTools
-from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.registry import Registry
 from tests.agent_runtime.context.logs import started, task_of
 

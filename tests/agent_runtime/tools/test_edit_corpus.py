@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import ReplyParser
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import ReplyParser
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.tools.edit_corpus import CASES, Case, Files
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import Payload
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 
 NUMBERS = "".join(f"{i}\n" for i in range(1, 11))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.policy import CallFacts, Policy, Rule
-from agent_runtime.reply import Payload
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts, Policy, Rule
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import Payloads
-from agent_runtime.tools.protocol import Plain
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 
 

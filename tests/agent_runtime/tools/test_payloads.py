@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import Payload
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import Payload
 
 
 def test_payloads_are_taken_in_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.questions import QuestionTools
 from agent_runtime.tools.registry import Registry
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.spool import Logs
 from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.protocol import ToolResult
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.edits import LineEdit, append, apply, insertion, replacement
 from agent_runtime.workspace.text import Text
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import Payload
+from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.search import SearchTools
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.ripgrep import stand_in

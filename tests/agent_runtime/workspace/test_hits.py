@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
 

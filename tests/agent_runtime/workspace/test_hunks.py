@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.edits import apply
 from agent_runtime.workspace.hunks import place_hunks
 from agent_runtime.workspace.matching import find_block

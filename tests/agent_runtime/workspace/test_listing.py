@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.listing import list_files

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from agent_runtime.errors import ToolError
-from agent_runtime.reply import Payload
+from agent_runtime.core.errors import ToolError
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.staging import FileChange, Staged, apply_all
@@ -171,7 +171,7 @@ def test_a_limit_on_file_size_leaves_everything_as_it_was(workspace: Workspace, 
 _ON_A_SMALL_DISK = """
 import subprocess, sys
 from pathlib import Path
-from agent_runtime.errors import ToolError
+from agent_runtime.core.errors import ToolError
 from agent_runtime.workspace.files import Workspace
 root = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(root)], check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Policy, RunLimits
-from agent_runtime.policy import Allow, Ask, CallFacts
+from agent_runtime.core.policy import Allow, Ask, CallFacts
 from bot.gate.allowed import allowed_commands
 from bot.gate.levels import policy_for
 from bot.gate.repo_keys import command_pattern

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime import Quote
+from bot.domain.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Review, Unknown, Work
+from bot.domain.job import Job, Lines, Origin
 from bot.gate.brief import (
     BUDGET,
     FailingCheck,
@@ -19,8 +21,6 @@ from bot.gate.brief import (
     task_for,
 )
 from bot.gate.budget import Part, fitted
-from bot.intake.commands import Ask, Bare, Command, Explain, Fix, Help, Plan, Review, Unknown, Work
-from bot.jobs.job import Job, Lines, Origin
 from bot.red_ci.failed import Remark
 from tests.builders import a_job
 

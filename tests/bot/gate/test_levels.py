@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.policy import Allow, Ask, CallFacts, Deny
+from agent_runtime.core.policy import Allow, Ask, CallFacts, Deny
+from bot.domain.access import Bounds, Level, SetLabel, text_binding
+from bot.domain.job import Actor
 from bot.gate.levels import level_for, policy_for, tools_for
 from bot.gate.repo_config import LabelNames, RepoConfig
-from bot.gate.standing import Bounds, Level, SetLabel, text_binding
-from bot.jobs.job import Actor
 from tests.builders import a_job, a_request_for, thread_facts
 
 HEAD = "a" * 40

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import RunLimits
+from bot.domain.access import Bounds
+from bot.domain.commands import Options
 from bot.gate.options import Settled, settled
 from bot.gate.permissions import Refusal
 from bot.gate.repo_config import RepoConfig, Wishes
-from bot.gate.standing import Bounds
-from bot.intake.commands import Options
 
 BOUNDS = Bounds(limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small"))
 CONFIG = RepoConfig(model="small", budget_usd=2, max_steps=20, verbs={"plan": Wishes(model="big", max_steps=7)})

@@ -8,12 +8,10 @@ from typing import Any, Literal
 import pytest
 
 from agent_runtime import Network, RunLimits
-from agent_runtime.policy import Allow, CallFacts
-from agent_runtime.policy import Ask as Asks
-from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, approver_refusal, grant_for, resolved
-from bot.gate.repo_config import RepoConfig
-from bot.gate.standing import Bounds, Tally
-from bot.intake.commands import (
+from agent_runtime.core.policy import Allow, CallFacts
+from agent_runtime.core.policy import Ask as Asks
+from bot.domain.access import Bounds, Tally
+from bot.domain.commands import (
     Approve,
     Ask,
     Bare,
@@ -29,8 +27,10 @@ from bot.intake.commands import (
     Undo,
     Unknown,
 )
-from bot.intake.listening import TrustedBots
-from bot.jobs.job import Actor, Job
+from bot.domain.job import Actor, Job
+from bot.domain.listening import TrustedBots
+from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, approver_refusal, grant_for, resolved
+from bot.gate.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for, thread_facts
 
 LIMITS = RunLimits(max_steps=3)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.images import MAX_BYTES
+from agent_runtime.core.images import MAX_BYTES
 from bot.gate.pictures import LARGEST_BYTES, MOST_NOTES, Picture, Words, may_be_fetched, notes, pictures, shown, signed
 from tests.hiding_places import PARTS
 

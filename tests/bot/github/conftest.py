@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.github_world import World, opened_world
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.github import GitHub, GitHubError
-from bot.localhub import LocalHub
+from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.github_world import World
 

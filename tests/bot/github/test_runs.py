@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from bot.github import GitHubError, LogError, LogGoneError, save_log
-from bot.localhub.model_actions import WorkflowRun
-from bot.localhub.workflows import EndedJob
+from localhub.model_actions import WorkflowRun
+from localhub.workflows import EndedJob
 from tests.github_world import World
 
 SECONDS = 20.0

@@ -12,7 +12,7 @@ import pytest
 from bot.github import AppSession, GitHub, GitHubError
 from bot.github.limits import Budget, Limits
 from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, InstallationSession, Token, TokenStore
-from bot.localhub.server import Exchange
+from localhub.server import Exchange
 from tests.github_world import World
 
 

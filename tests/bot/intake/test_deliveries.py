@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.errors import MalformedError, UnauthenticatedError
+from bot.domain.errors import MalformedError, UnauthenticatedError
 from bot.intake.deliveries import from_action, from_webhook
 from tests.builders import SECRET, a_comment_event, a_request, signature
 

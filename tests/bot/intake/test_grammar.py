@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from bot.intake.commands import (
+from bot.domain.commands import (
     Approve,
     Ask,
     Bare,
@@ -26,8 +26,8 @@ from bot.intake.commands import (
     Undo,
     Unknown,
 )
+from bot.domain.verbs import VERBS
 from bot.intake.grammar import Parsed, parse_command
-from bot.intake.verbs import VERBS
 
 TRIGGER = "/codepilot"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Status
+from bot.engine.job_record import JobMemory
 from bot.jobs import model_outage
-from bot.jobs.memory import JobMemory
 from tests.builders import a_job
 from tests.queues import opened_queue
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
 from bot.gate.repo_config import RepoConfigError, defaults_when_broken
-from bot.jobs.configuration import asked_by
+from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import Asked, Readied, Setup
 from bot.publishing.render import Activity
 from bot.workspace import SetupCache, Source, WorkspaceError, Workspaces

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import Status
+from bot.domain.job import Thread
 from bot.github import ReviewDraft, ReviewNote
-from bot.jobs.job import Thread
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import Check, PendingView, StatusView

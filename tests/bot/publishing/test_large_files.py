@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.localhub import LocalHub
 from bot.workspace import ChangeError, LargeFileError, Source, Workspaces
 from bot.workspace.attributes import Attributes
 from bot.workspace.change import LargeFile
@@ -16,6 +15,7 @@ from bot.workspace.git import Git
 from bot.workspace.lfs import parse_pointer, pointer
 from bot.workspace.lfs_upload import is_as_safe, upload
 from bot.workspace.process import Bounds
+from localhub import LocalHub
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent_runtime import Outcome, Policy, Status
+from bot.domain.commands import Undo
+from bot.domain.job import Origin
 from bot.gate.permissions import Grant
-from bot.intake.commands import Undo
-from bot.jobs.job import Origin
 from bot.publishing.plan import Destination, Publication, plan, plan_undo
 from bot.publishing.proof import Report
 from bot.publishing.rerun import Rerun

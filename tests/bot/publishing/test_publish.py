@@ -10,9 +10,9 @@ import pytest
 
 from bot.github import GitHub, GitHubError
 from bot.github.limits import Limits
-from bot.localhub import LocalHub
 from bot.publishing.plan import Commit, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
+from localhub import LocalHub
 from tests.changes import a_change, a_file
 from tests.origin import git
 from tests.publishing_world import SECRET, Outlet, an_outlet

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_runtime.network import Connection, Network, NetworkLimits
+from agent_runtime.core.network import Connection, Network, NetworkLimits
 from agent_runtime.sandbox.egress import addresses
 from agent_runtime.sandbox.egress.tunnel import Budget, Rules, Tunnel, close
 from tests.agent_runtime.sandbox.egress.test_client_hello import made_hello, real_hello, records, server_name

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot.domain.job import Actor, Job, Repo
 from bot.intake.deliveries import Ignored
 from bot.intake.triggers import TRIGGERS
-from bot.jobs.job import Actor, Job, Repo
 from tests.payloads import EVENTS, a_payload, job, read
 
 COMMANDED = (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bot.intake.commands import Approve, Command, Deny, Reddened, Retry, Stop
+from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
+from bot.domain.job import Job, Origin, Thread
+from bot.domain.listening import Listening
 from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.listening import Listening
 from bot.intake.triggers import job_from
-from bot.jobs.job import Job, Origin, Thread
 from tests.payloads import HEAD, a_payload, job, read, reason
 
 EVENT = "check_run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.intake.commands import Departed
+from bot.domain.commands import Departed
 from bot.intake.deliveries import Ignored
 from tests.payloads import a_payload, job, read, reason
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bot.intake.commands import Ask, Fix
+from bot.domain.commands import Ask, Fix
+from bot.domain.job import Job, Origin
 from bot.intake.deliveries import Ignored
-from bot.jobs.job import Job, Origin
 from tests.payloads import HEAD, a_payload, read
 
 PLACES = [("issues", "issue"), ("pull_request", "pull_request")]

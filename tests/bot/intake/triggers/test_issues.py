@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bot.gate.standing import text_binding
-from bot.intake.commands import Assigned, Closed, Fix, Labelled
-from bot.jobs.job import Actor, Origin, Thread
+from bot.domain.access import text_binding
+from bot.domain.commands import Assigned, Closed, Fix, Labelled
+from bot.domain.job import Actor, Origin, Thread
 from tests.payloads import job, reason
 
 EVENT = "issues"

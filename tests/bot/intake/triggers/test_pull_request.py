@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bot.gate.standing import text_binding
-from bot.intake.commands import Closed, Fix, Labelled, Pushed, Review
-from bot.jobs.job import Origin, Thread
+from bot.domain.access import text_binding
+from bot.domain.commands import Closed, Fix, Labelled, Pushed, Review
+from bot.domain.job import Origin, Thread
 from tests.payloads import HEAD, job, reason
 
 EVENT = "pull_request"

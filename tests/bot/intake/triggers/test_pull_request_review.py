@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from bot.intake.commands import Fix
-from bot.jobs.job import Origin, Thread
+from bot.domain.commands import Fix
+from bot.domain.job import Origin, Thread
 from tests.payloads import HEAD, job, reason
 
 EVENT = "pull_request_review"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bot.intake.commands import Reddened
-from bot.jobs.job import Actor, Origin, Thread
+from bot.domain.commands import Reddened
+from bot.domain.job import Actor, Origin, Thread
 from tests.payloads import HEAD, job, reason
 
 EVENT = "workflow_run"

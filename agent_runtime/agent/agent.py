@@ -1,0 +1,92 @@
+"""What a runtime is made of, as one value: who works, with which model, where, and what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent_runtime.agent.agent_file import AgentFile
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.network import Network
+from agent_runtime.core.policy import Policy
+from agent_runtime.providers.protocol import Provider
+from agent_runtime.sandbox.protocol import ContainerSettings, Sandbox, SandboxSettings
+from agent_runtime.sandbox.select import pick
+from agent_runtime.sessions.scrubbing import Scrub
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """An agent, described in code; `from_file` reads the same from an `agent.yaml`.
+
+    Attributes:
+        provider: the model.
+        work_dir: the directory that it may read and change.
+        start_in: the directory below it in which its commands start; empty for that itself. Not on Windows.
+        sandbox: where its commands run.
+        network: what its commands may reach, in a sandbox that keeps them from everything else.
+        policy: what it may call and spend.
+        name: how it is called.
+        role: what it is, as one sentence.
+        instructions: further words for the system prompt.
+        tools: names of the built-in tools it has; None for all.
+        memory: how much conversation it keeps before the oldest part is summarised.
+        chat: whether a reply that neither acts nor finishes is an answer (True) or an error (False).
+        unsafe_mode: whether its file tools may leave `work_dir`. Commands stay in the sandbox.
+        repository_instructions: text by name, e.g. of an `AGENTS.md`, for the first message; see `read_instructions`.
+        max_output_chars: tool name → characters of one result that the model is shown at most.
+        surroundings: the clock and the dice whose values reach the model.
+        logs: where the full output of commands is kept; a private directory, removed at the end, by default.
+        scrub: takes secrets out of what is recorded, and so out of what the model reads; None takes nothing out. Only
+            for values that no file of the workspace holds: what an agent was not shown it cannot write back. A call
+            that waits for a person is kept as it is, because it is signed.
+    """
+
+    provider: Provider
+    work_dir: Path
+    sandbox: Sandbox
+    network: Network = field(default_factory=Network)
+    policy: Policy = field(default_factory=Policy)
+    name: str = "Codepilot"
+    role: str = "an autonomous software engineering agent."
+    instructions: str = ""
+    tools: tuple[str, ...] | None = None
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    chat: bool = True
+    unsafe_mode: bool = False
+    repository_instructions: Mapping[str, str] = field(default_factory=dict)
+    max_output_chars: Mapping[str, int] = field(default_factory=dict)
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    logs: Path | None = None
+    scrub: Scrub | None = None
+    start_in: str = ""
+
+    @classmethod
+    def from_file(cls, file: AgentFile | Path | str) -> Agent:
+        """The agent that an `agent.yaml` describes, ready to work.
+
+        Raises:
+            SettingsError: the file does not fit, or a key that it names is not in the environment.
+            SandboxError: this machine has no sandbox of the kind it asks for.
+        """
+        described = file if isinstance(file, AgentFile) else AgentFile.load(file)
+        return cls(
+            provider=described.provider(),
+            work_dir=described.work_dir,
+            sandbox=pick(described.sandbox, _sandbox_settings(described)),
+            policy=described.policy(),
+            name=described.name,
+            role=described.role,
+            instructions=described.instructions,
+            tools=described.tools,
+            memory=described.memory,
+            unsafe_mode=described.unsafe_mode,
+            max_output_chars=described.max_output_chars,
+        )
+
+
+def _sandbox_settings(described: AgentFile) -> SandboxSettings:
+    image = described.docker_image
+    return SandboxSettings(container=ContainerSettings(image=image) if image else None)

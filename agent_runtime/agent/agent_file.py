@@ -1,0 +1,307 @@
+"""An agent as a YAML file: who it is, which model it asks, what it may do. Its shape stands in `settings.schema`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from agent_runtime.agent.reading import read_agent, read_text
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.policy import Policy, Rule, RunLimits
+from agent_runtime.providers.catalog import CATALOG, provider_for
+from agent_runtime.providers.fallback import FallbackProvider
+from agent_runtime.providers.options import ModelOptions, Thinking
+from agent_runtime.providers.protocol import Provider
+from agent_runtime.providers.retry import Retry
+from agent_runtime.sandbox.select import SandboxName
+
+if TYPE_CHECKING:  # loads pydantic, and the SDKs' settings
+    from agent_runtime.agent import schema
+    from agent_runtime.agent.document import Document, KeyPath
+
+T = TypeVar("T")
+
+_QUICK = Retry(attempts=2)
+"""For a model that another one stands in for: asking it again and again would only hold the run up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """One model and how it is asked.
+
+    Attributes:
+        provider: a key of `CATALOG`.
+        name: the model's name; None for the provider's default.
+        base_url: the address of a compatible server, or None.
+        key_variable: the environment variable that holds the key; None for no key.
+        options: everything else about it.
+        place: where it stands in its file, for error texts.
+    """
+
+    provider: str
+    name: str | None
+    base_url: str | None
+    key_variable: str | None
+    options: ModelOptions
+    place: str
+
+    @classmethod
+    def named(cls, provider: str, *, name: str | None = None, options: ModelOptions | None = None) -> Self:
+        """A model that no file describes.
+
+        Raises:
+            SettingsError: there is no such provider.
+        """
+        if provider not in CATALOG:
+            raise SettingsError(f"There is no provider {provider!r}. {nearest(provider, CATALOG)}")
+        return cls(
+            provider=provider,
+            name=name,
+            base_url=None,
+            key_variable=CATALOG[provider].key_variable,
+            options=options or ModelOptions(),
+            place="the built-in agent",
+        )
+
+    @classmethod
+    def with_a_key(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """The first model of the catalogue whose key is in the environment.
+
+        Raises:
+            SettingsError: there is none.
+        """
+        variables = os.environ if environ is None else environ
+        keyed = {name: entry.key_variable for name, entry in CATALOG.items() if entry.key_variable is not None}
+        for name, variable in keyed.items():
+            if variables.get(variable, "").strip():
+                return cls.named(name)
+        raise SettingsError(
+            f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that says which model to ask."
+        )
+
+    def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """The key, from the variable that the file names; a variable that is empty counts as not set.
+
+        Args:
+            environ: the variables, by default the process's own.
+
+        Raises:
+            SettingsError: the variable is not set.
+        """
+        if self.key_variable is None:
+            return None
+        key = (os.environ if environ is None else environ).get(self.key_variable, "").strip()
+        if not key:
+            raise SettingsError(
+                f"{self.place}: the provider `{self.provider}` needs a key, and the environment variable "
+                f"{self.key_variable} is not set. Set it, or name another one as api_key_env."
+            )
+        return key
+
+    def made(self, environ: Mapping[str, str] | None = None) -> Provider:
+        """The model, ready to be asked.
+
+        Raises:
+            SettingsError: the key is not set, or the provider cannot work with the settings.
+        """
+        key = self.api_key(environ)
+        return provider_for(self.provider, model=self.name, api_key=key, base_url=self.base_url, options=self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFile:
+    """What an `agent.yaml` says; every path in it is relative to the file. Made by `load`.
+
+    Attributes:
+        path: the file; None for `built_in`.
+        name: what the agent is called.
+        role: what it is, in one sentence.
+        instructions: its `system_prompt`: further words for ours.
+        model: the model it asks.
+        fallback: asked instead, in this order, when the ones before cannot answer.
+        work_dir: the directory that it reads and changes.
+        unsafe_mode: whether file tools may leave `work_dir`.
+        sandbox: where commands run.
+        docker_image: the image for the sandbox `docker`, or None.
+        limits: bounds of one run.
+        memory: when the conversation is made shorter.
+        tools: the tools it has; None for every built-in one.
+        max_output_chars: tool name → characters of one result that the model is shown at most.
+        rules: which calls are made, asked about or refused; the first that fits decides.
+    """
+
+    path: Path | None
+    name: str
+    role: str
+    instructions: str
+    model: ModelSettings
+    fallback: tuple[ModelSettings, ...]
+    work_dir: Path
+    unsafe_mode: bool
+    sandbox: SandboxName
+    docker_image: str | None
+    limits: RunLimits
+    memory: MemorySettings
+    tools: tuple[str, ...] | None
+    max_output_chars: Mapping[str, int]
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read an agent file. No key is looked up for it; `provider` does that.
+
+        Raises:
+            SettingsError: it cannot be read or does not fit; the text names file, line and key of everything that is
+                wrong, with what to write instead.
+        """
+        path = Path(path)
+        agent, document = read_agent(path)
+        folder = path.absolute().parent
+        tools = None if agent.tools is None else [tool for tool in agent.tools if tool.enabled]
+        return cls(
+            path=path,
+            name=agent.name,
+            role=agent.role,
+            instructions=_placed(
+                document, ("agent", "system_prompt"), lambda: _instructions(agent.system_prompt, folder)
+            ),
+            model=_model(agent.model, folder, document, ("agent", "model")),
+            fallback=tuple(
+                _model(each, folder, document, ("agent", "model", "fallback", number))
+                for number, each in enumerate(agent.model.fallback)
+            ),
+            work_dir=_placed(
+                document, ("agent", "runtime", "work_dir"), lambda: _directory(folder / agent.runtime.work_dir)
+            ),
+            unsafe_mode=agent.runtime.unsafe_mode,
+            sandbox=agent.runtime.sandbox,
+            docker_image=agent.runtime.docker_image,
+            limits=_limits(agent.runtime),
+            memory=_placed(document, ("agent", "memory"), lambda: MemorySettings(**agent.memory.model_dump())),
+            tools=None if tools is None else tuple(tool.name for tool in tools),
+            max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
+            rules=(
+                *(
+                    _placed(document, ("agent", "permissions", number), partial(_rule, each))
+                    for number, each in enumerate(agent.permissions)
+                ),
+                *_required(tools or []),
+            ),
+        )
+
+    @classmethod
+    def built_in(cls, work_dir: Path, *, model: ModelSettings) -> Self:
+        """An agent for a directory that no file describes: every tool, default bounds, the best sandbox there is."""
+        return cls(
+            path=None,
+            name="Codepilot",
+            role="an autonomous software engineering agent.",
+            instructions="",
+            model=model,
+            fallback=(),
+            work_dir=work_dir,
+            unsafe_mode=False,
+            sandbox="auto",
+            docker_image=None,
+            limits=RunLimits(),
+            memory=MemorySettings(),
+            tools=None,
+            max_output_chars={},
+            rules=(),
+        )
+
+    def policy(self) -> Policy:
+        """What its runs may do and spend."""
+        return Policy(rules=self.rules, limits=self.limits)
+
+    def provider(self, environ: Mapping[str, str] | None = None) -> Provider:
+        """Its model, ready to be asked, with those that stand in for it. Looks the keys up; sends nothing.
+
+        Args:
+            environ: the variables that hold the keys, by default the process's own.
+
+        Raises:
+            SettingsError: a key is not set, or the provider cannot work with the settings.
+        """
+        chain = (self.model, *self.fallback)
+        quick = [replace(each, options=replace(each.options, retry=_QUICK)) for each in chain[:-1]]
+        made = [each.made(environ) for each in (*quick, chain[-1])]
+        return FallbackProvider(made) if len(made) > 1 else made[0]
+
+
+def _placed(document: Document, path: KeyPath, make: Callable[[], T]) -> T:
+    """What `make` gives; what it refuses is told with its place in the file."""
+    try:
+        return make()
+    except SettingsError as error:
+        raise SettingsError(f"{document.place(path)}: {error}") from error
+
+
+def _model(model: schema.Model, folder: Path, document: Document, path: KeyPath) -> ModelSettings:
+    return ModelSettings(
+        provider=model.provider,
+        name=model.name,
+        base_url=model.base_url,
+        # A server of one's own must not be sent the key of the service that it stands in for.
+        key_variable=model.api_key_env or (None if model.base_url else CATALOG[model.provider].key_variable),
+        options=_placed(document, path, lambda: _options(model, folder)),
+        place=document.place((*path, "api_key_env")),
+    )
+
+
+def _options(model: schema.Model, folder: Path) -> ModelOptions:
+    return ModelOptions(
+        max_tokens=model.max_tokens,
+        silence=model.silence,
+        temperature=model.temperature,
+        thinking=None if model.thinking is None else Thinking(**model.thinking.model_dump()),
+        reasoning_effort=model.reasoning_effort,
+        api=model.api,
+        script=None if model.script is None else folder / model.script,
+        images=model.images,
+    )
+
+
+def _limits(runtime: schema.Runtime) -> RunLimits:
+    return RunLimits(
+        max_steps=runtime.max_steps,
+        max_cost_usd=runtime.max_cost_usd,
+        max_tokens=runtime.max_tokens,
+        max_seconds=runtime.max_seconds,
+    )
+
+
+def _rule(permission: schema.Permission) -> Rule:
+    decision, tool = permission.decided
+    return Rule(
+        decision=decision,
+        tool=tool,
+        paths=tuple(permission.paths or ()),
+        commands=tuple(permission.commands or ()),
+        reason=permission.reason or "",
+    )
+
+
+def _required(tools: Sequence[schema.Tool]) -> Iterator[Rule]:
+    """The rules of `require_permission`; they come last, so that `permissions` can make exceptions."""
+    for tool in tools:
+        if tool.config.require_permission:
+            yield Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
+
+
+def _instructions(written: str, folder: Path) -> str:
+    """The system prompt: what is written, or what stands in the file that is written there."""
+    named = written.strip()
+    return read_text(folder / named) if named.endswith(".md") and "\n" not in named else written
+
+
+def _directory(path: Path) -> Path:
+    if not path.is_dir():
+        raise SettingsError(f"`work_dir`: {path} is no directory; make it, or name another.")
+    return path.resolve()

@@ -1,0 +1,156 @@
+"""Settings files checked against their schema; what is wrong with one is told in the words of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from agent_runtime.agent.document import MAX_CHARS, Document, KeyPath, read_document
+from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.errors import SettingsError
+
+if TYPE_CHECKING:  # a tenth of a second to import, and only agent files need them
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+    from agent_runtime.agent.schema import Agent
+
+Shape = TypeVar("Shape", bound="BaseModel")
+
+_MOST_BYTES = 4 * MAX_CHARS  # what UTF-8 takes at most
+_KINDS: Mapping[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "model_type": "a mapping of keys to values",
+}
+_FOUND: Mapping[type, str] = {
+    type(None): "empty",
+    bool: "true or false",
+    str: "text",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+}
+_BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "greater_than": lambda given: f"must be more than {given['gt']}",
+    "greater_than_equal": lambda given: f"must be at least {given['ge']}",
+    "less_than_equal": lambda given: f"must be at most {given['le']}",
+    "finite_number": lambda _given: "must be a finite number",
+    "string_too_long": lambda given: f"must have at most {given['max_length']:,} characters",
+    "too_long": lambda given: f"must have at most {given['max_length']} entries, and has {given['actual_length']}",
+    "string_too_short": lambda _given: "must not be empty",
+    "too_short": lambda _given: "must not be empty; without any entry, leave the key out",
+    "literal_error": lambda given: f"must be one of {given['expected']}",
+    "missing": lambda _given: "must be set",
+    "value_error": lambda given: str(given["error"]),
+}
+
+
+def read_agent(path: Path) -> tuple[Agent, Document]:
+    """Read and check an agent file.
+
+    Raises:
+        SettingsError: it cannot be read or does not fit; the text names everything that is wrong at once.
+    """
+    from agent_runtime.agent.schema import AgentDocument  # noqa: PLC0415 - loads pydantic
+
+    document = read_document(read_text(path), source=str(path))
+    return _fitted(document, AgentDocument).agent, document
+
+
+def read_settings(text: str, shape: type[Shape], *, source: str) -> Shape:
+    """Read a YAML document of settings, as strictly as agent files are read.
+
+    Args:
+        text: the document.
+        shape: the keys that it may have, of which an empty document has none. Forbid extra ones there; they are then
+            told with the nearest known one.
+        source: the file's name, for error texts.
+
+    Raises:
+        SettingsError: it is no YAML or does not fit; the text names file, line and key of all that is wrong at once.
+    """
+    document = read_document(text, source=source)
+    return _fitted(document if document.data is not None else replace(document, data={}), shape)
+
+
+def _fitted(document: Document, shape: type[Shape]) -> Shape:
+    from pydantic import ValidationError  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    try:
+        return shape.model_validate(document.data)
+    except ValidationError as error:
+        wrong = sorted(error.errors(include_url=False), key=lambda each: document.line(each["loc"]))
+        raise SettingsError("\n".join(_told(each, document, shape) for each in wrong)) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that settings name.
+
+    Raises:
+        SettingsError: it cannot be read, is too large, or is not UTF-8; or the name is none.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise SettingsError(f"{path}: is larger than {_MOST_BYTES:,} bytes.")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from error
+    except ValueError as error:
+        raise SettingsError(f"{str(path)!r}: no file can have this name ({error}).") from error
+
+
+def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
+    """One problem: file, line, key path, what is wrong, what to do."""
+    path: KeyPath = error["loc"]
+    what = _KINDS.get(error["type"])
+    if error["type"] == "extra_forbidden":
+        told = f"is no key here. {nearest(str(path[-1]), _keys(top, path[:-1]))}"
+    elif what is not None:
+        told = f"must be {what}, and is {_kind(error['input'])}"
+    elif error["type"] in _BOUNDS:
+        told = _BOUNDS[error["type"]](error.get("ctx", {}))
+    else:
+        told = error["msg"]
+    return f"{document.place(path)}: {_written(path)}: {told.removesuffix('.')}."
+
+
+def _keys(top: type[BaseModel], path: KeyPath) -> list[str]:
+    """The keys that may stand at a path."""
+    section = top
+    for key in path:
+        if isinstance(key, str):
+            section = _section(section.model_fields[key].annotation) or section
+    return list(section.model_fields)
+
+
+def _section(annotation: object) -> type[BaseModel] | None:
+    """The section inside an annotation such as `list[Tool] | None`."""
+    from pydantic import BaseModel  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _section(each))), None)
+
+
+def _written(path: KeyPath) -> str:
+    """A key path as programs write it: `agent.tools[0].name`."""
+    parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    return f"`{''.join(parts).removeprefix('.')}`" if path else "the file"
+
+
+def _kind(value: object) -> str:
+    """What a value is, without saying the value: it may be a secret in the wrong place."""
+    kind = type(value)
+    return _FOUND.get(kind) or f"a {kind.__name__}; put it in quotes if it is text"

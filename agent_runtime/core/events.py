@@ -1,0 +1,391 @@
+"""What happened in a run, as values. The log of a session is a list of these; watchers get the same values live.
+
+A recorded event is kept for as long as its session; `agent_runtime.sessions.codec` writes and reads it. A field that is
+added to one needs a default, so that older logs can still be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.network import Connection
+from agent_runtime.core.outcome import Outcome, PendingCall, Usage
+from agent_runtime.core.task import Task
+
+Role = Literal["user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run began. Recorded.
+
+    Attributes:
+        task: what it was asked to do.
+        opening: the first message of the run as the model reads it: goal, quotes, orientation.
+        run_id: names the run; random. A paused run keeps it when it goes on.
+        facts: what its caller said of the workspace, one line each.
+    """
+
+    task: Task
+    opening: str
+    run_id: str = ""
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted:
+    """A model request is about to be sent. Live only."""
+
+    step: int
+    max_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed:
+    """Some text for people: prose before the control block, or completion text. Live only."""
+
+    text: str
+    completion: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamReset:
+    """The text streamed in this step is void: the reply broke off and is being asked for again. Live only."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replied:
+    """The model's whole reply, verbatim. Recorded."""
+
+    step: int
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAwaited:
+    """The model service does not answer, and is asked again in a while. Live only.
+
+    Attributes:
+        reason: what went wrong last.
+        seconds: how long the pause is.
+    """
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyBroken:
+    """A reply broke off after the service had begun to work on it; it is asked for again. Recorded.
+
+    Attributes:
+        reason: what went wrong.
+        usage: an estimate of what the service has charged for it.
+    """
+
+    reason: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """A tool is about to run. Live only."""
+
+    number: int
+    tool: str
+    args: dict[str, Plain]
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgressed:
+    """A tool that is running says how far it is. Live only."""
+
+    number: int
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned:
+    """A tool has run. Recorded: the host's own account of what was done, with the middle of long texts left out.
+
+    Attributes:
+        value: what the control block got; when the call raised, what is known of the failure, or None.
+        text: the result as the model would read it, or the error's text.
+        ok: False when the call raised.
+        label: a few words for people watching.
+    """
+
+    number: int
+    tool: str
+    args: dict[str, Plain]
+    value: Plain
+    text: str
+    ok: bool
+    seconds: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What the step showed, as the model reads it next. Recorded.
+
+    Attributes:
+        ok: whether nothing was raised.
+        unfit: whether the step would have ended the task, but its completion does not fit the output schema.
+    """
+
+    step: int
+    text: str
+    ok: bool
+    unfit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageQueued:
+    """Someone sent a message to the agent; it is not in the conversation yet. Live only."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageInjected:
+    """A message that was sent to the agent entered the conversation, at the start of a step. Recorded."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A message that no run of ours made: a history that was brought in from elsewhere. Recorded."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The run waits for a person. Recorded.
+
+    Attributes:
+        pending: the call that waits, and how it is shown to people.
+        state: all that is needed to go on at that call in another process; opaque text.
+        signature: HMAC over `state`, hexadecimal; a state without its signature is never gone on with.
+    """
+
+    pending: PendingCall
+    state: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The person has answered; the run goes on. Recorded, before the call is made.
+
+    Attributes:
+        request_id: which request was answered.
+        approved: whether the call may be made; for a question, whether there is an answer.
+        note: what the person said with it: the answer to a question, or the reason of a denial.
+    """
+
+    request_id: str
+    approved: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """The run waits for a model service that is down, between two steps. Recorded.
+
+    Attributes:
+        reason: what the service said last, or that it said nothing.
+        retry_after: seconds it asked to be left alone, if it said.
+        seconds: wall time that the run has used.
+        files: the files that the agent knows, and their versions.
+        terminals: names of the terminals that were alive.
+    """
+
+    reason: str
+    retry_after: float | None = None
+    seconds: float = 0.0
+    files: dict[str, str | None] = field(default_factory=dict)
+    terminals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """The run went on after its process had died in the middle of a step. Recorded.
+
+    Attributes:
+        text: what the model is told of it.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """The agent put a finished task aside. Recorded.
+
+    Attributes:
+        task: the task's number: the first `Started` of a session is task 1.
+        summary: what stands in its place from now on.
+    """
+
+    task: int
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revealed:
+    """The agent took an archived task back into the conversation. Recorded."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """The conversation was made shorter; requests after this one begin with another prefix. Recorded.
+
+    What is left out is decided once and kept here, so that a log always tells the same conversation.
+
+    Attributes:
+        tasks: numbers of the archived tasks whose summaries replace them from now on.
+        outputs: positions in the log of `Observed` events whose text is replaced by a note of what they held.
+        reason: why it was worth it, for people.
+    """
+
+    tasks: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summarised:
+    """The oldest part of the conversation was replaced by a summary that the model wrote. Recorded.
+
+    Attributes:
+        upto: position in the log; events before it are told by `text` alone.
+        text: the summary.
+        usage: what the request for it used.
+    """
+
+    upto: int
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionAsked:
+    """A call waits for approval, and handlers are asked. Live only."""
+
+    pending: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked:
+    """The agent asks the user something, and handlers are asked for the answer. Live only."""
+
+    pending: PendingCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """What the model tried is not allowed: a call that the policy denies, a block that is not run. Live only."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faulted:
+    """Something went wrong that is not the run's end, e.g. a control block that raised. Live only."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkUsed:
+    """A connection that a program in the sandbox asked for is over, or was refused. Live only."""
+
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLost:
+    """The network of the sandbox has gone away; what programs ask for there is refused by the kernel. Live only.
+
+    The run ends with its step: as `finished` when that finishes the task, else as `network_lost`.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReset:
+    """The session was emptied. Live only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionWithdrawn:
+    """Completion text was streamed, but its step failed, so it does not count. Live only."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The run is over. Recorded."""
+
+    outcome: Outcome
+
+
+Recorded = (
+    Started
+    | Replied
+    | ReplyBroken
+    | ToolReturned
+    | Observed
+    | MessageInjected
+    | Told
+    | Paused
+    | Parked
+    | Resumed
+    | Recovered
+    | Archived
+    | Revealed
+    | Shrunk
+    | Summarised
+    | Ended
+)
+"""What a session's log is made of."""
+
+Live = (
+    StepStarted
+    | Streamed
+    | StreamReset
+    | ModelAwaited
+    | ToolCalled
+    | ToolProgressed
+    | MessageQueued
+    | PermissionAsked
+    | QuestionAsked
+    | Refused
+    | Faulted
+    | NetworkUsed
+    | NetworkLost
+    | SessionReset
+    | CompletionWithdrawn
+)
+"""What only watchers are told."""
+
+Event = Recorded | Live

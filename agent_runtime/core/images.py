@@ -1,0 +1,72 @@
+"""A picture that the model is shown beside the words of a task."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Literal, Self
+
+from agent_runtime.core.errors import AgentError
+
+MediaType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+
+MAX_BYTES = 3_500_000
+"""Anthropic takes 5 MB of an image as base64, which is four thirds of its bytes; OpenAI takes more."""
+
+MAX_SIDE = 8_000
+"""Pixels; Anthropic refuses the request when an image has a longer side."""
+
+IMAGE_TOKENS = 4_784
+"""What an estimate counts for a picture: the most that Anthropic's models count since Claude 4.7, which shrink a larger
+one to 3.75 megapixels. Those before count up to 1,600, most of OpenAI's up to 1,536 times a factor of the model's:
+https://platform.claude.com/docs/en/build-with-claude/vision, https://developers.openai.com/api/docs/guides/images-vision.
+"""
+
+_MAGIC: tuple[tuple[int, bytes, MediaType], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF8", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+)
+"""Where in a file which bytes tell its kind; the four kinds are those that every service takes."""
+
+
+class ImageError(AgentError):
+    """Bytes that cannot be shown to a model; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture.
+
+    Attributes:
+        source: where it came from, e.g. `issue #12 by @mona`; the model is told it.
+        media_type: its kind, found out from its bytes.
+        data: its bytes as base64, as the services take them and as sessions keep them.
+    """
+
+    source: str
+    media_type: MediaType
+    data: str = field(repr=False)
+
+    @classmethod
+    def of(cls, source: str, content: bytes) -> Self:
+        """The picture that a file's bytes are. Only its head is looked at: nothing is decoded here.
+
+        Raises:
+            ImageError: it is of no kind that models see, larger than `MAX_BYTES`, or longer than `MAX_SIDE`.
+        """
+        import imagesize  # noqa: PLC0415 - loads an HTTP client, for which only who shows images pays
+
+        if len(content) > MAX_BYTES:
+            raise ImageError(f"it has {len(content):,} bytes, and {MAX_BYTES:,} are the most")
+        media_type = next((kind for at, magic, kind in _MAGIC if content[at:].startswith(magic)), None)
+        if media_type is None:
+            raise ImageError("it is no PNG, JPEG, GIF or WebP")
+        sides = imagesize.get(BytesIO(content), exif_rotation=False)
+        if min(sides) < 1:
+            raise ImageError("its head does not say how large the picture is")
+        if max(sides) > MAX_SIDE:
+            raise ImageError(f"it is {sides[0]} by {sides[1]} pixels, and {MAX_SIDE:,} are the most on a side")
+        return cls(source=source, media_type=media_type, data=base64.b64encode(content).decode("ascii"))

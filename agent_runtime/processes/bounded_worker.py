@@ -1,0 +1,189 @@
+"""The program of a worker process: calls functions by their names, within the bounds of each call. See `bounded`.
+
+It is started as a script, so that a worker loads the modules of the functions that it is asked for and no others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+IDLE_SECONDS = 60.0
+MOST_STRUCTURED = 4 * 1024**2
+"""Bytes of a result in JSON: decoding it holds the host's interpreter."""
+MOST_PLAIN = 32 * 1024**2
+"""Bytes of a result that is one text or one piece of bytes."""
+_RETIRE_BYTES = 96 * 1024**2  # a worker that has grown to this gives its memory back by ending
+_PR_SET_DUMPABLE = 4  # prctl(2), linux/prctl.h
+_DATA, _RESIDENT = 5, 1  # fields of /proc/self/statm, proc(5)
+
+
+def main() -> None:
+    """Answer requests from standard input until it ends, or none has come for a minute."""
+    sys.modules["agent_runtime.processes.bounded_worker"] = sys.modules[
+        __name__
+    ]  # started as a script: see `is_worker`
+    requests, answers = _channels()
+    _enclose()
+    sys.path[:] = pickle.loads(_read(requests))  # noqa: S301 - from the process that started this one
+    _unpack_lazily("agent_runtime")
+    while select.select([requests], [], [], IDLE_SECONDS)[0] and (request := _read(requests)):
+        kind, answer = _answer(requests, *pickle.loads(request))  # noqa: S301 - the same
+        del request
+        answers.write(kind + len(answer).to_bytes(8, "big") + answer)
+        answers.flush()
+        if _pages(_RESIDENT) > _RETIRE_BYTES:
+            return
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker."""
+    return __name__ == "__main__"
+
+
+def _channels() -> tuple[BinaryIO, BinaryIO]:
+    """What requests come by and answers go by; what a function prints goes nowhere."""
+    answers = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    return os.fdopen(os.dup(0), "rb", buffering=0), answers
+
+
+def _enclose() -> None:
+    """Keep other processes of this user out, and write nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is the host's to answer
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - POSIX only
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _unpack_lazily(package: str) -> None:
+    """Load a package's own `__init__` when somebody asks for a name in it: it imports all that is public."""
+    found = importlib.util.find_spec(package)
+    if found is None or (loader := found.loader) is None:  # the host runs from elsewhere, and its functions, too
+        return
+    module = importlib.util.module_from_spec(found)
+
+    def load(name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        del module.__dict__["__getattr__"]
+        loader.exec_module(module)
+        return getattr(module, name)
+
+    module.__dict__["__getattr__"] = load
+    sys.modules[package] = module
+
+
+def _read(requests: BinaryIO) -> bytes:
+    """The next message; nothing when the host is gone."""
+    head = _exactly(requests, 8)
+    return _exactly(requests, int.from_bytes(head, "big")) if head else b""
+
+
+def _exactly(requests: BinaryIO, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = requests.read(min(size - len(data), 1024**2))
+        if not piece:
+            return b""
+        data += piece
+    return bytes(data)
+
+
+def _answer(
+    requests: BinaryIO, name: str, arguments: tuple[object, ...], seconds: float, memory: int
+) -> tuple[bytes, bytes]:
+    """The kind of an answer, and the answer."""
+    try:
+        function = _function(name)
+        _bound(seconds, memory)
+        _watch(requests, on=True)
+        return _encoded(function(*arguments))
+    except MemoryError:
+        return b"m", b""
+    except BaseException as error:  # noqa: BLE001 - raised again by the host
+        kind = type(error).__name__
+        detail = getattr(error, "kind", "") if kind == "ToolError" else "".join(traceback.format_exception(error))
+        return b"e", json.dumps([kind, str(error)[:10_000], str(detail)[-10_000:]]).encode()
+    finally:
+        _watch(requests, on=False)
+        _unbound()
+
+
+def _function(name: str) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    found: Callable[..., object] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _encoded(result: object) -> tuple[bytes, bytes]:
+    """Plain data only: the host decodes it without building objects of any class."""
+    if isinstance(result, bytes):
+        kind, data, most = b"b", result, MOST_PLAIN
+    elif isinstance(result, str):
+        kind, data, most = b"s", result.encode("utf-8", "surrogatepass"), MOST_PLAIN
+    else:
+        kind, data, most = b"j", json.dumps(result).encode(), MOST_STRUCTURED
+    return (kind, data) if len(data) <= most else (b"r", str(most).encode())
+
+
+def _bound(seconds: float, memory: int) -> None:
+    """End this process when the time is over, and refuse it memory beyond what it has and `memory` more."""
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - POSIX only
+
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM kills, whoever holds the interpreter
+    if has := _pages(_DATA):
+        resource.setrlimit(resource.RLIMIT_DATA, (has + memory, resource.RLIM_INFINITY))
+
+
+def _unbound() -> None:
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415 - POSIX only
+
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _watch(requests: BinaryIO, *, on: bool) -> None:
+    """While a call runs, let the kernel kill this process (SIGIO) when the host's end of the pipe is closed."""
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - POSIX only
+
+    with suppress(OSError):  # a kernel without it: the timer ends this process
+        fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(requests, fcntl.F_GETFL)
+        fcntl.fcntl(requests, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
+
+
+def _pages(field: int) -> int:
+    """A size of this process in bytes; 0 where the kernel does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[field]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()

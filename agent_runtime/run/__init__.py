@@ -1,0 +1,1 @@
+"""Run an agent: runtime, loop, step, approvals and checkpoints."""

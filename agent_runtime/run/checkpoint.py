@@ -1,0 +1,128 @@
+"""A run that stands in the middle of a step, as signed text. Pure.
+
+Whoever can write to a session's store must not be able to change what an approval approves. So the text is signed, with
+a key that does not lie in the store, and names all that the call depends on: the session, the run, the request, the
+call itself, the interpreter's memory, the files' content, and the whole log before it, whose last reply holds the
+contents that the step's writes take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import ResumeError
+from agent_runtime.core.events import Paused, Recorded
+from agent_runtime.core.outcome import PendingCall
+from agent_runtime.sessions.codec import encode
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStep:
+    """Where a paused run stands.
+
+    Attributes:
+        session_id: of the session that the run belongs to.
+        run_id: of the run.
+        pending: the call that waits, whole.
+        step: the step that it stands in.
+        call: the number of the call that waits.
+        seconds: wall time that the run has used.
+        log: `digest_of` the events before the pause.
+        shown: what the step has shown so far.
+        interpreter: the control block's state.
+        files: what the file tools know and have done in this step.
+        manifest: the workspace's files and their digests.
+        terminals: names of the terminals that were alive.
+    """
+
+    session_id: str
+    run_id: str
+    pending: PendingCall
+    step: int
+    call: int
+    seconds: float
+    log: str
+    shown: dict[str, Plain]
+    interpreter: dict[str, Plain]
+    files: dict[str, Plain]
+    manifest: dict[str, Plain]
+    terminals: list[str]
+
+
+def seal(saved: SavedStep, key: bytes) -> Paused:
+    """The event that keeps a run until somebody answers.
+
+    Args:
+        saved: where the run stands.
+        key: a secret of this installation, at least 16 bytes.
+    """
+    state = json.dumps({"format": _FORMAT, **asdict(saved)}, sort_keys=True, separators=(",", ":"))
+    return Paused(pending=saved.pending, state=state, signature=_signature(state, key))
+
+
+def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str) -> SavedStep:
+    """Check a paused run, and give where it stands.
+
+    Args:
+        paused: as it stands in the session's log.
+        key: the one that it was sealed with.
+        session_id: the session that it was read from.
+        run_id: the run that it was found in.
+        log: `digest_of` all the other events in the log: nothing may follow a pause but what its answer brings.
+
+    Raises:
+        ResumeError: it was altered, moved here from elsewhere, or signed with another key.
+    """
+    if not hmac.compare_digest(_signature(paused.state, key).encode(), _bytes(paused.signature)):
+        raise ResumeError(
+            f"Request {paused.pending.request_id} is not gone on with: its state was altered, or it was signed with "
+            "another key. If it was paused on another machine, give both the same `state_key`; else reset the session."
+        )
+    state: dict[str, Any] = json.loads(paused.state)
+    if (found := state.pop("format")) != _FORMAT:
+        raise ResumeError(
+            f"Request {paused.pending.request_id} was paused by another version of Codepilot (state format {found}, "
+            f"this one reads {_FORMAT}); go on with that version, or reset the session."
+        )
+    saved = SavedStep(**state | {"pending": PendingCall(**state["pending"])})
+    moved = {
+        "session": saved.session_id != session_id,
+        "run": saved.run_id != run_id,
+        "request shown": _text(paused.pending) != _text(saved.pending),
+        "conversation": saved.log != log,
+    }
+    if wrong := [name for name, differs in moved.items() if differs]:
+        raise ResumeError(
+            f"Request {saved.pending.request_id} is not gone on with: the {' and the '.join(wrong)} in the session's "
+            "log is not what was paused. The log was altered; reset the session."
+        )
+    return saved
+
+
+def digest_of(events: Iterable[Recorded]) -> str:
+    """One hash over a log. Messages would not do: two replies may make the same message as one."""
+    digest = hashlib.sha256()
+    for event in events:
+        digest.update(encode(event) + b"\n")
+    return digest.hexdigest()
+
+
+def _signature(state: str, key: bytes) -> str:
+    return hmac.new(key, b"codepilot paused step\0" + _bytes(state), "sha256").hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(pending: PendingCall) -> str:
+    """For comparing: JSON makes lists of tuples, and keeps no order of keys that would mean anything."""
+    return json.dumps(asdict(pending), sort_keys=True)

@@ -1,0 +1,348 @@
+"""One run: ask the model, parse its reply, execute the control block, record what it showed; again.
+
+The loop keeps no history of its own: what the model reads, and how far the run is, is derived from the session's
+events. Whatever the model should know about a step that failed travels as an `Interrupt`, whose text is the next
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from agent_runtime import prompts
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.core.errors import ContextOverflowError, FormatError, ModelUnreachableError
+from agent_runtime.core.events import (
+    CompletionWithdrawn,
+    Event,
+    Faulted,
+    Observed,
+    Recorded,
+    Refused,
+    Replied,
+    StepStarted,
+    Streamed,
+    StreamReset,
+)
+from agent_runtime.core.outcome import Outcome, Status
+from agent_runtime.core.policy import RunLimits
+from agent_runtime.interpreter import Interpreter, InterpreterState
+from agent_runtime.processes.spawn import in_thread
+from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
+from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
+from agent_runtime.run.progress import Progress, Repeats
+from agent_runtime.run.step import Calls, observed
+from agent_runtime.sessions.protocol import Session
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.format_errors import unreadable
+from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
+
+
+class Files(Protocol):
+    """What the tools that keep track of files are told of a step, and what they tell of it."""
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is a file that the agent knows."""
+        ...
+
+    def changed_by_others(self) -> str:
+        """What someone else did to files that the agent knows since its last step; empty for nothing."""
+        ...
+
+    def begin_step(self, payloads: Payloads, control: str) -> None:
+        """Take over a reply's payloads and look at its control block, before that runs."""
+        ...
+
+    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+        """The same for a control block that stands in the middle, as `step_state` told it."""
+        ...
+
+    def end_step(self, *, ok: bool) -> str:
+        """What the model should know beside the step's results; empty for nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a paused run goes on.
+
+    Attributes:
+        interpreter: the control block's state.
+        shown: what the step has shown.
+        files: what the file tools have done in it.
+        call: the number of the call that was waiting.
+        note: what the model should know of the break; empty for nothing.
+    """
+
+    interpreter: InterpreterState
+    shown: Mapping[str, Any]
+    files: Mapping[str, Any]
+    call: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """Everything one run needs.
+
+    Attributes:
+        provider: the model.
+        interpreter: runs control blocks.
+        calls: answers their tool calls.
+        files: is told of each step.
+        session: the log that everything is derived from; holds at least the run's `Started`.
+        progress: reads off that log how far the run is.
+        conversation: makes requests of it.
+        record: appends an event to the session and tells watchers.
+        emit: tells watchers only.
+        inject: records the messages that people have sent to the agent meanwhile.
+        status: the short text sent after the last message of a request, from the step's number.
+        network_lost: why the network that the run was given is gone; empty while it is there, or none was given.
+        limits: bounds of the run.
+        chat: whether a reply that neither acts nor finishes is an answer.
+    """
+
+    provider: Provider
+    interpreter: Interpreter
+    calls: Calls
+    files: Files
+    session: Session
+    progress: Progress
+    conversation: Conversation
+    record: Callable[[Recorded], None]
+    emit: Callable[[Event], None]
+    inject: Callable[[int], None]
+    status: Callable[[int], str]
+    network_lost: Callable[[], str]
+    limits: RunLimits
+    chat: bool
+    repeats: Repeats = field(default_factory=Repeats, init=False)
+
+    async def run(self) -> Outcome:
+        """Take steps until the task is finished, a limit is reached or the network is lost.
+
+        Raises:
+            Suspended: a call waits for a person.
+            ModelError: the model service failed for good.
+            SandboxError: the machine failed.
+        """
+        progress, errors_in_a_row = self.progress.read(), 0
+        self.calls.number = progress.calls
+        self.repeats.recall(progress)
+        writers = progress.writers()
+        for step in range(progress.step + 1, self.limits.max_steps + 1):
+            if (cut := self._cut_off()) is not None:
+                return cut
+            self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
+            await self._hear(step)
+            parser, stop = await self._ask(step, writers)
+            try:
+                reply = parser.finish(stop)
+                writers |= reply.writers
+                outcome = await self._act(step, reply)
+                errors_in_a_row = 0
+            except FormatError as error:
+                errors_in_a_row += 1
+                outcome = self._misunderstood(step, error, errors_in_a_row)
+            await self.session.commit()
+            if outcome is not None:
+                return outcome
+        return self._cut_off() or self._outcome(
+            Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
+        )
+
+    async def resume(self, standing: Standing) -> Outcome:
+        """Go on in the middle of a step, at the call that was waiting; then like `run`.
+
+        Raises:
+            Suspended: as for `run`; the step may pause again.
+            ModelError: the same.
+            SandboxError: the same.
+        """
+        reply = self._last_reply()
+        self.repeats.recall(self.progress)
+        payloads = Payloads(reply.payloads)
+        self.files.resume_step(payloads, reply.control or "", standing.files)
+        self.calls.begin_step()
+        self.calls.shown.take_back(standing.shown)
+        self.calls.number = standing.call - 1
+        if standing.note:
+            self.calls.shown.result(standing.note)
+        block = self.interpreter.resume(standing.interpreter, call=self.calls, show=self.calls.shown.printed)
+        outcome = await self._see_through(self.progress.step, reply, payloads, block)
+        await self.session.commit()
+        return outcome if outcome is not None else await self.run()
+
+    def _last_reply(self) -> Reply:
+        progress = self.progress.read()
+        parser = ReplyParser(known_writers=progress.writers())
+        parser.feed(progress.reply)
+        return parser.finish("stop")
+
+    async def _hear(self, step: int) -> None:
+        """Take in what happened around the agent since its last step."""
+        if changes := await self._told(self.files.changed_by_others):
+            self.record(Observed(step=step, text=changes, ok=True))
+        self.inject(step)
+
+    async def _told(self, look: Callable[[], str]) -> str:
+        """What there is to tell of files; they are looked at in a thread."""
+        return await in_thread(look) if self.files.knows_any else look()
+
+    async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+        """Send the conversation and take in the reply; one that the model finds too long is sent shortened."""
+        try:
+            return await self._send(step, writers)
+        except ContextOverflowError:
+            if not await self.conversation.shorten():
+                raise
+            return await self._send(step, writers)
+
+    async def _send(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+        """Take in one reply, telling watchers of its text as it arrives."""
+        request = await self.conversation.request(self.status(step))
+        parser, text, end = ReplyParser(known_writers=writers), list[str](), None
+        async with aclosing(self.provider.reply(request)) as chunks:
+            async for chunk in chunks:
+                match chunk:
+                    case ReplyStart(attempt=attempt):
+                        if attempt > 1:
+                            parser, text = ReplyParser(known_writers=writers), []
+                            self.emit(StreamReset(attempt=attempt))
+                    case TextChunk(text=more):
+                        text.append(more)
+                        self._tell(parser.feed(more))
+                    case ReplyFault():
+                        pass  # told and counted by the provider that waits for outages
+                    case ReplyEnd():
+                        end = chunk
+        if end is None:
+            raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
+        self._tell(parser.flush())
+        self.record(Replied(step=step, text="".join(text), usage=end.usage))
+        self.conversation.learned(end.usage)
+        return parser, end.stop
+
+    def _tell(self, events: list[ReplyEvent]) -> None:
+        for event in events:
+            match event:
+                case ProseText(text=text):
+                    self.emit(Streamed(text=text))
+                case CompletionText(text=text):
+                    self.emit(Streamed(text=text, completion=True))
+                case _:
+                    pass
+
+    async def _act(self, step: int, reply: Reply) -> Outcome | None:
+        """Do what a reply says.
+
+        Returns:
+            How the run ends, or None when it goes on.
+
+        Raises:
+            FormatError: the reply cannot be acted on.
+            Suspended: a call waits for a person.
+        """
+        if reply.control is None:
+            if reply.completion is not None:
+                checked = await self._checked(reply.completion)
+                if checked.problems:
+                    self.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
+                return self._completed(reply.completion, checked)
+            if self.chat and self.progress.output_schema is None:
+                return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
+            raise FormatError("empty", prompts.NO_ACTION)
+        payloads = Payloads(reply.payloads)
+        self.files.begin_step(payloads, reply.control)
+        self.calls.begin_step()
+        block = self.interpreter.run(reply.control, call=self.calls, show=self.calls.shown.printed)
+        return await self._see_through(step, reply, payloads, block)
+
+    async def _see_through(self, step: int, reply: Reply, payloads: Payloads, block: Awaitable[None]) -> Outcome | None:
+        """See a control block to its end, and record what the step showed."""
+        try:
+            shown, ok = await observed(block, calls=self.calls, payloads=payloads)
+        except FormatError as error:  # nothing ran, but the contents came
+            told = await self._told(partial(self.files.end_step, ok=False))
+            raise FormatError(error.code, f"{error}\n{told}".rstrip()) from error
+        parts = [shown, await self._told(partial(self.files.end_step, ok=ok))]
+        if reply.completion is not None and not ok:
+            self.emit(CompletionWithdrawn(step=step))
+            parts.append(prompts.WITHDRAWN)
+        if not ok:
+            self.emit(Faulted(error=shown))
+        checked = await self._checked(reply.completion if ok else None)
+        if checked.problems:
+            parts.append(self._unfit(step, checked))
+        repeated = self.repeats.count(self.progress.read().called, [payload.text for payload in reply.payloads])
+        if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
+            parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
+        text = "\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT
+        self.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
+        if ok and reply.completion is not None and (ended := self._completed(reply.completion, checked)) is not None:
+            return ended
+        if repeated >= self.limits.max_repeated_calls:
+            reason = f"The agent made the same calls in {repeated} steps in a row."
+            return self._outcome(Status.REPEATED_CALLS, reason=reason)
+        return None
+
+    async def _checked(self, completion: str | None) -> Checked:
+        """A completion held against the task's output schema, if it has one."""
+        schema = self.progress.read().output_schema
+        return Checked() if completion is None or schema is None else await check_completion(completion, schema)
+
+    def _unfit(self, step: int, checked: Checked) -> str:
+        """What the model is told of a completion that does not fit the output schema."""
+        self.emit(CompletionWithdrawn(step=step))
+        return prompts.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.progress.read().unfit))
+
+    def _completed(self, completion: str, checked: Checked) -> Outcome | None:
+        """How a run ends that wants to end; None when its completion is asked for again."""
+        if not checked.problems:
+            return self._outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
+        if (count := self.progress.read().unfit) <= TIMES_ASKED_AGAIN:
+            return None
+        reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
+        return self._outcome(Status.INVALID_OUTPUT, reason=reason)
+
+    def _misunderstood(self, step: int, error: FormatError, count: int) -> Outcome | None:
+        limit = self.limits.max_format_errors
+        text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
+        self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+        self.record(Observed(step=step, text=text, ok=False))
+        return self._outcome(Status.FORMAT_ERRORS, reason=unreadable(error.code, count)) if count >= limit else None
+
+    def _cut_off(self) -> Outcome | None:
+        """How the run ends because no further reply may be asked for; None when one may."""
+        if lost := self.network_lost():
+            reason = f"The sandbox has no network any more: {lost}. The next run gets a new sandbox."
+            return self._outcome(Status.NETWORK_LOST, reason=reason)
+        usage, limits = self.progress.read().usage, self.limits
+        if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
+            reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
+            return self._outcome(Status.MAX_COST, reason=reason)
+        if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
+            reason = f"The run has used {usage.total_tokens:,} tokens; its limit is {limits.max_tokens:,}."
+            return self._outcome(Status.MAX_TOKENS, reason=reason)
+        return None
+
+    def _outcome(
+        self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
+    ) -> Outcome:
+        progress = self.progress.read()
+        return Outcome(
+            status=status,
+            summary=summary,
+            reason=reason,
+            steps=progress.step,
+            usage=progress.usage,
+            output_json=output_json,
+        )
+
+
+_WARNED_OF_REPEATS = 3

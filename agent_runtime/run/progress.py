@@ -1,0 +1,200 @@
+"""How far the newest run of a session is, read from its log, and whether it goes in circles. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import FormatError
+from agent_runtime.core.events import (
+    Ended,
+    Event,
+    Observed,
+    Parked,
+    Paused,
+    Recovered,
+    Replied,
+    ReplyBroken,
+    Resumed,
+    Started,
+    Summarised,
+    ToolReturned,
+)
+from agent_runtime.core.outcome import Outcome, Status, Usage
+from agent_runtime.transports.blocks.reply import Reply, ReplyParser
+
+
+class Progress:
+    """What a log says of its newest run. Each event is looked at once, so that late steps cost no more.
+
+    Attributes:
+        tasks: runs begun so far, the newest included.
+        run_id: the run's name; empty before the first.
+        step: the last step whose reply has come.
+        calls: tool calls that it was answered.
+        usage: what its model calls used, those for summaries and those that broke off included.
+        reply: its last reply.
+        called: the calls of its last step, as far as they were answered.
+        acted: whether its last step came to its end.
+        waiting: the request that nobody has answered yet, and where that stands in the log.
+        output_schema: what its result must fit; None for a result in words.
+        unfit: how many completions did not fit it.
+        parked: how it came to wait for the model service, if it does.
+        ended: how it ended; None before.
+        is_open: whether it neither ended nor waits for a person. It is at work, waits for the model service, or its
+            process died.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        """Follow a log that only grows, or begins anew."""
+        self._events = events
+        self._taken = 0
+        self._forget()
+
+    def read(self) -> Progress:
+        """Take in what was recorded since the last time; a shorter log is a new one."""
+        if len(self._events) < self._taken:
+            self._forget()
+        for position in range(self._taken, len(self._events)):
+            self._take(position, self._events[position])
+        self._taken = len(self._events)
+        return self
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What it came to, or waits for; None while it has come to neither."""
+        if self.waiting is not None:
+            return Outcome(status=Status.PAUSED, pending=self.waiting[1].pending, steps=self.step, usage=self.usage)
+        if self.parked is not None:
+            return Outcome(
+                status=Status.MODEL_UNAVAILABLE,
+                reason=self.parked.reason,
+                steps=self.step,
+                usage=self.usage,
+                seconds=self.parked.seconds,
+                retry_after=self.parked.retry_after,
+            )
+        return self.ended
+
+    def writers(self) -> frozenset[str]:
+        """The functions that the run's control blocks have defined and that write files."""
+        return frozenset().union(*(reply.writers for reply, _ in self._understood()))
+
+    def made(self) -> list[tuple[list[ToolReturned], list[str]]]:
+        """Of each step that came to its end: its calls, and the contents that its reply brought."""
+        return [
+            (step.calls, [payload.text for payload in reply.payloads])
+            for reply, step in self._understood()
+            if step.observed is not None and (step.calls or step.observed.ok)  # else nothing of it ran
+        ]
+
+    def _understood(self) -> Iterator[tuple[Reply, _Step]]:
+        writers: frozenset[str] = frozenset()
+        for step in self._steps:
+            parser = ReplyParser(known_writers=writers)
+            parser.feed(step.reply)
+            try:
+                reply = parser.finish("stop")
+            except FormatError:  # it was not acted on
+                continue
+            writers |= reply.writers
+            yield reply, step
+
+    def _forget(self) -> None:
+        self.tasks = self._taken = 0
+        self._begin("")
+        self.is_open = False
+
+    def _begin(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.step = self.calls = self.unfit = 0
+        self.output_schema: dict[str, Plain] | None = None
+        self.usage = Usage()
+        self.reply = ""
+        self.called: list[ToolReturned] = []
+        self.acted = False
+        self.waiting: tuple[int, Paused] | None = None
+        self.parked: Parked | None = None
+        self.ended: Outcome | None = None
+        self.is_open = True
+        self._steps: list[_Step] = []
+        self._in_step = False
+
+    def _take(self, position: int, event: Event) -> None:
+        match event:
+            case Started(run_id=run_id, task=task):
+                self.tasks += 1
+                self._begin(run_id)
+                self.output_schema = task.output_schema
+            case Replied():
+                self.step, self.usage = event.step, self.usage + event.usage
+                self.reply, self.called, self.acted, self.parked = event.text, [], False, None
+                self._steps.append(_Step(event.text, self.called))
+                self._in_step = True
+            case Summarised() | ReplyBroken():
+                self.usage += event.usage
+            case ToolReturned(number=number):
+                self.calls = number
+                self.called.append(event)
+            case Observed():
+                self._see(event)
+            case _:
+                self._move(position, event)
+
+    def _move(self, position: int, event: Event) -> None:
+        """Take in that the run waits, goes on or ends."""
+        match event:
+            case Paused():
+                self.waiting, self.is_open = (position, event), False
+            case Resumed():
+                self.waiting, self.is_open = None, True
+            case Parked():
+                self.parked = event
+            case Recovered():
+                self.waiting, self.parked, self.is_open, self._in_step = None, None, True, False
+            case Ended():
+                self.waiting, self.parked, self.ended, self.is_open = None, None, event.outcome, False
+            case _:
+                pass
+
+    def _see(self, event: Observed) -> None:
+        if self._in_step:  # a later one tells of what others did
+            self._steps[-1].observed = event
+        self.unfit += event.unfit
+        self.acted, self._in_step = True, False
+
+
+@dataclass(slots=True)
+class _Step:
+    """A reply, the calls that it was answered, and what it showed; nothing while it is under way or was cut off."""
+
+    reply: str
+    calls: list[ToolReturned]
+    observed: Observed | None = None
+
+
+class Repeats:
+    """Counts steps in a row that make the very same calls."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._count = 0
+
+    def recall(self, progress: Progress) -> None:
+        """Count what a run has done so far: a pause gives it no new tries."""
+        self._last, self._count = "", 0
+        for calls, contents in progress.made():
+            self.count(calls, contents)
+
+    def count(self, calls: Sequence[ToolReturned], contents: Sequence[str]) -> int:
+        """How many steps in a row, this one included, have made these calls with these contents.
+
+        Waiting is no repetition: a step in which a command still runs starts the count anew.
+        """
+        waits = any(isinstance(call.value, dict) and call.value.get("status") == "running" for call in calls)
+        made = json.dumps([[[call.tool, call.args] for call in calls], [*contents]], sort_keys=True)
+        self._count = self._count + 1 if made == self._last and calls and not waits else 1
+        self._last = made
+        return self._count

@@ -1,0 +1,395 @@
+"""AsyncRuntime: one agent, one session; tasks in, outcomes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agent_runtime import prompts
+from agent_runtime.agent.agent import Agent
+from agent_runtime.agent.agent_file import AgentFile
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.transcript import messages
+from agent_runtime.core.errors import ResumeError, UsageError
+from agent_runtime.core.events import Ended, Event, MessageInjected, MessageQueued, Recorded, SessionReset
+from agent_runtime.core.outcome import Outcome, PendingCall, Status
+from agent_runtime.core.task import Task
+from agent_runtime.providers.sight import require_sight
+from agent_runtime.run.announcer import Announcer
+from agent_runtime.run.approvals import Gate, answer_to
+from agent_runtime.run.hooks import HookSystem, Listener
+from agent_runtime.run.output_schema import require_schema
+from agent_runtime.run.progress import Progress
+from agent_runtime.run.run import Run
+from agent_runtime.run.signing_keys import StateKey
+from agent_runtime.run.toolbox import Hands
+from agent_runtime.sessions.create import create_session
+from agent_runtime.sessions.file import FileSession
+from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.scrubbing import scrubbed
+from agent_runtime.tools.registry import Registry
+
+RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
+"""The runtime in whose run this code is called, also in a thread that a handler or tool was given."""
+
+
+class AsyncRuntime:
+    """An agent on one workspace, for use inside a running event loop.
+
+    Example:
+        ```python
+        async with AsyncRuntime("agent.yaml") as runtime:
+            outcome = await runtime.run("Make the tests pass")
+        ```
+
+    Attributes:
+        agent: who works, with which model, where.
+        session: the log of the conversation.
+        hooks: who is told what happens, and who is asked.
+    """
+
+    def __init__(
+        self,
+        agent: Agent | AgentFile | Path | str,
+        session: Session | str = "memory",
+        *,
+        session_id: str | None = None,
+        session_dir: Path | None = None,
+        db_url: str | None = None,
+        stream: bool = False,
+        listeners: Sequence[Listener] = (),
+        hooks: HookSystem | None = None,
+        state_key: bytes | None = None,
+        console: Callable[[str], str | None] | None = None,
+        resumable: bool = False,
+    ) -> None:
+        """Prepare an agent; nothing is started before the first run.
+
+        Args:
+            agent: an agent described in code, or the path of an `agent.yaml`.
+            session: `memory`, `file`, `db`, or a session of your own.
+            session_id: names the conversation; by default the agent's name in lower case with hyphens.
+            session_dir: where `file` keeps its sessions, by default `~/.codepilot/sessions`; out of the agent's reach.
+            db_url: the database of `db`, e.g. `sqlite:///codepilot.db`.
+            stream: whether handlers get text as it comes (True), or once a reply is complete.
+            listeners: told of every event, as the values of `agent_runtime.core.events`.
+            hooks: handlers that are registered already.
+            state_key: the secret that paused runs are signed with; give the same to all machines that are to go on
+                with each other's. By default one in `~/.codepilot/state.key`, made when it is first needed.
+            console: asked a question of the agent that no handler answers.
+            resumable: whether a run whose caller is cancelled is left as if its process had died, for `resume` to go on
+                with; by default it ends as stopped.
+
+        Raises:
+            SettingsError: something in it cannot work.
+            SandboxError: this machine has no sandbox of the kind that the agent file asks for.
+        """
+        self.agent = agent if isinstance(agent, Agent) else Agent.from_file(agent)
+        name, work_dir = self.agent.name, self.agent.work_dir
+        if isinstance(session, str):
+            session = create_session(session, session_id or slug(name), name, session_dir, db_url)
+        if isinstance(session, FileSession):
+            session.require_out_of_reach(work_dir)
+        self.session: Session = session
+        self.hooks = hooks or HookSystem()
+        for listener in listeners:
+            self.hooks.add(listener)
+        self._announce = Announcer(self.hooks, stream=stream)
+        self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
+        self._gate = Gate(self.hooks, tell=self._emit, untimed=self._untimed, console=console)
+        self._hands = Hands(
+            self.agent, ask=self._gate.question, events=lambda: self.session.events, record=self._record, say=self._emit
+        )
+        self._progress = Progress(self.session.events)
+        self._talk: Conversation | None = None
+        self._messages: deque[str] = deque()
+        self._run: Run | None = None
+        self._work: asyncio.Task[Outcome] | None = None
+        self._lock = asyncio.Lock()
+        self._resets = 0
+        self._resumable = resumable
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        """Enter; see `close`."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    @property
+    def registry(self) -> Registry:
+        """The agent's tools."""
+        return self._hands.registry
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as the model would read it now: `role` and `content` of each message."""
+        return [{"role": each.role, "content": each.text} for each in messages(self.session.events)]
+
+    @property
+    def pending(self) -> PendingCall | None:
+        """The call that waits for a person, if the session's newest run is paused."""
+        outcome = self._progress.read().outcome
+        return outcome.pending if outcome else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the session's newest run came to, or waits for; None without one, and while it has come to neither."""
+        return self._progress.read().outcome
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether `resume` has a run to go on with: it waits for a person or the model service, or its process died."""
+        progress = self._progress.read()
+        return progress.waiting is not None or (progress.is_open and self._work is None)
+
+    def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
+        """Let control code call `func`; its signature and docstring are what the model is told.
+
+        Raises:
+            SettingsError: the name is taken and `replace` is not set.
+        """
+        self.registry.register_tool(name, func, replace=replace)
+
+    async def run(self, task: str | Task, *, facts: Sequence[str] = ()) -> Outcome:
+        """Work on one task to its end, or until a call waits for a person; a second run waits for the first.
+
+        Args:
+            task: what to do; a plain string is a goal without quotes and images.
+            facts: what the model should know about the workspace, one line each.
+
+        Returns:
+            How it ended. A model or sandbox that fails is an outcome (`failed`), not an exception.
+
+        Raises:
+            ResumeError: a call of an earlier run waits; answer it with `resume`, or `reset`.
+            SessionError: the session cannot be written.
+            SettingsError: the task has images, and the model is not known to see; or its output schema cannot be used.
+                Nothing was sent or recorded.
+            UsageError: the task is empty; or the runtime is closed, or was reset while this run waited for the first;
+                or the caller is one of its own handlers or tools, for which the run under way waits.
+        """
+        self._require_outside()
+        task = Task(goal=task) if isinstance(task, str) else task
+        if not task.goal.strip():
+            raise UsageError("The task is empty: say what the agent is to do.")
+        require_sight(self.agent.provider, task.images)
+        if task.output_schema is not None:
+            await require_schema(task.output_schema)
+        resets = self._resets
+        async with self._lock:
+            self._require_usable(resets)
+            if (pending := self.pending) is not None:
+                raise ResumeError(
+                    f"The session waits for an answer to request {pending.request_id} ({pending.tool}). Answer it with "
+                    "resume(approve=True or False) first, or reset() the session."
+                )
+            return await self._see(lambda run: run.begin(task, facts))
+
+    async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
+        """Go on with the session's newest run, in this process or another, at the call that waits.
+
+        A run that ended its leg as `model_unavailable` asks the model again. One that was cut off when its process died
+        goes on too; the model is told what is known of the step in flight.
+
+        Args:
+            approve: whether the call may be made; for a question, False means that there is no answer.
+            note: the answer to a question, or a word to the model about a denial.
+            request_id: which request is answered; give it where somebody else may have answered it already, and the run
+                may wait for another by now. By default the one that waits.
+
+        Raises:
+            ResumeError: nothing waits, or not this request; it was altered; or files have changed since the call was
+                shown, and it was approved. The run still waits then.
+            SessionError: the session cannot be written.
+            UsageError: as for `run`.
+        """
+        self._require_outside()
+        resets = self._resets
+        async with self._lock:
+            self._require_usable(resets)
+            if not self.unfinished:
+                raise ResumeError("Nothing waits in this session: start a task with run().")
+            answer = answer_to(self.pending, approve=approve, note=note, request_id=request_id)
+            return await self._see(lambda run: run.recover() if answer is None else run.answer(answer))
+
+    def send_message(self, message: str) -> None:
+        """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread."""
+        self._messages.append(message)
+        self._emit(MessageQueued(text=message))
+
+    def abort(self) -> None:
+        """Stop the run that is under way, if any; its outcome has the status `stopped`. From any thread."""
+        work = self._work
+        if work is None or (loop := work.get_loop()).is_closed():
+            return
+        if _running_loop() is loop:
+            work.cancel()
+        else:
+            loop.call_soon_threadsafe(work.cancel)
+
+    async def reset(self) -> None:
+        """Stop what runs and forget everything: history, archive, counters, terminals, messages, tracked files.
+
+        A run that waits for its turn is refused.
+
+        Raises:
+            UsageError: the runtime is closed, or as for `run`.
+        """
+        self._require_outside()
+        self._resets += 1
+        self.abort()
+        async with self._lock:
+            self._require_usable(self._resets)
+            await self._hands.reset()
+            self._messages.clear()
+            self.session.reset()
+            self._progress, self._talk = Progress(self.session.events), None
+            self._emit(SessionReset())
+
+    async def close(self) -> None:
+        """Stop what runs, end every terminal, give back connections and the session; idempotent."""
+        self._closed = True
+        self.abort()
+        async with self._lock, AsyncExitStack() as stack:  # whatever fails, the rest is given back
+            stack.callback(self.session.close)
+            stack.push_async_callback(self.agent.provider.close)
+            stack.push_async_callback(self._hands.close)
+
+    def _require_outside(self) -> None:
+        """A run waits for its handlers and tools; one of them that waited for a run would wait for ever.
+
+        Raises:
+            UsageError: the caller is such a one.
+        """
+        if self._work is not None and asyncio.current_task() is self._work:
+            raise UsageError(WAITS_FOR_ITSELF)
+
+    def _require_usable(self, resets: int) -> None:
+        """A call that waited its turn must not go on with what was given back or forgotten meanwhile.
+
+        Raises:
+            UsageError: the runtime is closed, or was reset since there were `resets` of them.
+        """
+        if self._closed:
+            raise UsageError("This runtime is closed; make a new one.")
+        if resets != self._resets:
+            raise UsageError("The runtime was reset while this call waited for another to end; make it again.")
+
+    async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
+        """See one leg of a run to its end, and record how it ended."""
+        self._run = run = Run(
+            agent=self.agent,
+            hands=self._hands,
+            session=self.session,
+            progress=self._progress,
+            conversation=self._conversation(),
+            gate=self._gate,
+            record=self._record,
+            emit=self._emit,
+            inject=self._inject,
+            key=self._key,
+        )
+        context = copy_context()
+        context.run(RUNNING.set, self)
+        self._work = asyncio.create_task(begin(run), context=context)
+        try:
+            outcome = await self._work
+        except asyncio.CancelledError:
+            await self._hands.interrupt("the run was stopped")
+            outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
+            if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
+                if not self._resumable:
+                    await self._end(outcome)
+                raise
+        finally:
+            self._work = self._run = None
+        if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
+            await self._end(outcome)
+        return outcome
+
+    async def _end(self, outcome: Outcome) -> None:
+        """Keep how a run ended, and only then tell it."""
+        ended = self._kept(Ended(outcome=outcome))
+        await self.session.commit()
+        self._emit(ended)
+
+    def _conversation(self) -> Conversation:
+        """The one of this session; a new one when tools came or went, as the model is told of them first."""
+        agent = self.agent
+        system = prompts.system_prompt(
+            name=agent.name,
+            role=agent.role,
+            instructions=agent.instructions,
+            tools=self.registry.declarations,
+            chat=agent.chat,
+        )
+        if self._talk is None or self._talk.system != system:
+            self._talk = Conversation(
+                session=self.session,
+                provider=agent.provider,
+                record=self._record,
+                system=system,
+                memory=agent.memory,
+                limits=agent.policy.limits,
+                clock=lambda: agent.surroundings.now().timestamp(),
+            )
+        return self._talk
+
+    def _inject(self, step: int) -> None:
+        """Put the messages that were sent meanwhile into the conversation."""
+        while self._messages:
+            self._record(MessageInjected(step=step, text=self._messages.popleft()))
+
+    def _record(self, event: Recorded) -> None:
+        self._emit(self._kept(event))
+
+    def _kept(self, event: Recorded) -> Recorded:
+        """What is recorded of an event."""
+        kept = event if self.agent.scrub is None else scrubbed(event, self.agent.scrub)
+        self.session.append(kept)
+        return kept
+
+    def _emit(self, event: Event) -> None:
+        self.hooks.tell(event)
+        self._announce(event)
+
+    @contextmanager
+    def _untimed(self) -> Iterator[None]:
+        """While a person is asked, the run's clock stands still."""
+        with self._run.untimed() if self._run is not None else nullcontext():
+            yield
+
+
+WAITS_FOR_ITSELF = (
+    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for that. Use send_message() or "
+    "abort(), or do it once run() has returned."
+)
+
+
+def slug(name: str) -> str:
+    """A session's name from an agent's: lower case, hyphens between words."""
+    return "-".join(name.lower().split()) or "agent"
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,255 @@
+"""One step's work: the tool calls of a control block, and what the model is shown of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import FormatError, Interrupt, LimitError, ToolError
+from agent_runtime.core.events import Event, Refused, ToolCalled, ToolProgressed, ToolReturned
+from agent_runtime.core.policy import Allow, Ask, Deny, Policy
+from agent_runtime.interpreter import Suspend
+from agent_runtime.interpreter.plain import plain
+from agent_runtime.processes.spawn import in_thread
+from agent_runtime.run.approvals import Gate
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.tool import Tool
+
+_FAILURE_CHARS = 30_000
+_RECORDED_CHARS = 10_000
+
+
+class Shown:
+    """What a step shows the model, in order, bounded: past the bound it keeps counting but not collecting."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max = max_chars
+        self._used = 0
+        self._dropped = 0
+        self._parts: list[tuple[str, bool]] = []
+
+    def to_plain(self) -> dict[str, Plain]:
+        """What was shown so far, to be kept while the run is paused."""
+        return {"parts": [[text, printed] for text, printed in self._parts], "dropped": self._dropped}
+
+    def take_back(self, plain: Mapping[str, Any]) -> None:
+        """Go on after what `to_plain` gave."""
+        self._parts = [(text, printed) for text, printed in plain["parts"]]
+        self._used = sum(len(text) for text, _ in self._parts)
+        self._dropped = plain["dropped"]
+
+    def printed(self, text: str) -> None:
+        """Add what the control block printed."""
+        self._add(text, printed=True)
+
+    def result(self, text: str) -> None:
+        """Add the result of a call, set apart from its neighbours."""
+        self._add(text, printed=False)
+
+    def text(self) -> str:
+        """Everything, as the model reads it: runs of prints and results, a blank line between them."""
+        blocks: list[str] = []
+        previous = False
+        for text, printed in self._parts:
+            if blocks and printed and previous:
+                blocks[-1] += text
+            else:
+                blocks.append(text)
+            previous = printed
+        if self._dropped:
+            blocks.append(f"[{self._dropped:,} more characters were shown in this step and are left out; print less]")
+        return "\n\n".join(block.rstrip("\n") for block in blocks)
+
+    def _add(self, text: str, *, printed: bool) -> None:
+        room = max(0, self._max - self._used)
+        kept = text[:room]
+        self._used += len(kept)
+        self._dropped += len(text) - len(kept)
+        if kept:
+            self._parts.append((kept, printed))
+
+
+class Calls:
+    """Answers the tool calls of a run's control blocks, and tells watchers of each.
+
+    Attributes:
+        number: how many calls the run has made.
+        shown: what the present step shows.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        policy: Policy,
+        gate: Gate,
+        record: Callable[[ToolReturned], None],
+        emit: Callable[[Event], None],
+        max_output_chars: Mapping[str, int] | None = None,
+    ) -> None:
+        """Answer calls of the tools in `registry`.
+
+        Args:
+            registry: the tools.
+            policy: what they may be called for.
+            gate: asks people where the policy says so.
+            record: appends what a call came to to the session, and tells watchers.
+            emit: tells watchers only.
+            max_output_chars: tool name → characters of one result that the model is shown at most.
+        """
+        self.number = 0
+        self.shown = Shown(0)
+        self._registry = registry
+        self._policy = policy
+        self._gate = gate
+        self._record = record
+        self._emit = emit
+        self._max_output_chars = max_output_chars or {}
+
+    def begin_step(self) -> None:
+        """Start collecting anew what the step shows."""
+        self.shown = Shown(self._policy.limits.max_output_chars_per_step)
+
+    async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        """Answer one call: check it against the policy, run it, record it.
+
+        Raises:
+            ToolError: refused, wrong, or failed; the control block sees it as an exception.
+            Suspend: the call waits for a person, and has not been made.
+        """
+        try:
+            return await self._answered(tool, args, kwargs, shown=shown)
+        finally:
+            self._gate.forget()
+
+    async def _answered(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
+        found = self._registry.get(tool)
+        bound = found.bind(args, kwargs)
+        refused = self._gate.denial(tool) or await self._refusal(found, bound)
+        self.number += 1
+        label = found.described(bound)
+        recorded = {name: shortened(value) for name, value in bound.items()}
+        self._emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
+        begun = time.monotonic()
+        returned = partial(self._returned, tool, recorded, label, begun)
+        try:
+            await asyncio.sleep(0)  # whoever was told of the call may have stopped the run
+            if refused is not None:
+                raise _forgone(refused, found.forgo(bound))
+            result = await found.call(bound, partial(self._progressed, self.number, tool))
+        except ToolError as error:
+            returned(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
+            raise
+        except Suspend:  # a question that nobody answers; it will be put again
+            self.number -= 1
+            raise
+        if shown:
+            self.shown.result(clipped(result.text, self._max_output_chars.get(tool, len(result.text))))
+        returned(result.value, result.text, ok=True)
+        return result.value
+
+    async def _refusal(self, tool: Tool, args: dict[str, Plain]) -> ToolError | None:
+        """Why a call may not be made, or None when it may; asks where the policy says so.
+
+        Raises:
+            Suspend: somebody has to be asked, and nobody answered.
+        """
+        if self._policy.always_allows(tool.name):
+            return None
+        inspection = await in_thread(partial(tool.inspect, args))
+        match self._policy.decide(inspection.facts):
+            case Allow():
+                return None
+            case Deny(reason=reason):
+                refused = ToolError(f"{tool.name} is not allowed in this run: {reason}", kind="PermissionError")
+                self._emit(Refused(error=str(refused)))
+                return refused
+            case Ask() if inspection.refusal:  # it cannot succeed; the call itself says why
+                return None
+            case Ask(reason=reason):
+                try:
+                    await self._gate.permit(tool=tool.name, args=args, reason=reason, preview=inspection.preview)
+                except ToolError as denied:
+                    return denied
+                return None
+
+    def _progressed(self, number: int, tool: str, text: str) -> None:
+        self._emit(ToolProgressed(number=number, tool=tool, text=clipped(text, _RECORDED_CHARS)))
+
+    def _returned(  # noqa: PLR0917 - the first four are the call, bound once
+        self, tool: str, args: dict[str, Plain], label: str, begun: float, value: Plain, text: str, *, ok: bool
+    ) -> None:
+        self._record(
+            ToolReturned(
+                number=self.number,
+                tool=tool,
+                args=args,
+                value=shortened(value),
+                text=clipped(text, _RECORDED_CHARS),
+                ok=ok,
+                seconds=time.monotonic() - begun,
+                label=label,
+            )
+        )
+
+
+def _forgone(refused: ToolError, told: str) -> ToolError:
+    """A denial, and what else its author should know."""
+    return ToolError(f"{refused}\n{told}", kind=refused.kind, value=refused.value) if told else refused
+
+
+def shortened(value: Plain) -> Plain:
+    """Plain data whose long texts are clipped: a log of calls that keeps every file that was read grows without end."""
+    if isinstance(value, str):
+        return clipped(value, _RECORDED_CHARS)
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shortened(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(shortened(item) for item in value)
+    return value
+
+
+def clipped(text: str, limit: int) -> str:
+    """The head and the tail of a text, and how much is left out between them."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
+
+
+async def observed(block: Awaitable[None], *, calls: Calls, payloads: Payloads) -> tuple[str, bool]:
+    """See one control block to its end.
+
+    Args:
+        block: the interpreter at work on it.
+        calls: answers its tool calls, and holds what the step shows.
+        payloads: of the reply that the block stands in.
+
+    Returns:
+        What the model is shown, and whether nothing was raised.
+
+    Raises:
+        FormatError: the block does not fit the tools; nothing ran.
+        Suspended: the block waits for a person.
+        SandboxError: the machine failed, not the model.
+    """
+    failure = ""
+    try:
+        await block
+        if left := payloads.left():
+            raise LimitError(
+                f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
+                "reply brings contents."
+            )
+    except FormatError:
+        raise
+    except Interrupt as stop:
+        failure = clipped(str(stop), _FAILURE_CHARS)
+    return "\n\n".join(part for part in (calls.shown.text(), failure) if part), not failure

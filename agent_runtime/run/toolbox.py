@@ -1,0 +1,176 @@
+"""The tools of one runtime, and what they share: the workspace, the terminals, the logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+
+from agent_runtime.agent.agent import Agent
+from agent_runtime.context.briefing import Orientation
+from agent_runtime.context.orientation import orient
+from agent_runtime.context.toolchain import toolchain
+from agent_runtime.core.calls import Plain
+from agent_runtime.core.errors import SettingsError
+from agent_runtime.core.events import Live, NetworkLost, NetworkUsed, Recorded
+from agent_runtime.core.task import Task
+from agent_runtime.sandbox.way_out import way_out
+from agent_runtime.terminals.spool import Logs
+from agent_runtime.tools.context import ContextTools
+from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.questions import Ask, QuestionTools
+from agent_runtime.tools.registry import Family, Registry
+from agent_runtime.tools.search import SearchTools
+from agent_runtime.tools.shell import ShellTools
+from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.state import Manifest
+
+_NAMED_FILES = 10
+
+
+class Hands:
+    """What an agent works with.
+
+    Attributes:
+        registry: its tools.
+        files: those for files, which keep track of them.
+        workspace: its directory.
+        network_lost: why the sandbox has no network any more; empty while it has what it was given.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        ask: Ask,
+        events: Callable[[], Sequence[Recorded]],
+        record: Callable[[Recorded], None],
+        say: Callable[[Live], None],
+    ) -> None:
+        """Get everything ready; no program is started yet.
+
+        Args:
+            agent: which tools it has, and where.
+            ask: puts a question to the user.
+            events: the session's log.
+            record: appends to it.
+            say: tells what only watchers are told.
+
+        Raises:
+            SettingsError: a tool that the agent is to have does not exist, or its network cannot be kept to.
+        """
+        self._agent = agent
+        self._say = say
+        self._oriented = False
+        self.network_lost = ""
+        self._logs = Logs(agent.logs)
+        sandbox, place = agent.sandbox, agent.work_dir
+        self.workspace = Workspace(
+            place,
+            seen_as=sandbox.seen_as(place),
+            readable=self._logs.seen_in(sandbox),
+            confined_to_root=not agent.unsafe_mode,
+        )
+        withholds = agent.policy.withholds
+        self.files = FileTools(self.workspace, agent.surroundings.now, withholds)
+        self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"))
+        egress = way_out(
+            sandbox,
+            agent.network,
+            told=lambda connection: say(NetworkUsed(connection=connection)),
+            lost=self._note_lost,
+        )
+        self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
+        self.registry = Registry()
+        families = (self.files, self._search, self._shell, QuestionTools(ask), ContextTools(events, record))
+        self._register(families, agent.tools)
+
+    @property
+    def status(self) -> str:
+        """One line per living terminal."""
+        return self._shell.status
+
+    @property
+    def terminals(self) -> list[str]:
+        """Names of the terminals that are alive."""
+        return self._shell.alive
+
+    async def orientation(self, task: Task, facts: Sequence[str]) -> Orientation:
+        """What the model would otherwise have to find out about the place it works in; of that, only once."""
+        if self._oriented:
+            found = await asyncio.to_thread(orient, self.workspace, task, facts, self._hidden)
+            return Orientation(facts=tuple(facts), excerpts=found.excerpts)
+        self._oriented, agent = True, self._agent
+        place = f"Working directory: {agent.sandbox.seen_as(agent.work_dir)} (sandbox: {agent.sandbox.level})"
+        if agent.start_in:
+            place += (
+                f"; commands start in {agent.sandbox.seen_as(agent.work_dir)}/{agent.start_in}, paths of files do not"
+            )
+        reach = (
+            [f"Network: HTTPS to {', '.join(map(str, sorted(agent.network.allowed)))} only"] if agent.network else []
+        )
+        programs = await toolchain(agent.sandbox, agent.work_dir)
+        told = [*facts, place, *reach, *([programs] if programs else [])]
+        return await asyncio.to_thread(orient, self.workspace, task, told, self._hidden)
+
+    async def manifest(self) -> Manifest:
+        """The workspace's files and what is in them."""
+        return await Manifest.bounded(self.workspace)
+
+    async def changed_since(self, manifest: Mapping[str, Plain]) -> list[str]:
+        """How the workspace's files differ from what `manifest` said of them, in words; a bounded number."""
+        then, now = Manifest.from_plain(manifest), await self.manifest()
+        return [] if now.digest == then.digest else now.difference(then, limit=_NAMED_FILES)
+
+    async def interrupt(self, reason: str) -> None:
+        """Break off whatever runs, in all terminals; their shells live on where they can."""
+        await self._shell.interrupt(reason)
+
+    async def renew(self) -> list[str]:
+        """Have the next command start a new sandbox, if this one has lost its network.
+
+        Returns:
+            What the model should know of it, one line each.
+        """
+        if not self.network_lost:
+            return []
+        await self._end_terminals()
+        return ["Every terminal was ended, because its sandbox had lost its network. The next command starts anew."]
+
+    async def reset(self) -> None:
+        """Forget everything about files, and end every terminal and what was started there."""
+        self._oriented = False
+        self.files.reset()
+        await self._end_terminals()
+
+    async def close(self) -> None:
+        """Give everything back; idempotent."""
+        await self._shell.close()
+        self._search.close()
+        self.workspace.close()
+        self._logs.close()
+
+    async def _end_terminals(self) -> None:
+        await self._shell.reset()
+        self.network_lost = ""  # a new sandbox is served anew, within what is left of the network's bounds
+
+    def _note_lost(self, reason: str) -> None:
+        self.network_lost = reason
+        self._say(NetworkLost(reason=reason))
+
+    def _hidden(self, path: str) -> bool:
+        """Whether a file is not to be shown unasked."""
+        return self._agent.policy.withholds("read_file", path)
+
+    def _register(self, families: Sequence[Family], wanted: Sequence[str] | None) -> None:
+        known = [name for family in families for name in family.value_types]
+        for name in wanted or ():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise SettingsError(f"there is no built-in tool {name!r}.{hint} Known: {', '.join(known)}")
+        for family in families:
+            chosen = [name for name in family.value_types if wanted is None or name in wanted]
+            if chosen:
+                self.registry.add_family(family, only=chosen)

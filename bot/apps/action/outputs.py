@@ -1,0 +1,125 @@
+"""The outputs of a workflow's step: every one of them at every ending, with documented values."""
+
+from __future__ import annotations
+
+import json
+
+from bot.apps.action.conclusion import Conclusion
+from bot.apps.action.end import StepEnd
+from bot.intake.deliveries import Ignored
+from bot.jobs.context import Reply
+from bot.jobs.services import artifact_name
+from bot.pipeline.denied_calls import denied_calls
+from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.view import StatusView
+
+OUTPUTS = (
+    "conclusion",
+    "status",
+    "run-id",
+    "comment-url",
+    "comment-id",
+    "branch",
+    "commit-sha",
+    "pull-request-number",
+    "pull-request-url",
+    "changed-files",
+    "patch-path",
+    "cost-usd",
+    "input-tokens",
+    "output-tokens",
+    "steps",
+    "duration-seconds",
+    "session-path",
+    "structured-output",
+    "denied-calls",
+    "summary",
+)
+"""Their names, in the order of the documentation."""
+
+_MOST_FILES = 1_000
+_MOST_DAYS = 90
+_SUMMARY_CHARS = 60_000
+_NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
+
+
+def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
+    """The outputs of a step that began nothing."""
+    return _NOTHING | {"conclusion": conclusion.value, "status": "", "summary": summary}
+
+
+def outputs_of(end: StepEnd) -> dict[str, str]:
+    """The outputs of a step, each a value that a workflow can branch on."""
+    facts, view = end.facts, end.view
+    status = "ignored" if isinstance(end.ended, Ignored) else end.ended.value
+    comment_id, _, comment_url = facts.get("comment", "").partition(" ")
+    sha, _, branch = facts.get("commit", "").partition(" ")
+    number, url = _pull(end, sha)
+    known = {
+        "conclusion": end.conclusion.value,
+        "status": status,
+        "run-id": end.job.id if end.job else "",
+        "comment-url": comment_url,
+        "comment-id": comment_id,
+        "branch": branch,
+        "commit-sha": sha,
+        "pull-request-number": number,
+        "pull-request-url": url,
+        "patch-path": str(end.patch_file) if end.patch_file else "",
+        "duration-seconds": f"{end.seconds:.0f}",
+        "session-path": str(end.session_file) if end.session_file else "",
+        "structured-output": end.ending.output_json if end.ending is not None else "",
+        "denied-calls": json.dumps([_plain(each) for each in denied_calls(facts)]),
+        "summary": _summary(end),
+    }
+    return _NOTHING | known | (_of_view(view) if view is not None else {}) | _of_session(end)
+
+
+def _of_session(end: StepEnd) -> dict[str, str]:
+    """For the step of the action that uploads a session: how the artifact is called, and for how long it is needed."""
+    if end.session_file is None or end.job is None:
+        return {}
+    return {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
+
+
+def _of_view(view: StatusView) -> dict[str, str]:
+    """What the run did and used."""
+    usage = view.usage
+    used = {}
+    if usage is not None:
+        used = {
+            "input-tokens": str(usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens),
+            "output-tokens": str(usage.output_tokens),
+            "cost-usd": "" if usage.cost_usd is None else f"{usage.cost_usd:.4f}",
+        }
+    files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]]
+    return {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False), **used}
+
+
+def _pull(end: StepEnd, sha: str) -> tuple[str, str]:
+    """The pull request that has the commit: opened for it, or the one that the job belongs to."""
+    number, _, url = end.facts.get("pull", "").partition(" ")
+    if number or not sha or end.job is None or end.job.thread.kind != "pull":
+        return number, url
+    own = str(end.job.thread.number)
+    return own, f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{own}"
+
+
+def _summary(end: StepEnd) -> str:
+    """What the run says of itself, harmless wherever a workflow puts it."""
+    told = end.ending.view if end.ending is not None else None
+    text = end.why
+    if isinstance(told, StatusView):
+        text = told.completion or told.reason or told.withheld or end.why
+    elif isinstance(told, Reply):
+        text = told.text
+    job = end.job
+    if job is None:
+        return text
+    allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
+    return defuse(text, allowed, limit=_SUMMARY_CHARS)
+
+
+def _plain(call: object) -> dict[str, str]:
+    names = ("tool", "asked", "reason", "setting", "value")
+    return {name: str(getattr(call, name)) for name in names}

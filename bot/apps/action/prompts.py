@@ -1,0 +1,278 @@
+"""The job that a workflow's own inputs `prompt` and `command` ask for, on any event. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.apps.action.quoted import quoted_in
+from bot.domain.commands import WORK_VERBS, Fix, Work
+from bot.domain.errors import InputProblem, InputsError
+from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.listening import Listening
+from bot.gate.conventions import OWN_PREFIX
+from bot.intake.asking import job_id, no_commander
+from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.payloads import Event, Head, Issue, Part, PullRequest, Repository, Sender, Text, read
+from bot.publishing.marker import is_marked
+
+WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
+"""Events that only people with write access, and what they set up, can cause."""
+_FILE_OF_THE_HEAD = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
+"""Events whose workflow file is the pull request's own: of a fork, a stranger wrote it."""
+_SAID = frozenset({"issue_comment", "pull_request_review", "pull_request_review_comment"})
+"""Events of words that a bot, this one above all, may answer other bots' words with."""
+_FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_request_target"})
+"""Events that the bot's own work may cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a workflow asks for, and where it runs.
+
+    Attributes:
+        prompt: the request in words, or None.
+        command: the verb, or None.
+        base: the branch to work on where the event has no thread, or None for the event's own.
+        workflow: what the workflow is called.
+        ref: the ref that it runs on, or empty.
+        repo: the repository as the runner knows it; None where its number is not known.
+        actor: whom GitHub names for the run; None where it names nobody.
+        branch_prefix: what the bot's own branches begin with.
+        unique: what no other step of any run has.
+    """
+
+    prompt: str | None
+    command: str | None
+    base: str | None
+    workflow: str
+    ref: str
+    repo: Repo | None
+    actor: Actor | None
+    branch_prefix: str = OWN_PREFIX
+    unique: str = ""
+
+
+def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) -> Job | Ignored:
+    """The job that a prompt or a command of the workflow's file is, or why this event asks for none.
+
+    The file is written by people with write access, so its words are the goal. Whoever caused the event commands
+    nothing: what they wrote is quoted, and where they have no write access the gate lets the run only read.
+
+    Raises:
+        InputsError: the inputs contradict each other or the event.
+    """
+    if name := quoted_in(asked.prompt or "", _of_strangers(delivery)):
+        raise _wrong(
+            f"The input `prompt` holds the text of `{name}`, which anybody may have written, as if you had. Take the "
+            "expression out. The agent is shown the words of a thread as quotes.",
+            name="prompt",
+        )
+    place = _place(delivery, asked)
+    if isinstance(place, Ignored):
+        return place
+    command = _command(delivery, asked, place.thread)
+    if (hindrance := _hindrance(delivery, asked, place, command, listening)) is not None:
+        return hindrance
+    sender = _sender(delivery)
+    actor = sender.actor if sender is not None else asked.actor
+    if actor is None:
+        return Ignored(reason="neither the event nor GITHUB_ACTOR names an account that this job could be of")
+    return Job(
+        id=job_id("workflow", place.repo.id, asked.unique or delivery.id),
+        delivery_id=delivery.id,
+        repo=place.repo,
+        thread=place.thread,
+        actor=actor,
+        origin=Origin(kind="workflow", id=0, name=asked.workflow, vouched=delivery.event in WRITERS_ONLY),
+        command=command,
+        installation=None,
+        trigger=listening.triggers[0],
+        head_sha=place.head_sha,
+    )
+
+
+def _of_strangers(delivery: Delivery) -> Mapping[str, Any]:
+    """What of a payload strangers may have written: of events that only writers cause, the commits that were merged."""
+    payload = delivery.payload
+    if delivery.event not in WRITERS_ONLY:
+        return payload
+    return {name: payload[name] for name in ("head_commit", "commits", "merge_group") if name in payload}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the job is; `head` is the branch of the event, `from_fork` whether that is another repository's."""
+
+    repo: Repo
+    thread: Thread
+    head_sha: str = ""
+    head: str = ""
+    from_fork: bool = False
+
+
+def _place(delivery: Delivery, asked: Asked) -> _Place | Ignored:
+    """The thread that the event is about, else a branch."""
+    if "pull_request" in delivery.payload:
+        event = read(_OfPull, delivery)
+        return event if isinstance(event, Ignored) else _of_pull(event)
+    if "issue" in delivery.payload:
+        found = read(_OfIssue, delivery)
+        return found if isinstance(found, Ignored) else _Place(repo=found.repository.repo, thread=found.issue.thread)
+    repo = _repo(delivery, asked)
+    if isinstance(repo, Ignored):
+        return repo
+    return (_of_run if delivery.event == "workflow_run" else _of_ref)(delivery, asked, repo)
+
+
+def _of_ref(delivery: Delivery, asked: Asked, repo: Repo) -> _Place | Ignored:
+    """The branch that the workflow runs on, or another one that it names."""
+    if delivery.event == "push" and delivery.payload.get("deleted") is True:
+        return Ignored(reason="the push deleted its branch")
+    ref = _branch_of(asked.ref)
+    branch = asked.base or ref or _default_branch(delivery)
+    if not branch:
+        raise _wrong(
+            f"The workflow runs on `{asked.ref or 'no ref'}`, which is no branch, and the input `base` is empty. Name "
+            "the branch that the work is for.",
+            name="base",
+            line="base: main",
+        )
+    return _Place(repo=repo, thread=Thread.of_branch(branch), head=ref)
+
+
+def _of_pull(event: _OfPull) -> _Place:
+    head = event.pull_request.head
+    return _Place(
+        repo=event.repository.repo,
+        thread=event.pull_request.thread,
+        head_sha=head.sha,
+        head=head.ref,
+        from_fork=head.repo is None or head.repo.id != event.repository.id,
+    )
+
+
+def _of_run(delivery: Delivery, asked: Asked, repo: Repo) -> _Place | Ignored:
+    """The branch that another workflow ran on; its name proves nothing where the run was a fork's."""
+    event = read(_OfRun, delivery)
+    if isinstance(event, Ignored):
+        return event
+    run = event.workflow_run
+    if run.head_repository is None or run.head_repository.id != repo.id:
+        return Ignored(reason="the workflow ran for a fork, whose branches are not worked on")
+    branch = asked.base or run.head_branch or _default_branch(delivery)
+    if not branch:
+        return Ignored(reason="the workflow run names no branch")
+    return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
+
+
+def _repo(delivery: Delivery, asked: Asked) -> Repo | Ignored:
+    """The repository; a schedule's payload may not have it."""
+    if "repository" not in delivery.payload:
+        return asked.repo or Ignored(reason="neither the event nor GITHUB_REPOSITORY_ID says which repository it is")
+    event = read(_OfRepository, delivery)
+    return event if isinstance(event, Ignored) else event.repository.repo
+
+
+def _command(delivery: Delivery, asked: Asked, thread: Thread) -> Work:
+    """What is to be done."""
+    verb, goal = asked.command or "fix", asked.prompt or ""
+    if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
+        raise _wrong(
+            f"The input `command` is `{verb}` and the input `prompt` is empty, and on the event `{delivery.event}` "
+            f"nothing else says what to {verb}.",
+            name="prompt",
+            line="prompt: Say what changed since the last release.",
+        )
+    if verb == "review" and thread.kind != "pull":
+        raise _wrong(
+            f"The input `command` is `review`, and the event `{delivery.event}` is about no pull request. Run the "
+            "workflow on `pull_request`, or choose another command.",
+            name="command",
+            line="command: explain",
+        )
+    return WORK_VERBS[verb](goal=goal)
+
+
+def _hindrance(delivery: Delivery, asked: Asked, place: _Place, command: Work, listening: Listening) -> Ignored | None:
+    """Why the event is left alone, though the inputs ask for something."""
+    if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
+        return Ignored(
+            reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
+            "fork; to work on those, too, run the workflow on `pull_request_target`"
+        )
+    own = isinstance(command, Fix) and place.head.startswith(asked.branch_prefix)
+    if own and delivery.event in _FROM_A_BRANCH:
+        return Ignored(reason=f"`{place.head}` is a branch of the bot's own, which a person decides about")
+    sender = _sender(delivery)
+    if delivery.event in WRITERS_ONLY or sender is None:
+        return None
+    said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
+    if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
+        return Ignored(reason="the comment is the bot's own")
+    if sender.id in listening.own_ids or delivery.event in _SAID:
+        return no_commander(sender, listening)
+    return None
+
+
+def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
+    return InputsError((InputProblem(text=text, input=name, line=line),))
+
+
+def _branch_of(ref: str) -> str:
+    return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
+
+
+def _default_branch(delivery: Delivery) -> str:
+    """Of an event that is about no branch."""
+    repository: Mapping[str, Any] = delivery.payload.get("repository") or {}
+    branch = repository.get("default_branch")
+    about_a_ref = delivery.event in {"push", "workflow_dispatch", "create", "delete"}
+    return branch if isinstance(branch, str) and not about_a_ref else ""
+
+
+def _sender(delivery: Delivery) -> Sender | None:
+    """Who caused the event; a schedule has nobody."""
+    if "sender" not in delivery.payload:
+        return None
+    event = read(_OfSender, delivery)
+    return None if isinstance(event, Ignored) else event.sender
+
+
+class _RepoId(Part):
+    id: int
+
+
+class _Head(Head):
+    ref: Text = ""
+    repo: _RepoId | None = None
+
+
+class _Pull(PullRequest):
+    head: _Head
+
+
+class _OfPull(Event):
+    pull_request: _Pull
+
+
+class _OfIssue(Event):
+    issue: Issue
+
+
+class _OfRepository(Part):
+    repository: Repository
+
+
+class _OfSender(Part):
+    sender: Sender
+
+
+class _Run(Part):
+    head_branch: Text | None = None
+    head_repository: _RepoId | None = None
+
+
+class _OfRun(Part):
+    workflow_run: _Run

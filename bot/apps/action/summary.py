@@ -1,0 +1,72 @@
+"""The step's summary: the comment, what the run cost, and the change as far as it fits."""
+
+from __future__ import annotations
+
+from bot.apps.action.end import StepEnd
+from bot.apps.action.files import MAX_SUMMARY_BYTES
+from bot.domain.job import JobState
+from bot.intake.deliveries import Ignored
+from bot.publishing.inputs import in_inputs
+from bot.publishing.render import render_status
+from bot.publishing.text import clean, code, duration, fenced
+from bot.publishing.view import StatusView
+
+_SPARE_BYTES = 4_096
+"""For what stands around the change."""
+
+
+def summary(end: StepEnd) -> str:
+    """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
+    if isinstance(end.ended, Ignored):
+        return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
+    waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
+    parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
+    if end.view is not None:
+        parts += [_numbers(end, end.view), _pages(end)]
+    text = "\n\n".join(filter(None, parts))
+    changed = end.patch if end.view is not None and end.view.files else ""
+    if changed.strip() in text:  # the comment shows what was left out of a publication
+        changed = ""
+    room = MAX_SUMMARY_BYTES - len(text.encode()) - _SPARE_BYTES
+    return f"{text}\n\n{_change(changed, room)}" if changed and room > 0 else text
+
+
+def _numbers(end: StepEnd, view: StatusView) -> str:
+    """What the run came to and took, as a table."""
+    usage = view.usage
+    rows = [
+        ("Conclusion", code(end.conclusion.value)),
+        ("Model", code(view.model) if view.model else ""),
+        ("Steps", str(view.steps) if view.steps else ""),
+        ("Time", duration(view.seconds)),
+    ]
+    if usage is not None:
+        read = usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens
+        cached = f", {usage.cached_tokens:,} of them from the cache" if usage.cached_tokens else ""
+        rows += [
+            ("Tokens", f"{read:,} in{cached}; {usage.output_tokens:,} out"),
+            ("Cost", "not known for this model" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"),
+        ]
+    head, *more = [f"| {name} | {value} |" for name, value in rows if value]
+    return "\n".join([head, "|---|---|", *more])
+
+
+def _pages(end: StepEnd) -> str:
+    """The comment, which is not this page; the rest is in it."""
+    url = end.facts.get("comment", "").partition(" ")[2]
+    return f"[The comment]({url})" if url else ""
+
+
+def _change(patch: str, room: int) -> str:
+    """The change, folded: whole where it fits, else as many whole lines as do."""
+    shown = "\r".join(map(clean, patch.split("\r")))
+    lines, note = shown.split("\n"), ""
+    block = fenced(shown, "diff")
+    while len(block.encode()) > room and lines:
+        # A fence may be longer than the lines that were left out, when these are of back ticks.
+        size = len("\n".join(lines).encode())
+        keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
+        lines = lines[: min(keep, len(lines) - 1)]
+        block = fenced("\n".join(lines), "diff")
+        note = f"_Cut here: the whole change has {len(patch):,} characters._"
+    return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))

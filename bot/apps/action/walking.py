@@ -1,0 +1,69 @@
+"""Walks the jobs of a workflow's step: nobody comes after its process to do it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from bot.control.failed_checks import LEADS_TO
+from bot.control.save_artifact import save
+from bot.domain.errors import BotError, QueueError
+from bot.domain.job import TRANSITIONS, Job, JobState
+from bot.engine.queue import Queue, Signal, Stored
+from bot.jobs.context import Desk
+from bot.pipeline.worker import POLL_SECONDS, Worker
+
+log = logging.getLogger(__name__)
+
+
+async def walk(desk: Desk, worker: Worker, job: Job) -> tuple[Stored, Path | None]:
+    """Walk a job to its end, and then what it began, or has had go on.
+
+    Returns:
+        The last of them as it stands, and the file with its sealed state when it waits for a person.
+    """
+    last = await _walked(desk.queue, worker, job.id)
+    if desk.house.handover is None:
+        return last, None
+    while (next_id := await _queued(desk.queue, job)) is not None:
+        last = await _walked(desk.queue, worker, next_id)
+    return await _left(desk, worker, last)
+
+
+async def _walked(queue: Queue, worker: Worker, job_id: str) -> Stored:
+    """Walk a job until it has ended, or waits for a person."""
+    while (stored := await queue.get(job_id)) is not None and _goes_on(stored.state):
+        if not await worker.step(stored.job.lane):
+            await queue.wait_for_work(POLL_SECONDS)
+    if stored is None:
+        raise QueueError(f"job {job_id} is not in its queue any more")
+    begun = (await queue.recall(job_id)).get(LEADS_TO)
+    return stored if begun is None else await _walked(queue, worker, begun)
+
+
+def _goes_on(state: JobState) -> bool:
+    return state is not JobState.WAITING and bool(TRANSITIONS[state])
+
+
+async def _queued(queue: Queue, job: Job) -> str | None:
+    """The oldest job of the thread that an answer has woken, or that follows on another one."""
+    queued = [
+        each.job.id for each in await queue.of_thread(job.repo.id, job.thread.key) if each.state is JobState.QUEUED
+    ]
+    return queued[-1] if queued else None
+
+
+async def _left(desk: Desk, worker: Worker, last: Stored) -> tuple[Stored, Path | None]:
+    """Save a job that waits; one that cannot be is stopped, and what it did is kept as ever."""
+    if last.state is not JobState.WAITING:
+        return last, None
+    job = last.job
+    try:
+        async with desk.case(job) as case:
+            return last, await save(case)
+    except BotError as error:
+        log.warning("job %s: not kept for a later run: %s", job.id, error)
+        stop = Signal(kind="stop", text=f"It needs a person, and cannot wait for one. {error}", by="", id="not kept")
+    await desk.queue.signal(job.id, stop)
+    await desk.queue.wake(job.id)
+    return await _walked(desk.queue, worker, job.id), None

@@ -1,0 +1,238 @@
+"""`codepilot run` and `codepilot chat` from beginning to end: what is printed where, and the exit code."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from enum import IntEnum
+
+from rich.console import Console
+
+from agent_runtime import (
+    AsyncRuntime,
+    FileSession,
+    Outcome,
+    Recorder,
+    Replied,
+    SettingsError,
+    Status,
+    Summarised,
+    Usage,
+)
+from bot.apps.chat.answers import Reply, Word, word
+from bot.apps.chat.conversation import Conversation, LeftError
+from bot.apps.chat.screen import Screen, spent
+from bot.apps.chat.setup import Wishes, agent
+from bot.apps.chat.visible import visible
+
+_HELP = """\
+Write what the agent should do. Apart from that:
+  tokens   what this session has used
+  reset    forget the conversation and start afresh
+  quit     leave; exit and Ctrl+D do the same
+Ctrl+C stops what the agent does."""
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    NOT_DONE = 1
+    PAUSED = 3
+    LEFT = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+def run(wishes: Wishes, task: str | None, said: Reply | None = None) -> Exit:
+    """Have one task done, or with `said` answer the call at which the session's run waits.
+
+    Raises:
+        AgentError: settings that cannot work, or a session that cannot be used.
+    """
+    with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
+        outcome = None
+        if said is not None:
+            _require_waiting(runtime)
+            outcome = conversation.answer(said)
+        elif task is None or runtime.pending is not None:
+            outcome = conversation.go_on()
+        if task is not None:
+            if outcome is not None and outcome.status is Status.PAUSED:
+                screen.say("The new task was not begun: an earlier run waits for an answer.", style="yellow")
+            else:
+                outcome = conversation.turn(task)
+        if outcome is None:
+            raise SettingsError('Nothing waits in this session: say what to do, e.g. codepilot run "fix the tests".')
+        return _finished(outcome, wishes, screen)
+
+
+def chat(wishes: Wishes) -> Exit:
+    """Talk until the person has had enough. Without a terminal, each line of the standard input is a task.
+
+    Raises:
+        AgentError: as for `run`.
+    """
+    with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
+        screen.say(_greeting(runtime, wishes), style="dim")
+        if isinstance(runtime.session, FileSession) and runtime.session.recovered:
+            screen.say(runtime.session.recovered, style="yellow")
+        outcome = conversation.go_on()
+        while outcome is None or outcome.status is not Status.PAUSED:
+            line = _line()
+            if line is None:
+                return Exit.DONE
+            match word(line):
+                case Word.QUIT:
+                    return Exit.DONE
+                case Word.HELP:
+                    screen.say(_HELP)
+                case Word.TOKENS:
+                    screen.say(spent(_used(runtime)))
+                case Word.RESET:
+                    conversation.reset()
+                    screen.say("Everything is forgotten.")
+                case None:
+                    if line.strip():
+                        outcome = conversation.turn(line)
+                        _print_answer(outcome)
+        return _paused(outcome, wishes, screen)
+
+
+def list_sessions() -> None:
+    """Print the sessions that are kept in files, the newest first."""
+    sessions = FileSession(session_id="_").list_sessions()
+    for each in sessions:
+        when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
+        sys.stdout.write(
+            f"{_on_one_line(each['session_id']):30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n"
+        )
+    if not sessions:
+        sys.stdout.write("No saved sessions.\n")
+
+
+def _on_one_line(name: str) -> str:
+    return visible(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def read_task() -> str:
+    """The task that the standard input holds.
+
+    Raises:
+        SettingsError: it is empty.
+    """
+    task = sys.stdin.read().strip()
+    if not task:
+        raise SettingsError("The standard input holds no task; e.g. echo 'fix the tests' | codepilot run -")
+    return task
+
+
+def _require_waiting(runtime: AsyncRuntime) -> None:
+    if runtime.pending is None:
+        raise SettingsError(
+            "Nothing waits for an answer in this session. Leave --approve, --deny and --answer out, and say what to "
+            'do, e.g. codepilot run "fix the tests".'
+        )
+
+
+@contextmanager
+def _leaving() -> Iterator[None]:
+    """Whoever leaves in the middle of a run leaves the program."""
+    try:
+        yield
+    except LeftError as left:
+        sys.exit(Exit(128 + left.by))
+
+
+@contextmanager
+def _conversation(wishes: Wishes) -> Iterator[tuple[AsyncRuntime, Screen, Conversation]]:
+    """Everything set up, and given back at the end."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
+    # Where the standard output is no terminal it is for the answer alone.
+    screen = Screen(Console(stderr=not sys.stdout.isatty()))
+    worker = agent(wishes)
+    recorder = None if wishes.record is None else Recorder(worker, wishes.record)
+    runtime = AsyncRuntime(
+        worker if recorder is None else recorder.agent,
+        session="memory" if wishes.session is None else "file",
+        session_id=wishes.session,
+        stream=True,
+        listeners=(screen.on_event,),
+    )
+    if recorder is not None:
+        recorder.follow(runtime)
+    prompt = _prompt if _with_a_person() else None
+    with Conversation(runtime, screen, prompt, permissions=wishes.permissions) as conversation:
+        yield runtime, screen, conversation
+
+
+def _finished(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
+    _print_answer(outcome)
+    if outcome.status is Status.PAUSED:
+        return _paused(outcome, wishes, screen)
+    if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
+        again = f"codepilot run --session {shlex.quote(wishes.session)}"
+        screen.say(f"The run is not over. When the model service is back, go on with: {again}", style="yellow")
+    return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
+
+
+def _print_answer(outcome: Outcome) -> None:
+    """What was asked for, on a standard output that a program reads; on a terminal it has been streamed."""
+    if outcome.summary and not sys.stdout.isatty():
+        sys.stdout.write(visible(outcome.summary).rstrip() + "\n")
+        sys.stdout.flush()
+
+
+def _paused(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
+    if wishes.session is None:
+        screen.say("The run is not kept. With --session NAME it would wait for an answer.", style="yellow")
+    else:
+        again = f"codepilot run --session {shlex.quote(wishes.session)}"
+        asked = outcome.pending is not None and outcome.pending.kind == "question"
+        fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
+        screen.say(f"The run waits. Go on with: {again} {fitting}", style="yellow")
+    return Exit.PAUSED
+
+
+def _greeting(runtime: AsyncRuntime, wishes: Wishes) -> str:
+    count = len(runtime.messages)
+    session = (
+        "" if wishes.session is None else f" · session {wishes.session}" + (f" ({count} messages)" if count else "")
+    )
+    at = runtime.agent
+    return f"{at.name} · {at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}{session} · `help` for help"
+
+
+def _used(runtime: AsyncRuntime) -> Usage:
+    """What the whole session has used."""
+    used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
+    return sum(used, Usage())
+
+
+def _with_a_person() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _prompt(text: str) -> str:
+    with suppress(ImportError):  # line editing is a comfort that some builds of Python lack
+        importlib.import_module("readline")
+    return input(text)
+
+
+def _line() -> str | None:
+    """The next line for the agent; None when there is none, or the person has had enough."""
+    try:
+        if not _with_a_person():
+            return sys.stdin.readline() or None
+        sys.stdout.write("\n")
+        return _prompt("> ")
+    except (EOFError, KeyboardInterrupt):
+        sys.stdout.write("\n")
+        return None

@@ -1,0 +1,124 @@
+"""What somebody asked for on the command line, made into an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent_runtime import (
+    Agent,
+    AgentFile,
+    ModelOptions,
+    ModelSettings,
+    Rule,
+    SettingsError,
+    read_instructions,
+)
+from bot.apps.chat.answers import Permissions
+
+AGENT_FILE = Path("agent.yaml")
+"""Read from the current directory when no other is named."""
+
+_NO_SANDBOX = "no sandbox protects this machine from it"
+_BY_REQUEST = "you asked to see every one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What somebody asked for; None leaves it to the agent file, or else to the built-in agent.
+
+    Attributes:
+        agent: the agent file.
+        directory: where the agent works.
+        provider: the model service.
+        model: the model's name.
+        script: replies to replay instead of asking a model.
+        max_steps: model replies that may act, in one run.
+        budget: US dollars that one run may cost.
+        permissions: who approves what waits for approval.
+        session: the session's id; None for one that ends with the program.
+        record: the file that takes every request, reply and event, for `codepilot replay`.
+    """
+
+    agent: Path | None = None
+    directory: Path | None = None
+    provider: str | None = None
+    model: str | None = None
+    script: Path | None = None
+    max_steps: int | None = None
+    budget: float | None = None
+    permissions: Permissions = "auto"
+    session: str | None = None
+    record: Path | None = None
+
+
+def agent_file(wishes: Wishes) -> AgentFile:
+    """The settings that the wishes amount to.
+
+    Raises:
+        SettingsError: there is no model to ask, or the agent file does not fit.
+    """
+    path = wishes.agent or (AGENT_FILE if AGENT_FILE.is_file() else None)
+    if path is not None:
+        settings = AgentFile.load(path)
+        model = _named(wishes) or settings.model
+    else:
+        model = _named(wishes) or ModelSettings.with_a_key()
+        settings = AgentFile.built_in(Path.cwd(), model=model)
+    limits = settings.limits
+    return replace(
+        settings,
+        model=replace(model, name=wishes.model or model.name),
+        fallback=() if model is not settings.model else settings.fallback,
+        work_dir=settings.work_dir if wishes.directory is None else wishes.directory,
+        limits=replace(
+            limits,
+            max_steps=wishes.max_steps or limits.max_steps,
+            max_cost_usd=wishes.budget or limits.max_cost_usd,
+        ),
+        rules=(*_rules(settings, wishes.permissions),),
+    )
+
+
+def agent(wishes: Wishes) -> Agent:
+    """The agent that the wishes amount to, ready to work.
+
+    Raises:
+        SettingsError: as for `agent_file`; or a key is not set, or the session has no place, or one within the
+            agent's reach.
+        SandboxError: this machine has no sandbox of the kind that is asked for.
+    """
+    settings = agent_file(wishes)
+    if wishes.session is not None and _home().is_relative_to(settings.work_dir):
+        raise SettingsError(
+            f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
+            "approvals are signed with (~/.codepilot). Name a directory below with --dir, or leave --session out."
+        )
+    return replace(Agent.from_file(settings), repository_instructions=read_instructions(settings.work_dir))
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise SettingsError(
+            "The session has no place to lie: this user has no home directory. Set HOME, or leave --session out."
+        ) from error
+
+
+def _named(wishes: Wishes) -> ModelSettings | None:
+    """The model that the command line names, if it names one."""
+    if wishes.script is not None:
+        return ModelSettings.named("scripted", options=ModelOptions(script=wishes.script))
+    return None if wishes.provider is None else ModelSettings.named(wishes.provider)
+
+
+def _rules(settings: AgentFile, permissions: Permissions) -> Iterator[Rule]:
+    """The file's own rules, and those of the command line; what is denied stays denied."""
+    if permissions == "ask":
+        yield from (rule for rule in settings.rules if rule.decision == "deny")
+        yield from (Rule(decision="ask", tool=tool, reason=_BY_REQUEST) for tool in ("write_file", "execute"))
+    yield from settings.rules
+    if settings.sandbox == "local":
+        yield Rule(decision="ask", tool="execute", reason=_NO_SANDBOX)

@@ -1,0 +1,299 @@
+"""Builds the real objects from the operator's settings; the only place that knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets as random_text
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from aiohttp import web
+
+from agent_runtime import Provider
+from bot.apps.action import job_of_run, outputs_of, write_outputs, write_summary
+from bot.apps.action.end import StepEnd
+from bot.apps.action.summary import summary
+from bot.apps.action.walking import walk
+from bot.apps.redelivery import Redelivery
+from bot.apps.services import house, key_for, redactor_for
+from bot.apps.sweeping import kept_swept
+from bot.apps.webhook import Door, make_app, make_runner
+from bot.domain.errors import ConfigError
+from bot.domain.job import Job, JobState
+from bot.domain.listening import Listening
+from bot.engine.database import Database
+from bot.engine.ledger import Ledger
+from bot.engine.queue import SqliteQueue
+from bot.engine.worker_presence import present
+from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
+from bot.intake.deliveries import Ignored
+from bot.jobs.context import Desk, Ending
+from bot.jobs.receipt_filter import Receipt
+from bot.jobs.services import Handover, House, Listener
+from bot.pipeline.acknowledge import HELD_SECONDS, Greeter
+from bot.pipeline.worker import Worker
+from bot.publishing.live import quiet
+from bot.publishing.redact import Redactor
+from bot.settings.load import ActionSettings, Settings
+from bot.workspace import GIT_PAUSES
+
+log = logging.getLogger(__name__)
+
+EDIT_SECONDS = 10.0
+
+ACTION_LEASE_SECONDS = 15.0
+"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
+
+_ACTION_WAIT_SECONDS = 900.0
+"""A workflow run has nothing else to do while GitHub wants a pause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A bot ready to run in one process.
+
+    Attributes:
+        queue: the hand-over.
+        worker: takes jobs from it.
+        runner: the webhook's web server, not yet listening.
+        redelivery: has GitHub deliver again what came while nobody was listening.
+    """
+
+    queue: SqliteQueue
+    worker: Worker
+    runner: web.AppRunner
+    redelivery: Redelivery
+
+
+@asynccontextmanager
+async def service(
+    settings: Settings,
+    *,
+    listeners: Sequence[Listener] = (),
+    edit_seconds: float = EDIT_SECONDS,
+    provider: Callable[[], Provider] | None = None,
+    seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
+    git_pauses: tuple[float, ...] = GIT_PAUSES,
+) -> AsyncIterator[Service]:
+    """Everything that `serve` and `work` need; closed when the body ends.
+
+    Args:
+        settings: the operator's.
+        listeners: told of every event of every run.
+        edit_seconds: between two edits of a status comment.
+        provider: makes the model of a run, in place of the one that the settings name.
+        seconds_between_writes: the pause that GitHub asks for; a hub of ours needs none.
+        git_pauses: seconds before each further try at a git server whose trouble may pass.
+
+    Raises:
+        SandboxError: agents could not run safely here.
+        QueueError: the queue's file cannot be used.
+    """
+    redactor = redactor_for(settings)
+    shared = house(
+        settings.agent,
+        server_url=settings.server_url,
+        secret=settings.webhook_secret,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=edit_seconds,
+        provider=provider,
+        comes_back=True,
+        git_pauses=git_pauses,
+    )
+    name = _worker_name()
+    async with AsyncExitStack() as stack:
+        database = await stack.enter_async_context(_opened(settings.agent.data_dir / "queue.sqlite"))
+        queue = SqliteQueue(database)
+        await stack.enter_async_context(kept_swept(shared, queue))
+        ledger = Ledger(database, trusted_bots=settings.agent.trusted_bots)
+        desk = Desk(
+            house=shared,
+            queue=queue,
+            ledger=ledger,
+            github_for=partial(_installed_app, settings, redactor, AppSession(seconds_between_writes)),
+        )
+        greeter = Greeter(desk)
+        stack.push_async_callback(greeter.close)
+        await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
+        worker = Worker(name, desk=desk, jobs_at_once=settings.jobs)
+        unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
+        app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=unneeded)
+        yield Service(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
+
+
+def _redelivery(settings: Settings) -> Redelivery:
+    key = settings.private_key.get_secret_value()
+    deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+    return Redelivery(deliveries, settings.agent.data_dir)
+
+
+def _door(settings: Settings) -> Door:
+    return Door(
+        secret=settings.webhook_secret,
+        listening=Listening(
+            triggers=settings.agent.triggers,
+            own_app_id=settings.app_id,
+            trusted_bots=settings.agent.trusted_bots,
+            start_label=settings.agent.start_label,
+        ),
+        held_seconds=HELD_SECONDS,
+        folder=settings.agent.data_dir,
+    )
+
+
+@asynccontextmanager
+async def _opened(path: Path) -> AsyncIterator[Database]:
+    database = Database(path)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def act(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
+) -> JobState | Ignored:
+    """One workflow run: the event that started it, through the same corridor, to the step's outputs.
+
+    Args:
+        settings: the runner's and the operator's.
+        listeners: told of every event of the run.
+        lease_seconds: before a job that GitHub's silence broke off is taken up again.
+
+    Returns:
+        How the job ended, or why the event asks for none.
+
+    Raises:
+        MalformedError: the event file is not what a runner writes.
+        InputsError: the inputs contradict each other or the event.
+        SandboxError: the agent could not run safely here.
+    """
+    return (await work_step(settings, listeners=listeners, lease_seconds=lease_seconds)).ended
+
+
+async def work_step(
+    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
+) -> StepEnd:
+    """The same, with all that there is to tell of the end."""
+    job, begun = job_of_run(settings), time.monotonic()
+    if isinstance(job, Ignored):
+        end = StepEnd(ended=job)
+        _report(settings, end)
+        return end
+    end = await _see_through(settings, job, listeners, lease_seconds)
+    end = replace(end, seconds=time.monotonic() - begun, server_url=settings.server_url)
+    _report(settings, end)
+    return end
+
+
+async def _see_through(
+    settings: ActionSettings, job: Job, listeners: Sequence[Listener], lease_seconds: float
+) -> StepEnd:
+    """Store one job, walk it, and give back how it ended."""
+    redactor = redactor_for(settings)
+    shared = _house_of_step(settings, redactor, listeners)
+    async with AsyncExitStack() as stack:
+        # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=settings.agent.data_dir))
+        database = Database(Path(place) / "queue.sqlite")
+        stack.push_async_callback(database.close)
+        queue = SqliteQueue(database)
+        await queue.enqueue(job)
+        endings: list[Ending] = []
+        desk = Desk(
+            house=shared,
+            queue=queue,
+            ended=endings.append,
+            ledger=Ledger(database, trusted_bots=settings.agent.trusted_bots),
+            github_for=lambda _job: GitHub.for_token(
+                settings.token.get_secret_value(),
+                settings.api_url,
+                redact=redactor.redact,
+                max_wait_seconds=_ACTION_WAIT_SECONDS,
+            ),
+        )
+        patience = 4 * lease_seconds
+        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=patience)
+        last, session_file = await walk(desk, worker, job)
+        await _tell_owed(queue, worker, last.job.id, until=time.time() + patience)
+        patch = await asyncio.to_thread(shared.work.patch, last.job.id)
+        return StepEnd(
+            ended=last.state,
+            job=last.job,
+            ending=endings[-1] if endings else None,
+            facts=await queue.recall(last.job.id),
+            patch=patch,
+            patch_file=shared.work.file(last.job.id),
+            session_file=session_file,
+            session_days=settings.agent.approval_hours // 24 + 1,
+        )
+
+
+def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> House:
+    lasting = settings.sealing_secret
+    shared = house(
+        settings.agent,
+        server_url=settings.server_url,
+        secret=lasting or settings.token,
+        redactor=redactor,
+        listeners=listeners,
+        edit_seconds=EDIT_SECONDS,
+        provider=None,
+        comes_back=False,
+        inputs=settings.inputs,
+        run_url=settings.run_page,
+    )
+    if lasting is None:
+        return shared
+    handover = Handover(
+        key=key_for(lasting, "saved jobs"),
+        folder=settings.agent.data_dir / "session",
+        name=settings.inputs.session or "",
+        plain=settings.api_url.startswith("http:"),
+    )
+    return replace(shared, handover=handover, sessions=settings.agent.data_dir / "sessions")
+
+
+async def _tell_owed(queue: SqliteQueue, worker: Worker, job_id: str, *, until: float) -> None:
+    """Tell an ending that GitHub did not take at once, while it is worth waiting for."""
+    while (due := await queue.owed_at(job_id)) is not None and due < until:
+        if not await worker.tell_owed():
+            await asyncio.sleep(max(0.0, due - time.time()))
+
+
+def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:
+    if job.installation is None:
+        raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
+    # A client lives for one job, and so does what is known of the tokens that it uses.
+    own = redactor.copy()
+    return GitHub.for_installation(
+        settings.app_id,
+        settings.private_key.get_secret_value(),
+        job.installation,
+        settings.api_url,
+        redact=quiet(own.redact),
+        minted=own.learn,
+        session=session.of(job.installation),
+    )
+
+
+def _worker_name() -> str:
+    """Readable in the log, and never used twice; process ids are, in containers above all."""
+    return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"
+
+
+def _report(settings: ActionSettings, end: StepEnd) -> None:
+    redact = redactor_for(settings).redact
+    if settings.output_path is not None:
+        write_outputs(settings.output_path, {name: redact(value) for name, value in outputs_of(end).items()})
+    if settings.summary_path is not None:
+        write_summary(settings.summary_path, redact(summary(end)))

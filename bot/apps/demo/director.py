@@ -1,0 +1,102 @@
+"""What the demo is asked for, made into a stage: which project, which model, where."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rich.console import Console
+
+from agent_runtime import Provider, ScriptedProvider
+from bot.apps.demo.project import Scenario, boltons, local
+from bot.apps.demo.scene import Stage, play
+from bot.apps.demo.screen import Screen
+from bot.domain.job import JobState
+from bot.settings.load import AgentSettings, load_demo
+from bot.workspace.removal import discard
+
+READING_DELAY = 0.012
+"""Seconds between the chunks of a scripted reply, so that a person can read along."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """The options of `codepilot demo`; see its help."""
+
+    repo: Path | None
+    issue: str | None
+    script: Path | None
+    keep: bool
+    port: int
+    fast: bool
+
+
+async def direct(wishes: Wishes) -> JobState:
+    """Set the stage, play, and clean up.
+
+    Returns:
+        How the job ended.
+
+    Raises:
+        DemoError: something is missing; the text says what to do.
+        SandboxError: agents could not run safely here.
+        ConfigError: the environment's settings are wrong.
+    """
+    screen = Screen(Console())
+    directory = Path(tempfile.mkdtemp(prefix="codepilot-demo-"))
+    try:
+        with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
+            script = wishes.script or (own_script if wishes.repo is None else None)
+            agent = load_demo(script, data_dir=directory / "bot", toolchains=_own_python())
+            _say_who_works(screen, agent)
+            if os.geteuid() == 0:
+                screen.say("You are root. A service would refuse that; the demo's own project may be worked on so.")
+            stage = Stage(
+                scenario=await _scenario(wishes, directory, screen),
+                agent=agent,
+                directory=directory,
+                keep=wishes.keep,
+                port=wishes.port,
+                provider=_slow(agent) if agent.provider == "scripted" and not wishes.fast else None,
+            )
+            return await play(stage, screen)
+    finally:
+        discard(directory)
+
+
+async def _scenario(wishes: Wishes, directory: Path, screen: Screen) -> Scenario:
+    if wishes.repo is not None:
+        scenario, note = await local(wishes.repo, wishes.issue or "", directory)
+        if note:
+            screen.say(note, style="yellow")
+        return scenario
+    screen.say("Fetching a small open-source project, boltons 26.2.0, and putting one of its old bugs back in.")
+    return await boltons(directory)
+
+
+def _say_who_works(screen: Screen, agent: AgentSettings) -> None:
+    if agent.provider == "scripted":
+        screen.say(
+            "A scripted model is at work: its replies are written down; everything else is real. "
+            "Set ANTHROPIC_API_KEY or OPENAI_API_KEY to watch a real model.",
+            style="bold yellow",
+        )
+    else:
+        most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
+        screen.say(f"The real model {agent.model} is at work, for real money ({most}).", style="bold yellow")
+
+
+def _slow(agent: AgentSettings) -> Callable[[], Provider]:
+    return partial(ScriptedProvider.from_file, agent.model, chunk_chars=4, delay=READING_DELAY)
+
+
+def _own_python() -> tuple[Path, ...]:
+    """The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway."""
+    prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
+    return tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})

@@ -1,0 +1,204 @@
+"""The demo itself: hub, bot and worker in one process, an issue, a command, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from aiohttp import web
+from pydantic import SecretStr
+
+from agent_runtime import Provider, SandboxSettings, pick_sandbox
+from bot.apps.composition import Service, service
+from bot.apps.demo.own import DemoError
+from bot.apps.demo.project import Scenario
+from bot.apps.demo.screen import Screen
+from bot.domain.job import TRANSITIONS, JobState
+from bot.engine.queue import SqliteQueue
+from bot.settings.app_permissions import PERMISSIONS
+from bot.settings.load import AgentSettings, Settings
+from bot.workspace.git import Git
+from localhub.hub import LocalHub
+from localhub.model import Repo
+
+_PERSON = "mona"
+_PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
+_ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
+"""A job that waits for a person waits for ever here: nobody comes by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What the demo is given.
+
+    Attributes:
+        scenario: the repository and what is wrong with it.
+        agent: the model and the limits; `data_dir` is below `directory`.
+        directory: where everything is kept.
+        keep: whether hub and bot go on running afterwards, for the person to play with.
+        port: where the hub listens; 0 takes a free one.
+        provider: makes the model of a run, in place of the one that `agent` names.
+    """
+
+    scenario: Scenario
+    agent: AgentSettings
+    directory: Path
+    keep: bool
+    port: int
+    provider: Callable[[], Provider] | None = None
+
+
+async def play(stage: Stage, screen: Screen) -> JobState:
+    """Show the bot at work, from an issue to a pull request.
+
+    Returns:
+        How the job ended.
+
+    Raises:
+        DemoError: a part of the stage does not work.
+        SandboxError: agents could not run safely here.
+    """
+    scenario = stage.scenario
+    async with LocalHub(stage.directory / "hub", port=stage.port) as hub:
+        hub.add_user(_PERSON, name="Mona")
+        repo = hub.add_repo(scenario.full_name, owner=_PERSON, source=scenario.path)
+        secret = secrets.token_hex(32)
+        app = hub.add_app("codepilot", webhook_secret=secret, permissions=_PERMISSIONS, events=["issue_comment"])
+        hub.install(app, repo)
+        settings = Settings(
+            agent=replace(stage.agent, data_dir=stage.directory / "bot"),
+            webhook_secret=SecretStr(secret),
+            app_id=app.id,
+            private_key=SecretStr(app.private_key_pem),
+            api_url=hub.api_url,
+            server_url=hub.url,
+            jobs=2,
+            host="127.0.0.1",
+            port=0,
+        )
+        async with (
+            service(
+                settings,
+                listeners=[screen.on_event],
+                edit_seconds=2.0,
+                provider=stage.provider,
+                seconds_between_writes=0.0,
+            ) as bot,
+            _listening(bot) as address,
+        ):
+            hub.set_webhook(app, f"{address}/webhook", secret)
+            screen.say(f"hub   {hub.url}/{repo.full_name}", style="dim")
+            screen.say(f"bot   {address}/webhook", style="dim")
+            await _show_tests(stage, screen, "before", scenario.path)
+            state = await _walk(stage, screen, hub, repo, bot)
+            if stage.keep:
+                screen.heading("It keeps running: comment as you like, end with Ctrl+C")
+                screen.say(f"{hub.url}/{repo.full_name}/issues")
+                await asyncio.Event().wait()
+            return state
+
+
+@asynccontextmanager
+async def _listening(bot: Service) -> AsyncIterator[str]:
+    """The bot's door open and its worker at work, while the body runs."""
+    await bot.runner.setup()
+    await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
+    worker = asyncio.create_task(bot.worker.run())
+    try:
+        yield f"http://127.0.0.1:{bot.runner.addresses[0][1]}"
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        await bot.runner.cleanup()
+
+
+async def _walk(stage: Stage, screen: Screen, hub: LocalHub, repo: Repo, bot: Service) -> JobState:
+    """Issue, command, work, and a look at what was published."""
+    scenario = stage.scenario
+    issue = hub.open_issue(repo, author=_PERSON, title=scenario.title, body=scenario.body)
+    screen.heading(f"@{_PERSON} opens issue #{issue.number} and asks for a fix")
+    screen.markdown(f"**{scenario.title}**\n\n{scenario.body}", title=f"issue #{issue.number}")
+    screen.markdown(f"`{scenario.request}`", title=f"comment by @{_PERSON}")
+    screen.heading("The bot takes it up")
+    hub.comment(repo, issue.number, author=_PERSON, body=scenario.request)
+    job_id = await _accepted(hub)
+    state = await _ended(bot.queue, job_id)
+    comment = hub.comments(repo, issue.number)[-1]
+    screen.heading("What the bot answered")
+    screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
+    facts = await bot.queue.recall(job_id)
+    if "commit" in facts:
+        sha, _, _ = facts["commit"].partition(" ")
+        screen.heading(f"The change, commit {sha[:10]}")
+        git = Git(git_dir=repo.path)
+        screen.diff((await git.run("show", "--format=", sha)).decode(errors="replace"))
+        await _show_tests(stage, screen, "after", await _checkout(stage, git, sha))
+    screen.heading("Look at it")
+    screen.say(f"issue         {hub.url}/{repo.full_name}/issues/{issue.number}")
+    if "pull" in facts:
+        screen.say(f"pull request  {facts['pull'].partition(' ')[2]}")
+    if not stage.keep:
+        screen.say("The pages end with this command; `make demo ARGS=--keep` leaves them running.", style="dim")
+    return state
+
+
+async def _accepted(hub: LocalHub) -> str:
+    """The job that the bot made of the command.
+
+    Raises:
+        DemoError: it refused the delivery.
+    """
+    while True:
+        for delivery in hub.deliveries:
+            if delivery.event == "issue_comment" and delivery.status_code:
+                answer = json.loads(delivery.response_body or "{}")
+                if "job" in answer:
+                    return str(answer["job"])
+                raise DemoError(f"the bot refused the delivery: {delivery.status_code} {delivery.response_body}")
+        await asyncio.sleep(0.02)
+
+
+async def _ended(queue: SqliteQueue, job_id: str) -> JobState:
+    while True:
+        stored = await queue.get(job_id)
+        if stored is not None and stored.state in _ENDED:
+            return stored.state
+        await asyncio.sleep(0.05)
+
+
+async def _checkout(stage: Stage, git: Git, sha: str) -> Path:
+    """The files of a commit, for running its tests."""
+    target = stage.directory / "after"
+    target.mkdir()
+    await Git(git_dir=git.git_dir, work_tree=target, index=stage.directory / "after.index").run("read-tree", sha)
+    await Git(git_dir=git.git_dir, work_tree=target, index=stage.directory / "after.index").run(
+        "checkout-index", "--all"
+    )
+    return target
+
+
+async def _show_tests(stage: Stage, screen: Screen, when: str, tree: Path) -> None:
+    """Run the scenario's tests in the sandbox and show how they end."""
+    command = stage.scenario.test_command
+    if command is None:
+        return
+    settings = SandboxSettings(
+        read_only=stage.agent.toolchains, path=tuple(path / "bin" for path in stage.agent.toolchains)
+    )
+    launch = pick_sandbox(stage.agent.sandbox, settings).launch(["bash", "-c", command], workspace=tree)
+    process = await asyncio.create_subprocess_exec(
+        *launch.argv,
+        env=dict(launch.env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    screen.heading(f"The tests {when}: {command}")
+    for line in output.decode(errors="replace").strip().splitlines()[-3:]:
+        screen.say(f"  {line}", style="green" if process.returncode == 0 else "red")

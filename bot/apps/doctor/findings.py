@@ -1,0 +1,142 @@
+"""What the doctor makes of what was measured: one finding a check. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from bot.settings.app_permissions import lacking, words
+
+Verdict = Literal["good", "warning", "bad", "skipped"]
+
+_GIB = 1024**3
+_LEAST_BYTES, _FEW_BYTES = _GIB, 5 * _GIB
+_LEAST_INODES, _FEW_INODES = 20_000, 200_000
+_LEAST_GIT = (2, 38)  # the first to have `merge-tree --write-tree`, by which changes are replayed
+_WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in its future
+_WEAK_SECRET, _STRONG_SECRET = 16, 32
+_FEW_DIFFERENT = 8
+_LEAST_TERMINALS = 64
+_GIVE = "Give the App these in its settings, under Permissions & events; then accept them in each installation."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        name: what was looked at.
+        verdict: `bad` keeps the bot from working; a `warning` does not; `skipped` was not looked at, and `found` says
+            why.
+        found: what is there, in a line.
+        fix: what mends it, perhaps with commands; empty for `good` and `skipped`.
+    """
+
+    name: str
+    verdict: Verdict
+    found: str
+    fix: str = ""
+
+
+def good(name: str, found: str) -> Finding:
+    """All is well."""
+    return Finding(name=name, verdict="good", found=found)
+
+
+def bad(name: str, found: str, fix: str) -> Finding:
+    """The bot cannot work so."""
+    return Finding(name=name, verdict="bad", found=found, fix=fix)
+
+
+def warning(name: str, found: str, fix: str) -> Finding:
+    """The bot can work, but not well."""
+    return Finding(name=name, verdict="warning", found=found, fix=fix)
+
+
+def skipped(name: str, why: str) -> Finding:
+    """Not looked at."""
+    return Finding(name=name, verdict="skipped", found=why)
+
+
+def git(said: str) -> Finding:
+    """From what `git --version` says; empty when there is no git."""
+    numbers = re.search(r"(\d+)\.(\d+)", said)
+    if numbers is None:
+        return bad("git", "not found", "Install git: sudo apt-get install git")
+    if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
+        least = ".".join(map(str, _LEAST_GIT))
+        return bad("git", said, f"Version {least} or newer is needed; install a newer git.")
+    return good("git", said.removeprefix("git version "))
+
+
+def ripgrep(said: str) -> Finding:
+    """From what `rg --version` says; empty when there is none."""
+    if not said:
+        return warning("ripgrep", "not found; searches are slow", "Install it: sudo apt-get install ripgrep")
+    return good("ripgrep", said.splitlines()[0].removeprefix("ripgrep "))
+
+
+def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
+    """From what is free where `place` lies; inodes None where the file system has no fixed number of them."""
+    files = "" if free_inodes is None else f", {free_inodes:,} files"
+    found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
+    fix = f"Make room on the file system of {place}, or put it on another one."
+    many = free_inodes is None or free_inodes >= _FEW_INODES
+    if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
+        return bad(name, found, fix)
+    return good(name, found) if free_bytes >= _FEW_BYTES and many else warning(name, found, fix)
+
+
+def clock(ours: datetime, theirs: datetime | None) -> Finding:
+    """From our time and GitHub's; None when GitHub did not say."""
+    if theirs is None:
+        return skipped("clock", "GitHub was not asked, or did not answer")
+    seconds = (ours - theirs).total_seconds()
+    # The header has whole seconds, and the answer took a moment.
+    found = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    fix = "Set the clock by the network: sudo timedatectl set-ntp true"
+    if abs(seconds) > _WRONG_SECONDS:
+        return bad("clock", found, fix)
+    return warning("clock", found, fix) if abs(seconds) > _ODD_SECONDS else good("clock", "agrees with GitHub's")
+
+
+def webhook_secret(secret: str) -> Finding:
+    """From the secret itself, of which nothing is shown."""
+    fix = "Make a new one, here and in the GitHub App's settings: openssl rand -hex 32"
+    if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
+        return bad("webhook secret", "can be guessed", fix)
+    if len(secret) < _STRONG_SECRET:
+        return warning("webhook secret", f"{len(secret)} characters", fix)
+    return good("webhook secret", f"{len(secret)} characters")
+
+
+def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
+    """From what the App may do, and is told of."""
+    lacks = lacking(permissions, events)
+    weights = {each.weight for each in lacks}
+    told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)
+    found = f"signed in as {slug}" + (f", which lacks {told}" if told else "")
+    if "needed" in weights:
+        return bad("GitHub App", found, _GIVE)
+    return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
+
+
+def terminals(most: int | None, used: int | None) -> Finding:
+    """From the kernel's bounds on terminals (pty(7)); None where it has none."""
+    if most is None or used is None:
+        return skipped("terminals", "this system does not say how many there may be")
+    if most - used < _LEAST_TERMINALS:
+        return bad("terminals", f"{used} of {most} taken", "Allow more: sudo sysctl --write kernel.pty.max=4096")
+    return good("terminals", f"{used} of {most} taken")
+
+
+def directory(place: str, mode: int, owner: int, us: int) -> Finding:
+    """From the permissions of the data directory."""
+    if owner != us:
+        return bad("data directory", f"{place} belongs to user {owner}", f"Give it to us: sudo chown -R {us} {place}")
+    if mode & 0o077:
+        return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
+    return good("data directory", place)

@@ -1,0 +1,190 @@
+"""What the doctor measures: each function looks at one thing, touches nothing that stays, and gives its finding."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import subprocess
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent_runtime import AgentError, ModelOptions, Provider, Request, pick_sandbox, provider_for
+from agent_runtime import Message as ModelMessage
+from bot.apps.doctor import findings
+from bot.apps.doctor.findings import Finding
+from bot.apps.process import ROOT
+from bot.apps.services import networks, sandbox_settings
+from bot.domain.errors import ConfigError, QueueError
+from bot.engine.database import connect, prepared
+from bot.gate.network import reach, reachable, unkept
+from bot.github.introduction import introduce_app
+from bot.settings.load import AgentSettings
+from bot.settings.table import PROVIDER_KEYS
+
+_SECONDS = 20
+_ONLINE_TOKENS = 16  # the least that every service takes
+
+
+def user(*, allow_root: bool) -> Finding:
+    """Whom we run as."""
+    number = os.geteuid()
+    if number != 0:
+        return findings.good("user", f"user {number}")
+    return findings.good("user", "root, as allowed") if allow_root else findings.bad("user", "root", ROOT)
+
+
+def sandbox(agent: AgentSettings) -> list[Finding]:
+    """Start a program in the sandbox that jobs would run in; and whether that can keep to the network."""
+    try:
+        level = pick_sandbox(agent.sandbox, sandbox_settings(agent)).level
+    except (AgentError, ConfigError) as error:
+        return [findings.bad("sandbox", "none that works", str(error))]
+    works = findings.good("sandbox", f"{level} works")
+    if problem := unkept(level, networks(agent)):
+        return [works, findings.bad("network", f"cannot be kept by {level}", problem)]
+    which = "commands off the list need" if reachable(level, agent.network) else "no command needs"
+    return [works, findings.good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
+
+
+def programs() -> list[Finding]:
+    """The programs that the bot starts itself."""
+    return [findings.git(_said("git", "--version")), findings.ripgrep(_said("rg", "--version"))]
+
+
+def _said(*argv: str) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def data_directory(place: Path) -> list[Finding]:
+    """The directory of the queue, the mirrors and the workspaces, and a database in it."""
+    if not place.exists():
+        above = next(each for each in place.absolute().parents if each.exists())
+        if not os.access(above, os.W_OK | os.X_OK):
+            return [findings.bad("data directory", f"{place} is missing", _make(place))]
+        return [findings.good("data directory", f"{place}, to be made"), _disk("disk", above)]
+    if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        return [findings.bad("data directory", f"{place} is no directory that we may write", _make(place))]
+    status = place.stat()
+    whose = findings.directory(str(place), status.st_mode, status.st_uid, os.geteuid())
+    return [whose, _disk("disk", place), database(place)]
+
+
+def _make(place: Path) -> str:
+    return f"sudo install --directory --mode=700 --owner={os.geteuid()} {place}   (or set CODEPILOT_DATA_DIR)"
+
+
+def _disk(name: str, place: Path) -> Finding:
+    free = os.statvfs(place)
+    return findings.disk(name, str(place), free.f_bavail * free.f_frsize, free.f_favail if free.f_files else None)
+
+
+def database(place: Path) -> Finding:
+    """A queue in the data directory; the bot's own is opened if there is one, else one that goes again."""
+    own, trial = place / "queue.sqlite", place / f"doctor-{secrets.token_hex(4)}.sqlite"
+    path = own if own.exists() else trial
+    try:
+        rows = connect(path) if path is own else prepared(path)
+        try:
+            [mode] = rows.execute("PRAGMA journal_mode").fetchone()
+            rows.execute("BEGIN IMMEDIATE")
+            rows.execute("ROLLBACK")
+        finally:
+            rows.close()
+    except (QueueError, OSError, sqlite3.Error) as error:
+        fix = f"{error}. Keep {place} on a local disk; a damaged queue may be moved away, and its jobs are lost."
+        return findings.bad("database", f"{path} cannot be used", fix)
+    finally:
+        for left in place.glob(f"{trial.name}*"):
+            left.unlink()
+    if mode != "wal":
+        return findings.bad("database", f"journal mode {mode}", f"Put {place} on a local file system (no NFS).")
+    return findings.good("database", str(path) if path is own else "can be made")
+
+
+def temporary_files() -> list[Finding]:
+    """The directory for temporary files, from which the control interpreter's sandbox is started."""
+    place = Path(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(prefix="codepilot-doctor-") as directory:
+        script = Path(directory, "try")
+        script.write_text("#!/bin/sh\nexit 0\n", encoding="ascii")
+        script.chmod(0o700)
+        try:
+            code = subprocess.run([script], timeout=_SECONDS, check=False).returncode
+        except OSError:
+            code = 126
+    if code != 0:
+        fix = f"Set TMPDIR to a directory where programs may be started; {place} is mounted noexec."
+        return [findings.bad("temporary files", f"no program starts in {place}", fix)]
+    return [_disk("temporary files", place)]
+
+
+def terminals() -> Finding:
+    """The kernel's bounds on terminals."""
+    return findings.terminals(*(_number(Path("/proc/sys/kernel/pty", name)) for name in ("max", "nr")))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # not Linux
+        return None
+
+
+async def github(app_id: int | None, private_key: str | None, api_url: str | None) -> list[Finding]:
+    """Sign in as the App, and compare the clocks."""
+    if app_id is None or private_key is None or api_url is None:
+        why = "the App's id or key is not set"
+        return [findings.skipped("GitHub App", why), findings.clock(datetime.now(UTC), None)]
+    answer = await introduce_app(app_id, private_key, api_url)
+    clock = findings.clock(datetime.now(UTC), answer.clock)
+    if answer.refused:
+        fix = (
+            "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; see the clock, too."
+        )
+        return [findings.bad("GitHub App", answer.refused, fix), clock]
+    return [findings.app(answer.slug, answer.permissions, answer.events), clock]
+
+
+async def model(agent: AgentSettings, *, online: bool) -> Finding:
+    """Whether the model can be asked, and if wanted, ask it."""
+    name = f"{agent.provider} {agent.model}".strip()
+    if agent.provider == "scripted":
+        return _script(agent.model)
+    if agent.api_key is None and agent.provider in PROVIDER_KEYS:
+        return findings.skipped("model", f"the key for {agent.provider} is not set")
+    if not online:
+        return findings.good("model", f"{name}; not asked (--online asks it)")
+    provider = provider_for(
+        agent.provider,
+        model=agent.model or None,
+        api_key=agent.api_key.get_secret_value() if agent.api_key else None,
+        base_url=agent.base_url,
+        options=ModelOptions(max_tokens=_ONLINE_TOKENS),
+    )
+    return await _asked(provider, name)
+
+
+def _script(place: str) -> Finding:
+    if not place:
+        return findings.skipped("model", "the script is not set")
+    if not Path(place).is_file():
+        return findings.bad("model", f"the script {place} is missing", "Name another: CODEPILOT_MODEL")
+    return findings.good("model", f"scripted {place}")
+
+
+async def _asked(provider: Provider, name: str) -> Finding:
+    try:
+        question = Request(system="Answer in one word.", messages=(ModelMessage(role="user", text="Are you there?"),))
+        async for _chunk in provider.reply(question):
+            pass
+    except AgentError as error:
+        return findings.bad("model", f"{name} did not answer", str(error))
+    finally:
+        await provider.close()
+    return findings.good("model", f"{name} answers")

@@ -1,0 +1,137 @@
+"""Has GitHub deliver again what nobody heard: it does not by itself, whether the bot was down or answered 503."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+
+from bot.domain.errors import BotError
+from bot.github import AppDeliveries, Attempt, GitHubError
+from bot.intake.triggers import TRIGGERS
+from bot.workspace.locks import try_lock
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 300.0
+
+MOST_SECONDS = 24 * 3600.0
+"""What is older is not asked for again. Whoever commanded a day ago has seen that nothing came, and has moved on.
+GitHub itself keeps deliveries for three days."""
+
+_MARGIN_SECONDS = 600.0
+"""What the sweep before may not have seen yet: an attempt is listed once it has ended."""
+_MOST_LISTED = 3_000
+_MOST_ASKED = 100
+_MOST_TRIES = 12
+
+
+class Redelivery:
+    """Sweeps the App's deliveries; one process a data directory does.
+
+    Args:
+        open_deliveries: the App's deliveries.
+        folder: the data directory.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        open_deliveries: Callable[[], AbstractAsyncContextManager[AppDeliveries]],
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._open_deliveries = open_deliveries
+        self._swept = folder / "redelivery.lock"  # changed when the last sweep began
+        self._clock = clock
+        self._tries: dict[str, int] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sweep now and every few minutes while the body runs; it must be listening already."""
+        task = asyncio.create_task(self._keep_sweeping())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except (BotError, OSError) as error:  # the next sweep looks as far back as this one should have
+                log.warning("failed deliveries were not looked for: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def sweep(self) -> int:
+        """Have everything delivered again that was not heard since the last sweep; give back how much it was.
+
+        Raises:
+            GitHubError: GitHub did not answer, or does not know the App.
+            OSError: the data directory cannot be written.
+        """
+        now = self._clock()
+        before = self._swept.stat().st_mtime if self._swept.exists() else 0.0
+        descriptor = try_lock(self._swept)
+        if descriptor is None:  # another process on this data directory is at it
+            return 0
+        try:
+            os.utime(descriptor, (before, before))  # if the file is new, and this sweep fails
+            unheard = await self._unheard(since=max(now - MOST_SECONDS, before - _MARGIN_SECONDS))
+            asked = unheard[:_MOST_ASKED]
+            await self._ask(asked)
+            if len(asked) == len(unheard):
+                os.utime(descriptor, (now, now))
+        finally:
+            os.close(descriptor)
+        return len(asked)
+
+    async def _unheard(self, *, since: float) -> list[Attempt]:
+        async with self._open_deliveries() as deliveries:
+            found: list[Attempt] = []
+            async for attempt in deliveries.attempts():
+                if attempt.at < since:
+                    break
+                if len(found) == _MOST_LISTED:
+                    log.warning("failed deliveries are looked for among the last %d only", _MOST_LISTED)
+                    break
+                found.append(attempt)
+        listed = {each.guid for each in found}
+        self._tries = {guid: count for guid, count in self._tries.items() if guid in listed}
+        return [each for each in never_heard(found) if self._tries.get(each.guid, 0) < _MOST_TRIES]
+
+    async def _ask(self, unheard: Iterable[Attempt]) -> None:
+        async with self._open_deliveries() as deliveries:
+            for each in unheard:
+                self._tries[each.guid] = self._tries.get(each.guid, 0) + 1
+                try:
+                    await deliveries.redeliver(each.id)
+                except GitHubError as error:
+                    if error.passing:
+                        raise
+                    log.warning("delivery %s cannot be had again: %s", each.guid, error)
+                else:
+                    log.info("delivery %s (%s) was not heard, and is asked for again", each.guid, each.event)
+
+
+def never_heard(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """The newest attempt of each delivery that somebody listens to and nobody has heard, oldest first.
+
+    Args:
+        attempts: newest first.
+    """
+    heard: set[str] = set()
+    newest: dict[str, Attempt] = {}
+    for each in attempts:
+        if not each.unheard:
+            heard.add(each.guid)
+        elif each.event in TRIGGERS:
+            newest.setdefault(each.guid, each)
+    return [each for each in reversed(newest.values()) if each.guid not in heard]

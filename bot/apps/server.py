@@ -1,0 +1,69 @@
+"""The service as a process: the webhook listening, the worker working, until someone stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+
+from aiohttp import web
+
+from agent_runtime import preload
+from bot.apps import large_deliveries
+from bot.apps.composition import service
+from bot.apps.watchdog import Watchdog
+from bot.domain.errors import ConfigError
+from bot.settings.load import Settings
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings, watchdog: Watchdog) -> None:
+    """Receive deliveries and work on jobs until cancelled."""
+    preload(settings.agent.provider)
+    async with service(settings) as bot:
+        await asyncio.to_thread(large_deliveries.sweep, settings.agent.data_dir)
+        await bot.runner.setup()
+        _spare_the_collector()
+        try:
+            await _listen(bot.runner, settings)
+            host, port = bot.runner.addresses[0][:2]
+            log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
+            watchdog.start()
+            async with bot.redelivery.running():
+                await bot.worker.run()
+        finally:
+            await bot.runner.cleanup()
+
+
+def _spare_the_collector() -> None:
+    """Exempt everything that start-up has made, which stays, from garbage collection.
+
+    A full collection holds the event loop for as long as it takes to visit all objects: 0.1 s for the modules and
+    classes alone.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> None:
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as error:
+        place = f"{settings.host}:{settings.port}"
+        problem = (
+            f"CODEPILOT_HOST and CODEPILOT_PORT say {place}, and nothing can listen there: {error.strerror or error}. "
+            "Stop whoever listens there already (`ss -ltnp` shows who), or choose another port. "
+            "Example: CODEPILOT_PORT=8081"
+        )
+        raise ConfigError((problem,)) from error
+
+
+async def work(settings: Settings, watchdog: Watchdog) -> None:
+    """Work on jobs until cancelled."""
+    preload(settings.agent.provider)
+    async with service(settings) as bot:
+        _spare_the_collector()
+        log.info("working on the jobs in %s", settings.agent.data_dir)
+        watchdog.start()
+        await bot.worker.run()

@@ -1,0 +1,163 @@
+"""What all jobs of a process share, built from the operator's settings."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pydantic import SecretStr
+
+from agent_runtime import Network, Provider, Sandbox, SandboxSettings, pick_sandbox
+from bot.apps.agents import agent_maker, models
+from bot.apps.toolchains import directories_to_show
+from bot.domain.errors import ConfigError
+from bot.gate.network import unkept
+from bot.jobs.results import WorkStore
+from bot.jobs.services import House, Listener
+from bot.jobs.setup import Setup
+from bot.publishing.redact import Redactor
+from bot.settings.load import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
+from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
+
+# https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
+_NO_CI = (
+    "GitHub starts no workflow for what a workflow's own token pushes. Push an empty commit, or close and reopen the "
+    "pull request, to start the checks."
+)
+
+# What Python compiles while the agent tests is not part of its change, and not every project ignores it.
+_ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
+
+_NO_INPUTS = ActionInputs()
+
+
+def house(
+    agent: AgentSettings,
+    *,
+    server_url: str,
+    secret: SecretStr,
+    redactor: Redactor,
+    listeners: Sequence[Listener],
+    edit_seconds: float,
+    provider: Callable[[], Provider] | None,
+    comes_back: bool,
+    run_url: str = "",
+    inputs: ActionInputs = _NO_INPUTS,
+    git_pauses: tuple[float, ...] = GIT_PAUSES,
+) -> House:
+    """What all jobs of a process share.
+
+    Args:
+        agent: the operator's settings.
+        server_url: GitHub's address for people and git.
+        secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step its token, or what
+            is the same in the next one, where jobs are left to that.
+        redactor: takes secrets out of whatever leaves.
+        listeners: told of every event of every run.
+        edit_seconds: between two edits of a status comment.
+        provider: makes the model of a run, in place of the one that the settings name.
+        run_url: the page of the workflow's run, where the bot is a step of one.
+        inputs: what the workflow's author asks for, where the bot is a step of one.
+        comes_back: whether answers and presses of buttons reach this bot later, as they do not reach a workflow's step.
+        git_pauses: seconds before each further try at a git server whose trouble may pass.
+
+    Raises:
+        ConfigError: the sandbox cannot keep to the network, or there is no git.
+        SandboxError: no sandbox works here.
+    """
+    sandbox = _sandbox(agent)
+    key = key_for(secret, "paused runs")
+    return House(
+        workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
+        setup=_setup(agent, sandbox, on_runner=not comes_back),
+        agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
+        bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
+        redactor=redactor,
+        trigger=agent.trigger,
+        server_url=server_url.rstrip("/"),
+        sandbox=sandbox.level,
+        network=agent.network,
+        work=WorkStore(agent.data_dir / "patches", lasting=not comes_back),
+        sessions=agent.data_dir / "sessions" if comes_back else None,
+        comes_back=comes_back,
+        marker_key=key_for(secret, "status comment"),
+        pictures=agent.pictures != "off",
+        keep_days=agent.keep_days,
+        edit_seconds=edit_seconds,
+        model_patience=agent.model_patience,
+        ci_note="" if comes_back else _NO_CI,
+        run_url=run_url,
+        listeners=tuple(listeners),
+        conventions=inputs.conventions,
+        places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
+    )
+
+
+def _mirror_limits(agent: AgentSettings) -> MirrorLimits:
+    return MirrorLimits(
+        fetch_bytes=agent.fetch_mb * 1024**2,
+        pull_bytes=agent.pull_fetch_mb * 1024**2,
+        total_bytes=agent.mirrors_gb * 1024**3,
+    )
+
+
+def _sandbox(agent: AgentSettings) -> Sandbox:
+    """The sandbox of agents, on a machine that has all else that a job needs."""
+    if shutil.which("git") is None:
+        raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
+    if problem := unkept(sandbox.level, networks(agent)):
+        raise ConfigError((problem,))
+    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return sandbox
+
+
+def _setup(agent: AgentSettings, sandbox: Sandbox, *, on_runner: bool) -> Setup:
+    most = agent.setup_cache_gb * 10**9
+    return Setup(
+        sandbox=sandbox,
+        network=agent.network if agent.setup_network is None else agent.setup_network,
+        seconds=agent.setup_seconds,
+        cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=most) if most else None,
+        on_runner=on_runner,
+    )
+
+
+def sandbox_settings(agent: AgentSettings) -> SandboxSettings:
+    """Show the operator's toolchains with what they need, and put their `bin` before the system's programs.
+
+    Raises:
+        ConfigError: a toolchain cannot run in a sandbox.
+    """
+    return SandboxSettings(
+        read_only=directories_to_show(agent.toolchains, private=(agent.data_dir,)),
+        path=tuple(path / "bin" for path in agent.toolchains if (path / "bin").is_dir()),
+        environment=_ENVIRONMENT,
+        limits=agent.sandbox_limits,
+        container=agent.container,
+    )
+
+
+def networks(agent: AgentSettings) -> dict[str, Network | None]:
+    """The settings that name hosts, by their names."""
+    return {"CODEPILOT_NETWORK": agent.network, "CODEPILOT_SETUP_NETWORK": agent.setup_network}
+
+
+def redactor_for(settings: Settings | ActionSettings) -> Redactor:
+    """What takes the operator's secrets out of text."""
+    door: list[SecretStr | None]
+    if isinstance(settings, Settings):
+        door = [settings.webhook_secret, settings.private_key]
+    else:
+        door = [settings.token, settings.inputs.session_key]
+    key = settings.agent.api_key
+    return Redactor(secret.get_secret_value() for secret in (*door, key) if secret is not None)
+
+
+def key_for(secret: SecretStr, purpose: str) -> bytes:
+    """A key of its own for each purpose, so that the secret itself signs one thing only."""
+    return hmac.digest(secret.get_secret_value().encode(), f"codepilot {purpose}".encode(), hashlib.sha256)

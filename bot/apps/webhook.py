@@ -1,0 +1,260 @@
+"""The first door: GitHub's webhook over HTTP. A delivery is answered as soon as its job is stored for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+from pydantic import SecretStr
+
+from bot.apps import large_deliveries
+from bot.apps.stranger_log import StrangersLines
+from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
+from bot.domain.job import Job
+from bot.domain.listening import Listening
+from bot.engine.queue import Queue
+from bot.intake.deliveries import Ignored, Proof, from_webhook
+from bot.intake.triggers import job_from
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+_http_log = logging.getLogger(f"{__name__}.http")
+
+MAX_BODY_BYTES = 25 * 1024 * 1024
+"""GitHub sends no larger one: https://docs.github.com/en/webhooks/webhook-events-and-payloads#payload-cap"""
+
+_LARGE_BYTES = 512 * 1024
+_LARGE_AT_ONCE_BYTES = 4 * MAX_BODY_BYTES
+_APP = "integration"
+_NOT_THE_APPS = (
+    "this delivery is not from the App's webhook, so the bot could not act on it; delete this webhook in the "
+    "repository's or organisation's settings, and install the App there: its own webhook sends the same events"
+)
+_SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What the door needs to know.
+
+    Attributes:
+        secret: the webhook's secret.
+        listening: what it listens for.
+        max_body_bytes: larger deliveries are refused.
+        read_seconds: how long a body may take to arrive; GitHub itself gives up after 10 s.
+        held_seconds: how long work is kept from the workers, for whoever is told of it to answer first.
+        checked_seconds: how long a health check counts: anybody may ask for one, and it writes to the disk.
+        folder: where large deliveries are kept while they are read; None for the system's own place.
+    """
+
+    secret: SecretStr
+    listening: Listening
+    max_body_bytes: int = MAX_BODY_BYTES
+    read_seconds: float = 10.0
+    held_seconds: float = 0.0
+    folder: Path | None = None
+    checked_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse to be made without a secret: such a door would be open to all."""
+        if not self.secret.get_secret_value():
+            raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so no delivery could be proven genuine",))
+
+
+async def _keep(_job: Job) -> str:
+    return ""
+
+
+def make_app(
+    door: Door,
+    queue: Queue,
+    *,
+    accepted: Callable[[Job], None] = lambda _job: None,
+    unneeded: Callable[[Job], Awaitable[str]] = _keep,
+) -> web.Application:
+    """The web application: `POST /webhook` takes deliveries, `GET /healthz` says whether the queue works.
+
+    Answers to a delivery are JSON objects with `status` and, by status code: 202 `accepted` with the job's id; 200
+    `duplicate` with the job's id, or `ignored` with the reason; 400, 401, 408, 411, 413, 415 `refused` with the reason,
+    also 503 when too many large deliveries arrive at once; 503 `failed` when the job could not be stored. Whatever is
+    not 2xx shows on GitHub's delivery page, and can be sent again from there.
+
+    Args:
+        door: what the door needs to know.
+        queue: where jobs go.
+        accepted: told of every job that was stored.
+        unneeded: why a job need not be stored at all; empty for one that must be.
+    """
+    # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
+    app = web.Application(client_max_size=0)
+    webhook = _Webhook(door, queue, accepted, unneeded)
+    app.router.add_post("/webhook", webhook.receive)
+    app.router.add_get("/healthz", webhook.health)
+    return app
+
+
+def make_runner(app: web.Application) -> web.AppRunner:
+    """What serves the application on a socket, set so that hostile clients cost little.
+
+    Bodies are never decompressed. What is left of a refused body is thrown away for 2 s, for a client that is still
+    sending when the connection closes never sees the answer.
+    """
+    sparing = StrangersLines()
+    for logger in (log, _http_log):
+        for old in [each for each in logger.filters if isinstance(each, StrangersLines)]:
+            logger.removeFilter(old)
+        logger.addFilter(sparing)
+    return web.AppRunner(
+        app, auto_decompress=False, lingering_time=2, keepalive_timeout=75, access_log=None, logger=_http_log
+    )
+
+
+class _Refused(Exception):  # noqa: N818 - an answer that travels as an exception
+    """The request is not taken in."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _Webhook:
+    """The handlers, with what they share."""
+
+    def __init__(
+        self,
+        door: Door,
+        queue: Queue,
+        accepted: Callable[[Job], None],
+        unneeded: Callable[[Job], Awaitable[str]],
+    ) -> None:
+        self._door = door
+        self._queue = queue
+        self._accepted = accepted
+        self._unneeded = unneeded
+        self._large_bytes = 0
+        self._checking = asyncio.Lock()
+        self._checked_until = 0.0
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Whether jobs can be stored, without a word about them: anyone may ask."""
+        try:
+            async with self._checking:
+                if time.monotonic() >= self._checked_until:
+                    await self._queue.check()
+                    self._checked_until = time.monotonic() + self._door.checked_seconds
+        except QueueError as error:
+            log.error("the health check failed: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
+            return web.json_response({"status": "failed"}, status=503)
+        return web.json_response({"status": "ok"})
+
+    async def receive(self, request: web.Request) -> web.Response:
+        """One delivery."""
+        claimed_id = request.headers.get("X-GitHub-Delivery", "")
+        # Not proven yet, so it is shown only when it cannot forge a log line.
+        delivery_id = claimed_id if _SHOWABLE_ID.fullmatch(claimed_id) else "-"
+        try:
+            return await self._taken(await self._found(request), delivery_id)
+        except _Refused as refusal:
+            return _refusal(refusal.status, str(refusal), delivery_id)
+        except UnauthenticatedError as error:
+            return _refusal(401, str(error), delivery_id)
+        except MalformedError as error:
+            return _refusal(400, str(error), delivery_id)
+        except (QueueError, OSError):
+            log.exception("delivery %s: not stored", delivery_id, extra={"delivery": delivery_id})
+            reason = "the job could not be stored; the operator's log says why"
+            return web.json_response({"status": "failed", "reason": reason}, status=503)
+
+    async def _found(self, request: web.Request) -> Job | Ignored:
+        """What a delivery asks for, once it is proven genuine."""
+        size, listening = self._size(request), self._door.listening
+        secret = self._door.secret.get_secret_value()
+        if size <= _LARGE_BYTES:
+            body = await self._arrived(request.content.readexactly(size))
+            delivery = from_webhook(request.headers, body, secret)
+            _check_sender(request)
+            return _with_installation(job_from(delivery, listening))
+        proof = Proof(request.headers, secret)
+        with self._room_for(size):
+            async with AsyncExitStack() as stack:
+                opened = large_deliveries.received(self._door.folder, request.content, size, proof)
+                path = await self._arrived(stack.enter_async_context(opened))
+                proof.check()
+                _check_sender(request)
+                return _with_installation(await large_deliveries.read(path, request.headers, listening))
+
+    def _size(self, request: web.Request) -> int:
+        """The size of the body, by its header; what cannot be taken is refused before a byte of it is read."""
+        if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            raise _Refused(415, "compressed bodies are not taken; GitHub sends none")
+        if request.content_length is None:
+            raise _Refused(411, "a delivery needs the header Content-Length")
+        if request.content_length > self._door.max_body_bytes:
+            raise _Refused(413, f"a delivery has at most {self._door.max_body_bytes:,} bytes")
+        return request.content_length
+
+    @contextmanager
+    def _room_for(self, size: int) -> Iterator[None]:
+        """Bound the disk that large bodies take together; ordinary deliveries never wait for them."""
+        large = size if size > _LARGE_BYTES else 0
+        if self._large_bytes + large > _LARGE_AT_ONCE_BYTES:
+            raise _Refused(503, "too many large deliveries at once; send this one again later")
+        self._large_bytes += large
+        try:
+            yield
+        finally:
+            self._large_bytes -= large
+
+    async def _arrived(self, body: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._door.read_seconds):
+                return await body
+        except TimeoutError as error:
+            raise _Refused(408, f"the body did not arrive within {self._door.read_seconds:g} s") from error
+        except asyncio.IncompleteReadError as error:
+            raise _Refused(400, "the body is shorter than its header says") from error
+
+    async def _taken(self, found: Job | Ignored, delivery_id: str) -> web.Response:
+        extra = {"delivery": delivery_id}
+        if not isinstance(found, Ignored) and (why := await self._unneeded(found)):
+            found = Ignored(reason=why)
+        if isinstance(found, Ignored):
+            log.info("delivery %s: ignored: %s", delivery_id, found.reason, extra=extra)
+            return web.json_response({"status": "ignored", "reason": found.reason})
+        # What steers is done at once: nobody answers it first.
+        held = self._door.held_seconds if found.lane == "work" else 0.0
+        if not await self._queue.enqueue(found, held_seconds=held):
+            log.info("delivery %s: a duplicate of job %s", delivery_id, found.id, extra=extra)
+            return web.json_response({"status": "duplicate", "job": found.id})
+        log.info("delivery %s: accepted as job %s", delivery_id, found.id, extra=extra)
+        self._accepted(found)
+        return web.json_response({"status": "accepted", "job": found.id}, status=202)
+
+
+def _check_sender(request: web.Request) -> None:
+    """Refuse what is sent by a webhook of a repository or an organisation: the App's sends the same, and may answer."""
+    if request.headers.get("X-GitHub-Hook-Installation-Target-Type", _APP) != _APP:
+        raise _Refused(400, _NOT_THE_APPS)
+
+
+def _with_installation(found: Job | Ignored) -> Job | Ignored:
+    if not isinstance(found, Ignored) and found.installation is None:
+        raise _Refused(400, _NOT_THE_APPS)
+    return found
+
+
+def _refusal(status: int, reason: str, delivery_id: str) -> web.Response:
+    extra = {"delivery": delivery_id, "stranger": True}
+    log.warning("delivery %s: refused (%d): %s", delivery_id, status, reason, extra=extra)
+    response = web.json_response({"status": "refused", "reason": reason}, status=status)
+    response.force_close()
+    return response

@@ -1,0 +1,114 @@
+"""Checks that failed: whether anybody wants them fixed, and then one piece of work for all that failed on a commit."""
+
+from __future__ import annotations
+
+from bot.domain.access import may_command
+from bot.domain.commands import Explain, Fix, Reddened
+from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
+from bot.gate.repo_config import RepoConfig
+from bot.intake.asking import job_id
+from bot.jobs.context import Case, Ending
+from bot.jobs.repo_settings import lately_on_default_branch
+
+LEADS_TO = "leads-to"
+"""The fact that keeps the id of the work that an event began."""
+
+
+async def reddened(case: Case, command: Reddened) -> Ending:
+    """Begin work on a commit whose checks failed, where the repository or a label asks for it.
+
+    All that fails on one commit comes together: whatever is told while the work waits or is under way begins no other.
+    Where nobody asked for it, nobody is told.
+    """
+    config = await lately_on_default_branch(case)
+    thread = await _thread(case, command, config)
+    if thread is None:
+        return Ending(state=JobState.DONE, reason="nobody asked for failing checks to be fixed here")
+    beside = [
+        each
+        for each in await case.queue.of_thread(case.job.repo.id, thread.key)
+        if each.job.origin.kind == "ci" and each.job.head_sha == command.head_sha
+    ]
+    if any(TRANSITIONS[each.state] for each in beside):
+        return Ending(state=JobState.DONE, reason="work on this commit is under way already")
+    job = await _work(case, command, thread, ordinal=len(beside))
+    await case.queue.enqueue(job)
+    await case.memory.remember(LEADS_TO, job.id)
+    return Ending(state=JobState.DONE)
+
+
+async def _thread(case: Case, command: Reddened, config: RepoConfig) -> Thread | None:
+    """Where the work is to be; None where nobody wants any."""
+    everywhere = not case.house.checks and "fix_ci" not in config.given
+    pulls = everywhere or "pull-requests" in config.fix_ci
+    if command.fork:
+        number = await _pull_of_fork(case, command) if pulls else None
+        return None if number is None else _pull(number)
+    if command.pull:
+        return _pull(command.pull) if pulls or await _is_labelled(case, command.pull, config) else None
+    if not (everywhere or "default-branch" in config.fix_ci):
+        return None
+    return Thread.of_branch(command.branch)
+
+
+def _pull(number: int) -> Thread:
+    return Thread(kind="pull", number=number, title="", body="", author="")
+
+
+async def _pull_of_fork(case: Case, command: Reddened) -> int | None:
+    return await case.github.pull_of_fork(
+        case.job.repo.full_name,
+        fork=command.fork,
+        fork_id=command.fork_id,
+        branch=command.branch,
+        sha=command.head_sha,
+    )
+
+
+async def _is_labelled(case: Case, number: int, config: RepoConfig) -> bool:
+    """Whether the label that asks for it is set, by somebody who may ask for work."""
+    repo = case.job.repo
+    kept = [each for each in await case.ledger.labels(repo.id, number) if config.labels.is_fix_ci(each.name)]
+    if not kept:
+        return False
+    standing = (await case.github.thread_facts(repo.full_name, number)).labels
+    if not any(map(config.labels.is_fix_ci, standing)):
+        return False
+    who = kept[0].labeller
+    return case.house.bounds.hears(who.login) and may_command(
+        await case.github.role_of(repo.full_name, who.id, who.login)
+    )
+
+
+async def _work(case: Case, command: Reddened, thread: Thread, *, ordinal: int) -> Job:
+    """The work; in a fork's pull request it only reads, and nothing but the diagnosis leaves it."""
+    event = case.job
+    me = await case.github.me()
+    itself = Actor(id=me.id, login=me.login)
+    # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
+    # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.
+    nobody = not command.run_id or bool(command.fork) or (thread.kind == "branch" and _is_bot(event))
+    return Job(
+        id=job_id("ci", event.repo.id, f"{thread.key}:{command.head_sha}:{ordinal}"),
+        delivery_id=f"{event.delivery_id}.ci",
+        repo=event.repo,
+        thread=thread,
+        actor=itself if nobody else event.actor,
+        origin=Origin(
+            kind="ci",
+            id=command.run_id,
+            at=event.origin.at,
+            name=command.name,
+            url=command.url,
+            conclusion=command.conclusion,
+        ),
+        command=Explain() if command.fork else Fix(),
+        installation=event.installation,
+        others=() if nobody else event.others,
+        trigger=event.trigger,
+        head_sha=command.head_sha,
+    )
+
+
+def _is_bot(event: Job) -> bool:
+    return all(who.login.endswith("[bot]") for who in (event.actor, *event.others))

@@ -1,0 +1,24 @@
+"""What is said to a command that needs no agent and concerns no job. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from bot.domain.commands import Help, Malformed, Talk, Unknown
+from bot.domain.verbs import help_text
+from bot.publishing.text import code
+
+
+def answer_to(command: Talk, *, trigger: str) -> str:
+    """What the bot says to what needs no agent and concerns no job."""
+    verbs = help_text(trigger=trigger)
+    match command:
+        case Unknown(word=word, nearest=nearest):
+            hint = f" Did you mean {code(nearest)}?" if nearest else ""
+            return f"I know no command {code(word)}.{hint}\n\n{verbs}"
+        case Malformed(reason=reason):
+            return f"{reason}\n\n{verbs}"
+        case Help():
+            return verbs
+        case other:
+            assert_never(other)

@@ -1,0 +1,169 @@
+"""What GitHub tells of: nobody asks for it, nobody is answered, and it only ever narrows what the bot may do."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from bot.control.automatic_review import is_unasked_review
+from bot.control.failed_checks import LEADS_TO, reddened
+from bot.control.retry import fix_for, review_of_push
+from bot.control.steering import LIVE, stop_all
+from bot.domain.access import LabelGrant, text_binding
+from bot.domain.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened
+from bot.domain.job import JobState
+from bot.engine.queue import Signal, Stored
+from bot.gate.decision import Refusal
+from bot.jobs import approvals
+from bot.jobs.context import Case, Ending, Reply
+from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
+from bot.jobs.resume_base import begun_before
+from bot.jobs.snapshot import arrive
+from bot.publishing.text import code
+from bot.reporting import endings
+from bot.reporting.check_run import CHECKED
+from bot.reporting.reporter import Account
+from bot.reporting.status_comment import COMMENTING
+
+log = logging.getLogger(__name__)
+
+_RAISING = frozenset({"ask", "auto"})
+"""Levels that a label may raise a run to, and so are bound to a commit."""
+
+
+async def happen(case: Case, command: Happening) -> Ending:
+    """Take in what happened."""
+    match command:
+        case Labelled():
+            return await _labelled(case, command)
+        case Assigned(assignee_id=assignee_id):
+            if assignee_id == (await case.github.me()).id:
+                await case.queue.enqueue(fix_for(case.job, "assignment"))
+        case Pushed(head_sha=head_sha):
+            return await _pushed(case, head_sha)
+        case Closed(how=how):
+            await stop_all(case, await _jobs(case), f"The thread was {how}.")
+        case Departed(repo_ids=repo_ids):
+            await _departed(case, repo_ids)
+        case Reddened():
+            return await reddened(case, command)
+        case other:
+            assert_never(other)
+    return Ending(state=JobState.DONE)
+
+
+async def _labelled(case: Case, command: Labelled) -> Ending:
+    """Keep who set a permission label on what; the repository's own start label asks for a fix."""
+    job, names = case.job, (await lately_on_default_branch(case)).labels
+    if names.is_start(command.label):
+        return await _start(case, command)
+    if names.means_something(command.label):
+        await case.ledger.keep_label(
+            LabelGrant(
+                repo_id=job.repo.id,
+                number=job.thread.number,
+                name=command.label,
+                labeller=job.actor,
+                bound_to=command.bound_to,
+                at=_seconds(command.at),
+            )
+        )
+    return Ending(state=JobState.DONE)
+
+
+async def _start(case: Case, command: Labelled) -> Ending:
+    """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
+    job = case.job
+    thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
+    if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
+        reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
+        visit = await arrive(case.github, job, bounds=case.house.bounds)
+        return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
+    words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
+    await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))
+    return Ending(state=JobState.DONE)
+
+
+def _seconds(at: str) -> float:
+    """When something was, in seconds since the epoch; now, where GitHub does not say."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return time.time()
+
+
+async def _pushed(case: Case, head_sha: str) -> Ending:
+    """What was asked and allowed for the commit before is void; the bot's own commits void nothing."""
+    job = case.job
+    if job.actor.id == (await case.github.me()).id:
+        return Ending(state=JobState.DONE)
+    for each in await _jobs(case):
+        if each.state in LIVE and await begun_before(case.about(each.job)) != head_sha:
+            await approvals.void_alike(case.of(each.job))
+        asked = await approvals.awaited(case.of(each.job)) if each.state is JobState.WAITING else None
+        if asked is not None and asked.bound_to != head_sha:
+            why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
+            await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
+            await case.queue.wake(each.job.id)
+    await _review_push(case, head_sha)
+    kept = await case.ledger.labels(job.repo.id, job.thread.key)
+    if not kept:
+        return Ending(state=JobState.DONE)
+    config = await on_default_branch(case.github, job.repo.full_name, case.house.conventions.repo_file)
+    gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
+    await case.void(gone)
+    if not gone or not await case.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):
+        return Ending(state=JobState.DONE)
+    names = ", ".join(map(code, gone))
+    text = (
+        f"I took {names} off: it was set for another commit than {head_sha[:10]}. Look at what was pushed, and set it "
+        "again."
+    )
+    return Ending(state=JobState.DONE, view=Reply(text=text))
+
+
+async def _review_push(case: Case, head_sha: str) -> None:
+    """Have what was pushed reviewed where that is wanted; reviews of the commits before it are of no use any more.
+
+    It is held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
+    """
+    if not (await lately_on_default_branch(case)).reviews("push", case.house.bounds.review_on):
+        return
+    review = review_of_push(case.job, head_sha)
+    for each in await _jobs(case):
+        if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
+            await _end_or_stop(case, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one.")
+    await case.queue.enqueue(review, held_seconds=case.house.push_pause)
+    await case.memory.remember(LEADS_TO, review.id)
+
+
+async def _end_or_stop(case: Case, live: Stored, why: str) -> None:
+    """End a job that waits at once; have one that runs stop."""
+    if await case.queue.end(live.job.id, JobState.STOPPED, why, owed=await _last_words(case.about(live.job), why)):
+        await case.house.workspaces.discard(live.job.id)
+    else:
+        await case.queue.signal(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=case.job.id))
+
+
+async def _departed(case: Case, repo_ids: tuple[int, ...]) -> None:
+    """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
+    if case.job.installation is None:
+        return
+    why = "The App was taken off this repository, or suspended."
+    for each in await case.queue.live_of(case.job.installation, repo_ids):
+        await _end_or_stop(case, each, why)
+
+
+async def _last_words(case: Case, why: str) -> dict[str, str]:
+    """What its comment is to say of a job that nobody works on any more; nothing where it has none."""
+    if await case.memory.recall(COMMENTING) is None:
+        return {}
+    ending = Ending(state=JobState.STOPPED, reason=why, view=Account(case).now(state="stopped", reason=why))
+    return await endings.facts_of(case, ending, checked=await case.memory.recall(CHECKED))
+
+
+async def _jobs(case: Case) -> tuple[Stored, ...]:
+    return await case.queue.of_thread(case.job.repo.id, case.job.thread.key)

@@ -1,0 +1,73 @@
+"""One more job out of an earlier one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from bot.domain.commands import Bare, Command, Fix, Plan, Review
+from bot.domain.job import Job
+from bot.intake.asking import job_id
+
+
+def again(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
+    """The work of `old` once more: for whoever asks now, with the thread's words as they are now.
+
+    Args:
+        old: what is to be done again.
+        asked_by: the command that asks for it.
+        opened: whether `old` has opened a pull request: then it goes on in that one, also when it was told `--new`.
+    """
+    has_words = asked_by.origin.kind != "button"
+    origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
+    return replace(
+        old,
+        id=job_id("again", old.repo.id, asked_by.id),
+        delivery_id=f"{asked_by.delivery_id}.again",
+        thread=asked_by.thread if has_words else old.thread,
+        actor=asked_by.actor,
+        others=(),
+        trigger=asked_by.trigger if has_words else old.trigger,
+        origin=origin,
+        command=_going_on(old.command) if opened else old.command,
+        head_sha="",
+    )
+
+
+def _going_on(command: Command) -> Command:
+    if isinstance(command, Fix | Bare | Plan):
+        return replace(command, options=replace(command.options, new=False))
+    return command
+
+
+def carried_out(planned: Job, command: Plan, plan: str) -> Job:
+    """The job that carries out an approved plan, for whoever asked for the plan."""
+    return replace(
+        planned,
+        id=job_id("plan", planned.repo.id, planned.id),
+        delivery_id=f"{planned.delivery_id}.plan",
+        # A model may write what UTF-8 cannot hold, and so no queue.
+        command=Fix(goal=command.goal, options=command.options, plan=plan.encode("utf-8", "replace").decode()),
+        head_sha="",
+    )
+
+
+def review_of_push(pushed: Job, head_sha: str) -> Job:
+    """The review of what was pushed; the same job for every delivery of that."""
+    return replace(
+        pushed,
+        id=job_id("push", pushed.repo.id, f"{pushed.thread.number}:{head_sha}"),
+        delivery_id=f"{pushed.delivery_id}.review",
+        command=Review(on="push"),
+    )
+
+
+def fix_for(happened: Job, kind: Literal["label", "assignment"]) -> Job:
+    """The fix that somebody asked for by what they did, without a command."""
+    return replace(
+        happened,
+        id=job_id(kind, happened.repo.id, happened.id),
+        delivery_id=f"{happened.delivery_id}.{kind}",
+        command=Fix(),
+        origin=replace(happened.origin, kind=kind),
+    )

@@ -1,0 +1,86 @@
+"""Saves a job that waits for a person as one sealed file, for the workflow run that the answer starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from bot.domain.job import Job
+from bot.github import CommentFacts, GitHub, Spot
+from bot.jobs import approvals
+from bot.jobs.context import Case, spot_of
+from bot.jobs.results import WORK
+from bot.jobs.sealed_state import SavedJob, SealError, digest_of, seal
+from bot.workspace.carrying import Carried
+
+SESSION_FILE = "session.codepilot"
+"""What the file is called in its artifact."""
+
+_MOST_SESSION_BYTES = 64 * 1024 * 1024
+_UNASKED = "The comment in which people would be asked is gone."
+
+
+async def save(case: Case) -> Path:
+    """Write a waiting job to a file, and give back where.
+
+    Raises:
+        SealError: it is too large, or nobody can see what it waits for.
+        WorkspaceError: its files cannot be kept.
+        GitHubError: the comment could not be read.
+    """
+    handover, asked = case.house.handover, await approvals.awaited(case.memory)
+    facts = dict(await case.memory.recall_all())
+    found = await comment_of(case.github, case.job, facts)
+    if handover is None or asked is None or found is None:
+        raise SealError(_UNASKED)
+    saved = SavedJob(
+        job=case.job,
+        request_id=asked.request_id,
+        until=asked.until,
+        facts=facts,
+        session=await asyncio.to_thread(_read, case.house.session_of(case.job)),
+        patch=await asyncio.to_thread(case.house.work.whole, case.job.id) if WORK in facts else None,
+        work=Carried() if WORK in facts else await _changed(case),
+        comment=digest_of(found[1].body),
+    )
+    sealed = await asyncio.to_thread(seal, saved, handover.key)
+    path = await asyncio.to_thread(_write, handover.folder / case.job.id, sealed)
+    await case.house.workspaces.discard(case.job.id)
+    await asyncio.to_thread(case.house.forget_session, case.job)
+    return path
+
+
+async def comment_of(github: GitHub, job: Job, facts: Mapping[str, str]) -> tuple[Spot, CommentFacts] | None:
+    """A job's status comment as it is now, and where it is; None when it is gone."""
+    if "comment" not in facts:
+        return None
+    spot = Spot(kind="thread", number=job.thread.number) if "below" in facts else spot_of(job)
+    found = await github.comment(job.repo.full_name, spot, int(facts["comment"].partition(" ")[0]))
+    return None if found is None else (spot, found)
+
+
+async def _changed(case: Case) -> Carried:
+    async with case.house.workspaces.reopen(case.job.id, keep=_kept) as tree:
+        return await tree.carried()
+
+
+def _kept() -> bool:
+    """The files stay until the job is saved: one that cannot be goes on in them."""
+    return True
+
+
+def _read(folder: Path | None) -> Mapping[str, bytes]:
+    """The files of a session; the lock of its process is none of it."""
+    found = folder.iterdir() if folder is not None and folder.is_dir() else ()
+    files = [path for path in sorted(found) if path.is_file() and path.suffix != ".lock"]
+    if sum(path.stat().st_size for path in files) > _MOST_SESSION_BYTES:
+        raise SealError("The conversation of the run is too long to be kept between two runs of a workflow.")
+    return {path.name: path.read_bytes() for path in files}
+
+
+def _write(folder: Path, sealed: bytes) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / SESSION_FILE
+    path.write_bytes(sealed)
+    return path

@@ -1,0 +1,260 @@
+"""Commands that change, or tell of, other jobs of the thread: each is done at once, whatever runs there."""
+
+from __future__ import annotations
+
+import time
+from typing import assert_never
+
+from bot.control.retry import again
+from bot.domain.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
+from bot.domain.job import Job, JobState
+from bot.engine.queue import Signal, Stored
+from bot.gate.decision import Refusal
+from bot.gate.permissions import approver_refusal, may_command
+from bot.gate.sanitise import clean
+from bot.jobs import approvals, model_outage
+from bot.jobs.approvals import Answer, Shown, Waiting
+from bot.jobs.context import ENDING, Case, Ending, Reply
+from bot.jobs.snapshot import Here
+from bot.publishing.text import code, duration, fenced
+
+_MESSAGE_CHARS = 8_000
+_NOTHING = "Nothing is under way in this thread."
+_MEANT = "meant"
+"""The fact that keeps which request a command has answered: a second attempt of it must not answer the next one."""
+
+LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
+"""The states of a job that has not ended."""
+
+
+class _Unfit(Exception):  # noqa: N818 - an answer that travels as an exception
+    """The command fits nothing that is there; the text says what to do."""
+
+    def __init__(self, cause: str, reason: str) -> None:
+        super().__init__(reason)
+        self.refusal = Refusal(reason=reason, cause=cause)
+
+
+async def steer(case: Case, command: Steering, here: Here) -> Ending:
+    """Do what someone with the right to command asks of the thread's jobs."""
+    jobs = await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
+    try:
+        match command:
+            case Stop():
+                await _stop(case, jobs)
+            case Continue(message=message):
+                await _continue(case, jobs, clean(message, limit=_MESSAGE_CHARS))
+            case Approve(request_id=request_id, like=like):
+                await _answer(case, here, jobs, request_id, approved=True, note="", like=like)
+            case Deny(request_id=request_id, why=why):
+                words = clean(why, limit=_MESSAGE_CHARS)
+                if words and not await _is_asked(case, jobs, request_id):
+                    # The first of the words looked like an id, as `added` does.
+                    request_id, words = "", f"{request_id} {words}".strip()
+                await _answer(case, here, jobs, request_id, approved=False, note=words)
+            case Retry(job_id=job_id):
+                await _retry(case, here, jobs, job_id)
+            case Status():
+                return Ending(state=JobState.DONE, view=Reply(text=await _told(case, jobs)))
+            case other:
+                assert_never(other)
+    except _Unfit as unfit:
+        return await case.refuse(unfit.refusal)
+    await case.react("+1")
+    return Ending(state=JobState.DONE)
+
+
+async def stop_all(case: Case, jobs: tuple[Stored, ...], why: str) -> None:
+    """End every job that is alive; each tells it in its own comment, and keeps what it did."""
+    for each in (each for each in jobs if each.state in LIVE):
+        await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=case.job.actor.login, id=case.job.id))
+        await case.queue.wake(each.job.id)
+
+
+async def _stop(case: Case, jobs: tuple[Stored, ...]) -> None:
+    if not any(each.state in LIVE for each in jobs):
+        raise _Unfit("nothing-to-stop", _NOTHING)
+    await stop_all(case, jobs, f"Stopped by @{case.job.actor.login}.")
+
+
+async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
+    for each in (each for each in jobs if each.state is JobState.WAITING):
+        asked = await approvals.awaited(case.of(each.job))
+        if asked is not None and asked.kind == "question":
+            await _give(case, each.job, asked, approved=True, note=message)
+            return
+    # Of those that have not begun, the newest may be anybody's.
+    states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
+    hearing = [each for each in jobs if each.state in states and await _hears(case, each)]
+    target = next((each.job for state in states for each in hearing if each.state is state), None)
+    if target is None:
+        waits = any(each.state is JobState.WAITING for each in jobs)
+        remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
+        raise _Unfit("nothing-to-continue", remedy)
+    signal = Signal(kind="message", text=message, by=case.job.actor.login, id=case.job.id)
+    await case.queue.signal(target.id, signal)
+
+
+async def _hears(case: Case, stored: Stored) -> bool:
+    """Whether a job's agent reads what it is told; not before an answer, while it waits for that."""
+    memory = case.of(stored.job)
+    if stored.state is JobState.WAITING:
+        return await model_outage.is_waited_out(memory, stored.until)
+    return await memory.recall(ENDING) is None
+
+
+async def _answer(
+    case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str, like: bool = False
+) -> None:
+    before = await case.memory.recall(_MEANT)
+    if before is not None and not await _is_asked(case, jobs, before):
+        await _wake_answered(case, jobs)
+        return
+    target, asked = await _meant(case, jobs, before or request_id, "approve" if approved else "deny")
+    if approved and asked.kind == "question":
+        remedy = f"Answer it with `{case.job.trigger} continue` and your words."
+        raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
+    if approved:
+        refusal = approver_refusal(
+            target,
+            approver=case.job.actor,
+            role=here.roles[0],
+            facts=here.thread,
+            author_id=here.thread.author_id,
+            bound_to_sha=asked.bound_to,
+            trusted_bots=case.house.bounds.trusted_bots,
+        )
+        if refusal is not None:
+            if refusal.cause == "moved-head":
+                await stop_all(case, tuple(each for each in jobs if each.job.id == target.id), refusal.reason)
+            raise _Unfit(refusal.cause, refusal.reason)
+    if like and not asked.like:
+        plain = f"`{case.job.trigger} approve {asked.request_id}`"
+        raise _Unfit("nothing-alike", f"Nothing else can be approved with {code(asked.request_id)}. Answer {plain}.")
+    await _give(case, target, asked, approved=approved, note=note, like=asked.like if like else ())
+
+
+async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
+    """The one request that an answer is about."""
+    found = await _open_requests(case, jobs)
+    shown = {each.request_id: each for stored in jobs for each in await approvals.shown_by(case.of(stored.job))}
+    # One that is about to be shown can be answered by nobody but who guesses its id.
+    readable = [asked for _, asked in found if asked.request_id in shown]
+    if not request_id:
+        await _check_unmistakable(case, readable, shown, verb)
+        found = [(job, asked) for job, asked in found if asked in readable]
+    fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
+    lines = _lines_for(case, readable, verb)
+    if not fitting:
+        reason = f"No request {code(request_id)} waits here."
+        raise _Unfit("no-such-request", f"{reason} {lines}" if readable else reason)
+    if len(fitting) > 1:
+        raise _Unfit("several-requests", f"Several requests begin like that. {lines}")
+    if fitting[0][1].until < time.time():
+        raise _Unfit("too-late", "That request has expired. Give the command again.")
+    return fitting[0]
+
+
+async def _check_unmistakable(case: Case, waits: list[Waiting], shown: dict[str, Shown], verb: str) -> None:
+    """See that an answer without an id can only be about the one request that its author has read.
+
+    Raises:
+        _Unfit: it could be about another one.
+    """
+    if not waits:
+        raise _Unfit("no-such-request", "Nothing waits for an answer here.")
+    stored = await case.queue.get(case.job.id)
+    arrived = stored.enqueued_at if stored is not None else 0.0
+    meant = shown[waits[0].request_id]
+    several = any(each != meant and each.kind != "question" for each in shown.values())
+    if not several and meant.may_have_been_read(written_at=case.job.origin.at, arrived=arrived):
+        return
+    why = "More than one request has been shown in this thread" if several else "It was shown after you had written"
+    raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(case, waits, verb)}")
+
+
+def _lines_for(case: Case, waits: list[Waiting], verb: str) -> str:
+    """What waits, as lines to paste."""
+    these = "This waits" if len(waits) == 1 else "These wait"
+    lines = "\n\n".join(fenced(f"{case.job.trigger} {verb} {each.request_id}") for each in waits)
+    return f"{these}; read what would happen, then answer:\n\n{lines}"
+
+
+async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
+    """What waits in the thread for an answer."""
+    found = []
+    for each in jobs:
+        # A job that is about to wait has told so before it does.
+        if each.state not in {JobState.WAITING, JobState.RUNNING}:
+            continue
+        asked = await approvals.awaited(case.of(each.job))
+        if asked is not None:
+            found.append((each.job, asked))
+    return found
+
+
+async def _is_asked(case: Case, jobs: tuple[Stored, ...], request_id: str) -> bool:
+    return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(case, jobs))
+
+
+async def _give(
+    case: Case, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
+) -> None:
+    await case.memory.remember(_MEANT, asked.request_id)
+    given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor, like=like)
+    counts = await approvals.answer(case.of(target), given)
+    # Also for whoever answered first: they may have died before they could.
+    await case.queue.wake(target.id)
+    if not counts:
+        raise _Unfit("answered", "Somebody else has answered that already.")
+
+
+async def _wake_answered(case: Case, jobs: tuple[Stored, ...]) -> None:
+    for each in jobs:
+        memory = case.of(each.job)
+        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(memory, each.until)
+        if waits and await approvals.is_answered(memory):
+            await case.queue.wake(each.job.id)
+
+
+async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...], job_id: str) -> None:
+    if any(each.state in LIVE for each in jobs):
+        raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
+    for each in (each for each in jobs if job_id in {"", each.job.id}):
+        if await _is_ours(case, here, each):
+            opened = await case.of(each.job).recall("pull") is not None
+            await case.queue.enqueue(again(each.job, asked_by=case.job, opened=opened))
+            return
+    if job_id:
+        raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")
+    raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
+
+
+async def _is_ours(case: Case, here: Here, ended: Stored) -> bool:
+    """Whether somebody with a say here asked for a job: who says `retry` adopts no stranger's words unread."""
+    job = ended.job
+    if job.is_unasked:
+        return ended.state is not JobState.REFUSED
+    return may_command(await case.github.role_of(here.repo.full_name, job.actor.id, job.actor.login))
+
+
+async def _told(case: Case, jobs: tuple[Stored, ...]) -> str:
+    """What is under way, and what waits, newest first."""
+    alive = [each for each in jobs if each.state in LIVE]
+    lines = [await _line(case, each) for each in alive]
+    if jobs and not alive:
+        lines = [f"{_NOTHING} Last: {await _line(case, jobs[0])}"]
+    return "\n".join(f"- {line}" for line in lines) or _NOTHING
+
+
+async def _line(case: Case, stored: Stored) -> str:
+    job, memory = stored.job, case.of(stored.job)
+    url = (await memory.recall("comment") or "").partition(" ")[2]
+    name = f"[{job.command.verb}]({url})" if url else job.command.verb
+    if stored.state is JobState.WAITING and await model_outage.is_waited_out(memory, stored.until):
+        waits, state = None, "waiting for the model service"
+    else:
+        waits, state = await approvals.asked(memory) if stored.state is JobState.WAITING else None, stored.state.value
+    what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
+    ago = duration(max(0.0, time.time() - stored.enqueued_at))
+    return f"{name} for @{job.actor.login}: {state}{what}, asked for {ago} ago"

@@ -1,0 +1,153 @@
+"""What a decision about a job rests on besides the job itself: roles, labels, counts, the operator's bounds. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent_runtime import Network, RunLimits
+from bot.domain.commands import ReviewEvent, Work
+from bot.domain.job import Actor, Job
+from bot.domain.listening import TrustedBots, is_app
+
+Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
+"""GitHub's `role_name` of a collaborator, or `none`."""
+
+Level = Literal["read-only", "ask", "auto"]
+"""How much a run may do unasked: look only; write files, and run what reaches no network; anything in the sandbox."""
+
+_MAY_WRITE: frozenset[Role] = frozenset({"admin", "maintain", "write"})
+
+
+def may_command(role: Role) -> bool:
+    """Whether someone of this role may ask the bot for anything at all."""
+    return role in _MAY_WRITE
+
+
+def commanded_by_workflow(job: Job) -> bool:
+    """Whether a workflow's file asks for work, whoever started it; nothing else can be asked for like that."""
+    return job.origin.kind == "workflow" and isinstance(job.command, Work)
+
+
+def text_binding(title: str, body: str) -> str:
+    """What a label on an issue is bound to, as a pull request's is to its head: `text:` and a hash of its words."""
+    # The length keeps ("ab", "c") and ("a", "bc") apart, whatever the texts hold.
+    words = f"{len(title)}:{title}{body}".encode("utf-8", "surrogatepass")
+    return f"text:{hashlib.sha256(words).hexdigest()}"
+
+
+def is_unattended(job: Job, trusted_bots: TrustedBots) -> bool:
+    """Whether no person asked for a job: CI went red, or a bot commanded."""
+    who = job.actor
+    return job.origin.kind == "ci" or is_app(who.login) or trusted_bots.hold(who.id, who.login)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelGrant:
+    """A label of ours that somebody set, as it is kept.
+
+    Attributes:
+        repo_id: GitHub's numeric id of the repository.
+        number: of the issue or pull request.
+        name: of the label.
+        labeller: who set it.
+        bound_to: the head commit at that moment; for an issue a `text_binding`.
+        at: when, in seconds since the epoch.
+    """
+
+    repo_id: int
+    number: int
+    name: str
+    labeller: Actor
+    bound_to: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLabel:
+    """A permission label that stands on the thread now.
+
+    Attributes:
+        name: as it is written on the thread.
+        level: what it stands for.
+        labeller: who set it; None when nobody can tell, and then it raises nothing.
+        role: the labeller's role now.
+        bound_to: see `LabelGrant`; empty when nothing is known of it.
+    """
+
+    name: str
+    level: Level
+    labeller: Actor | None
+    role: Role
+    bound_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many pieces of work were begun in the last hour, the one that is decided about left out.
+
+    Attributes:
+        thread: in this issue or pull request.
+        user: asked for by this actor.
+        repository: in this repository.
+        installation: in this installation.
+        unattended: in this thread since a person last asked for one, however long ago.
+    """
+
+    thread: int = 0
+    user: int = 0
+    repository: int = 0
+    installation: int = 0
+    unattended: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """The most of each kind of `Tally`; the next one after that is refused."""
+
+    thread: int = 10
+    user: int = 20
+    repository: int = 50
+    installation: int = 200
+    unattended: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The most that the operator allows, and what holds where nobody says anything.
+
+    Attributes:
+        limits: bounds of one run; a repository and a command may only lower them.
+        level: what a run may do where neither configuration nor label says more or less.
+        models: what may be asked for beside `model`.
+        model: what a run uses when nothing else is asked for.
+        commands: patterns of commands that need no approval, beside the built-in ones.
+        caps: how much work an hour.
+        approval_seconds: how long a run waits for an answer.
+        sandbox: the level of the sandbox that commands run in; `none` where nothing holds them.
+        network: what commands may reach.
+        trusted_bots: bots that may command; they are no persons.
+        allowed_users: logins, in lower case, of the people who may command, of those with write access; empty for all.
+        review_on: what starts a review without a command, where a repository does not say.
+        dry_run: whether everything is made and nothing published, whatever a command says.
+    """
+
+    limits: RunLimits
+    level: Level = "ask"
+    models: tuple[str, ...] = ()
+    model: str = ""
+    commands: tuple[str, ...] = ()
+    caps: Caps = field(default_factory=Caps)
+    approval_seconds: float = 72 * 3600.0
+    sandbox: str = "none"
+    network: Network = field(default_factory=Network)
+    trusted_bots: TrustedBots = field(default_factory=TrustedBots)
+    allowed_users: frozenset[str] = frozenset()
+    review_on: frozenset[ReviewEvent] = frozenset()
+
+    def hears(self, login: str) -> bool:
+        """Whether somebody with write access may command."""
+        return not self.allowed_users or login.casefold() in self.allowed_users
+
+    dry_run: bool = False

@@ -1,0 +1,241 @@
+"""The verbs that people may say, and the help that lists them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.domain.commands import (
+    DEFAULT_TRIGGER,
+    Approve,
+    Ask,
+    Command,
+    Continue,
+    Deny,
+    Explain,
+    Fix,
+    Help,
+    Malformed,
+    Options,
+    Plan,
+    Retry,
+    Review,
+    Status,
+    Stop,
+    Test,
+    Undo,
+)
+from bot.domain.options import OPTIONS
+
+Group = Literal["work", "steering"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One word of the grammar.
+
+    Attributes:
+        name: the word, in lower case.
+        group: whether it asks for work, or steers and asks about work.
+        arguments: what may follow it, as the help shows it; empty for nothing.
+        meaning: one sentence for the help.
+        make: the free text after the verb and its options to the command.
+        options: names of the options that it takes; None when the text after it is not searched for any.
+    """
+
+    name: str
+    group: Group
+    arguments: str
+    meaning: str
+    make: Callable[[str, Options], Command]
+    options: tuple[str, ...] | None = None
+
+
+_LIKE = "--like"
+_REQUEST_ID = re.compile(r"[0-9A-Fa-f]{4,8}")
+
+OPTIONS_OF_WORK = tuple(OPTIONS)
+_WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", "new"})
+
+
+def _continue(text: str, _: Options) -> Command:
+    if not text:
+        return Malformed(reason="`continue` needs a message for the job under way. Write it after the verb.")
+    return Continue(message=text)
+
+
+def _approve(text: str, _: Options) -> Command:
+    words = text.split()
+    like = _LIKE in words
+    text = " ".join(word for word in words if word != _LIKE)
+    if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
+        return Malformed(
+            reason="`approve` takes the id of what waits, 4 to 8 hexadecimal digits, and `--like`, and nothing else; "
+            "without an id it means the only thing that waits. To set a condition, deny and say why."
+        )
+    return Approve(request_id=text.lower(), like=like)
+
+
+def _deny(text: str, _: Options) -> Command:
+    first = text.split(maxsplit=1)[0] if text else ""
+    if _REQUEST_ID.fullmatch(first):
+        return Deny(request_id=first.lower(), why=text[len(first) :].strip())
+    return Deny(why=text)
+
+
+def _undo(text: str, _: Options) -> Command:
+    if text:
+        return Malformed(
+            reason="`undo` stands alone: it takes back the last commit I made for this thread, and no other. For "
+            "anything else, say with `fix` what to change."
+        )
+    return Undo()
+
+
+def _retry(text: str, _: Options) -> Command:
+    if text:
+        return Malformed(
+            reason="`retry` stands alone: it does the last piece of work again as it was asked for. To ask for "
+            "something else, write a new command, such as `fix` with what to do."
+        )
+    return Retry()
+
+
+VERBS: tuple[Verb, ...] = (
+    Verb(
+        name="fix",
+        group="work",
+        arguments="[what to do]",
+        meaning="Change the code and publish the change; without words, fix what the thread describes.",
+        make=lambda goal, options: Fix(goal=goal, options=options),
+        options=OPTIONS_OF_WORK,
+    ),
+    Verb(
+        name="review",
+        group="work",
+        arguments="[what to look at]",
+        meaning="Comment on the lines of a pull request, with suggestions to commit; I never approve one.",
+        make=lambda goal, options: Review(goal=goal, options=options),
+        options=tuple(name for name in OPTIONS if name not in {"base", "new"}),
+    ),
+    Verb(
+        name="explain",
+        group="work",
+        arguments="[what]",
+        meaning="Explain the code that the thread, or the commented lines, are about.",
+        make=lambda goal, options: Explain(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="plan",
+        group="work",
+        arguments="[what to do]",
+        meaning="Say what I would change and how; approving the plan starts the work.",
+        make=lambda goal, options: Plan(goal=goal, options=options),
+        options=(*_WITHOUT_PUBLISHING, "new"),
+    ),
+    Verb(
+        name="ask",
+        group="work",
+        arguments="[question]",
+        meaning="Answer a question about the code.",
+        make=lambda goal, options: Ask(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="test",
+        group="work",
+        arguments="[what]",
+        meaning="Run the tests and say what they show; nothing is published.",
+        make=lambda goal, options: Test(goal=goal, options=options),
+        options=_WITHOUT_PUBLISHING,
+    ),
+    Verb(
+        name="undo",
+        group="work",
+        arguments="",
+        meaning="Take back the last commit I made for this thread, by a new commit.",
+        make=_undo,
+        options=(),
+    ),
+    Verb(
+        name="continue",
+        group="steering",
+        arguments="<message>",
+        meaning="Tell the job under way something for its next step, or answer its question.",
+        make=_continue,
+    ),
+    Verb(
+        name="approve",
+        group="steering",
+        arguments="[id] [--like]",
+        meaning="Let what waits go on; without an id, the only thing that waits. With `--like`, others like it in this "
+        "run, too.",
+        make=_approve,
+    ),
+    Verb(
+        name="deny",
+        group="steering",
+        arguments="[id] [why]",
+        meaning="Refuse what waits, and say why.",
+        make=_deny,
+    ),
+    Verb(
+        name="stop",
+        group="steering",
+        arguments="",
+        meaning="End the job under way; what it did so far is kept.",
+        make=lambda *_: Stop(),
+    ),
+    Verb(
+        name="retry",
+        group="steering",
+        arguments="",
+        meaning="Do the last piece of work again, from its start.",
+        make=_retry,
+        options=(),
+    ),
+    Verb(
+        name="status",
+        group="steering",
+        arguments="",
+        meaning="Say what is under way here, and what waits.",
+        make=lambda *_: Status(),
+    ),
+    Verb(name="help", group="steering", arguments="", meaning="Show this list.", make=lambda *_: Help()),
+)
+"""Every verb, in the order of the help; to add one, add it here and to `Command`."""
+
+_BARE = (
+    "`{trigger} [text]` without a verb means `fix` in an issue and `ask` in a pull request, unless the repository "
+    "configures it otherwise."
+)
+_HEADINGS: dict[Group, str] = {"work": "Work", "steering": "Steering"}
+
+
+def help_text(*, trigger: str = DEFAULT_TRIGGER) -> str:
+    """Every verb and every option with its meaning, as Markdown."""
+    return "\n\n".join([*(_group(group, trigger) for group in _HEADINGS), _options(), _BARE.format(trigger=trigger)])
+
+
+def _group(group: Group, trigger: str) -> str:
+    usages = (
+        (f"{trigger} {verb.name} {verb.arguments}".strip(), verb.meaning) for verb in VERBS if verb.group == group
+    )
+    return "\n".join([f"**{_HEADINGS[group]}**\n", *(f"- `{usage}`: {meaning}" for usage, meaning in usages)])
+
+
+def _options() -> str:
+    lines = []
+    for name, option in OPTIONS.items():
+        takers = [verb.name for verb in VERBS if name in (verb.options or ())]
+        usage = f"--{name} {option.argument}".strip()
+        lines.append(f"- `{usage}`: {option.meaning} For {_and(takers)}.")
+    return "\n".join(["**Options**, on the command's own line\n", *lines])
+
+
+def _and(names: list[str]) -> str:
+    marked = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(marked[:-1]), marked[-1]])

@@ -1,0 +1,1 @@
+"""Store jobs durably and hand them to workers."""

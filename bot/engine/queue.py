@@ -1,0 +1,369 @@
+"""The hand-over from the doors to the workers: what a queue is, and one in an SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from bot.domain.job import Job, JobState, Lane
+from bot.engine import owed_endings as debts
+from bot.engine import records, statements
+from bot.engine.database import Database
+from bot.engine.deaths import MOST_DEATHS
+from bot.engine.owed_endings import Owed
+from bot.engine.records import Signal, Stored
+
+__all__ = ["Claimed", "Owed", "Queue", "Signal", "SqliteQueue", "Stored"]
+
+KEEP_DAYS = 30.0
+"""For how long the words of ended jobs, and patches, are kept."""
+
+_DAY_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A job in the hands of one worker.
+
+    Attributes:
+        job: the job.
+        attempt: 1 for the first time it is handed out, or handed out again after it waited for a person.
+        deaths: how many deaths of workers it is charged with, since it last got on.
+    """
+
+    job: Job
+    attempt: int
+    deaths: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the job is not to be run again: only report that and finish it."""
+        return self.deaths >= MOST_DEATHS
+
+
+class Queue(Protocol):
+    """Jobs on their way from a door to a worker, kept across restarts; every method may raise `QueueError`.
+
+    Jobs walk in two lanes (`Job.lane`). Of a thread's work only one job runs at a time, and one that waits for a person
+    holds up no other. What steers runs at once, whatever else does.
+    """
+
+    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """Store a job for good; False, and nothing stored, when its id or delivery is known already.
+
+        Args:
+            job: the job.
+            held_seconds: for how long it is not claimed, unless `unhold` lets it go before.
+        """
+
+    async def unhold(self, job_id: str) -> None:
+        """Let a held job be claimed; nothing to do when it is not held."""
+
+    async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
+        """Take the oldest queued job of a lane, of work only where none of its thread runs.
+
+        A job whose worker let its lease run out is queued again first; so is one that waited until its time was over,
+        with the fact `expired` = `yes`.
+
+        Args:
+            worker: a name that no other live worker has.
+            lease_seconds: how long the job stays this worker's unless renewed.
+            lane: which jobs to look at.
+        """
+
+    async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
+        """Keep a claimed job for another `lease_seconds` from now.
+
+        Raises:
+            LeaseLostError: the job is no longer this worker's.
+        """
+
+    async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
+        """Give a claimed job back, to be run from its start by anyone; the attempt is not counted.
+
+        Args:
+            job_id: the job.
+            worker: whose it is.
+            held_seconds: for how long nobody is to claim it.
+
+        Raises:
+            LeaseLostError: the job is no longer this worker's.
+        """
+
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
+        """Let a claimed job wait for a person, in nobody's hands.
+
+        Whoever answers keeps the answer first and calls `wake` then, so that nobody waits for what has been said.
+
+        Args:
+            job_id: the job.
+            worker: whose it is.
+            until: seconds since the epoch; it is queued again then, see `claim`.
+            heard: the number of the last signal that the worker has seen.
+            answer: the fact that an answer is kept as; empty when none ends the wait.
+
+        Returns:
+            False when there is a later signal than `heard`, or the answer: the job is still this worker's.
+
+        Raises:
+            LeaseLostError: the job is no longer this worker's.
+        """
+
+    async def wake(self, job_id: str) -> bool:
+        """Queue a waiting job again; False when it does not wait."""
+
+    async def finish(
+        self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
+    ) -> None:
+        """End a claimed job in one of its last states.
+
+        Args:
+            job_id: the job.
+            state: how it ended.
+            reason: why.
+            worker: whose it is.
+            owed: in how many seconds its ending is to be told, see `claim_owed`; None when that is done.
+
+        Raises:
+            LeaseLostError: the job is no longer this worker's.
+            TransitionError: a running job may not go to that state.
+        """
+
+    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
+        """End a queued or waiting job; False when a worker has it, or it has ended.
+
+        Args:
+            job_id: the job.
+            state: how it ended.
+            reason: why.
+            owed: facts to keep with that, from which its ending is to be told; None when it is not.
+
+        Raises:
+            TransitionError: such a job may not go to that state.
+        """
+
+    async def take_back(self, workers: Collection[str]) -> None:
+        """Queue the jobs of workers that are known to be dead again, before their leases run out."""
+
+    async def get_on(self, job_id: str, steps: int) -> None:
+        """Keep how many steps the agent of a job has made: one that gets on is not what kills its workers."""
+
+    async def claim_owed(self, worker: str) -> Owed | None:
+        """Take an ending that is due to be told; whoever takes it calls `settle` or `postpone`."""
+
+    async def settle(self, job_id: str) -> None:
+        """The ending of a job is told, or never can be."""
+
+    async def postpone(self, job_id: str) -> None:
+        """The ending of a job could not be told now; it is due again after a pause that grows."""
+
+    async def owed_at(self, job_id: str) -> float | None:
+        """When the ending of a job is due to be told, in seconds since the epoch; None when it is told."""
+
+    async def signal(self, job_id: str, sent: Signal) -> bool:
+        """Keep a word for a job; False when the job has ended. What was sent before is not kept again."""
+
+    async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+        """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
+
+    async def remember(self, job_id: str, key: str, value: str) -> None:
+        """Keep a fact about a job for good, e.g. the comment it made; an older value of the same key is replaced."""
+
+    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
+        """Keep a fact about a job unless one of that key is kept; False when one is: the first of several counts."""
+
+    async def recall(self, job_id: str) -> dict[str, str]:
+        """Every fact kept about a job."""
+
+    async def get(self, job_id: str) -> Stored | None:
+        """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """A thread's work, newest first: the last `limit` in each state; without what `sweep` forgot."""
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """Whether any work of a thread has not ended."""
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
+
+    async def live_ids(self) -> frozenset[str]:
+        """The ids of all work that has not ended, for `Workspaces.sweep`."""
+
+    async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
+        """Return as soon as there may be something to claim, at the latest after `timeout` seconds."""
+
+    async def counts(self) -> dict[JobState, int]:
+        """How many jobs stand in each state."""
+
+    async def check(self) -> None:
+        """Write something and have it reach the disk, as a job would have to; raises `QueueError` when that fails."""
+
+    async def sweep(self, keep_days: float) -> int:
+        """Forget the words, facts and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
+
+        Their ids stay, so that a delivery that is sent again is known.
+        """
+
+
+class SqliteQueue:
+    """A queue in the database, for any number of processes.
+
+    Args:
+        database: where; whoever opened it closes it.
+        clock: seconds since the epoch; the same for every process on the file.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._run = database.run
+        self._clock = clock
+        self._work = asyncio.Event()
+
+    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """See `Queue.enqueue`."""
+        now = self._clock()
+        stored = await self._run(lambda rows: statements.insert(rows, job, now, now + held_seconds))
+        if stored:
+            self._work.set()
+        return stored
+
+    async def unhold(self, job_id: str) -> None:
+        """See `Queue.unhold`."""
+        await self._run(lambda rows: statements.unhold(rows, job_id))
+        self._work.set()
+
+    async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
+        """See `Queue.claim`."""
+        now = self._clock()
+        row = await self._run(partial(statements.claim, worker=worker, lane=lane, now=now, until=now + lease_seconds))
+        if row is None:
+            return None
+        job, attempt, deaths = row
+        return Claimed(job=job, attempt=attempt, deaths=deaths)
+
+    async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
+        """See `Queue.renew`."""
+        until = self._clock() + lease_seconds
+        await self._run(lambda rows: statements.renew(rows, job_id, worker, until))
+
+    async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
+        """See `Queue.release`."""
+        held_until = self._clock() + held_seconds if held_seconds else 0.0
+        await self._run(lambda rows: statements.release(rows, job_id, worker, held_until))
+        self._work.set()
+
+    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
+        """See `Queue.park`."""
+        parked = await self._run(lambda rows: statements.park(rows, job_id, worker, until, heard, answer))
+        self._work.set()
+        return parked
+
+    async def wake(self, job_id: str) -> bool:
+        """See `Queue.wake`."""
+        woken = await self._run(lambda rows: statements.wake(rows, job_id))
+        self._work.set()
+        return woken
+
+    async def finish(
+        self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
+    ) -> None:
+        """See `Queue.finish`."""
+        await self._run(lambda rows: statements.finish(rows, job_id, worker, state, reason, self._clock(), owed))
+        self._work.set()
+
+    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
+        """See `Queue.end`."""
+        return await self._run(lambda rows: statements.end(rows, job_id, state, reason, self._clock(), owed or {}))
+
+    async def take_back(self, workers: Collection[str]) -> None:
+        """See `Queue.take_back`."""
+        now = self._clock()
+        await self._run(lambda rows: statements.take_back(rows, workers, now))
+        self._work.set()
+
+    async def get_on(self, job_id: str, steps: int) -> None:
+        """See `Queue.get_on`."""
+        await self._run(lambda rows: statements.get_on(rows, job_id, steps))
+
+    async def claim_owed(self, worker: str) -> Owed | None:
+        """See `Queue.claim_owed`."""
+        return await self._run(lambda rows: debts.claim(rows, worker, self._clock()))
+
+    async def settle(self, job_id: str) -> None:
+        """See `Queue.settle`."""
+        await self._run(lambda rows: debts.settle(rows, job_id))
+
+    async def postpone(self, job_id: str) -> None:
+        """See `Queue.postpone`."""
+        await self._run(lambda rows: debts.postpone(rows, job_id, self._clock()))
+
+    async def owed_at(self, job_id: str) -> float | None:
+        """See `Queue.owed_at`."""
+        return await self._run(lambda rows: debts.due_at(rows, job_id))
+
+    async def signal(self, job_id: str, sent: Signal) -> bool:
+        """See `Queue.signal`."""
+        return await self._run(lambda rows: statements.signal(rows, job_id, sent))
+
+    async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+        """See `Queue.signals`."""
+        return await self._run(lambda rows: records.signals(rows, job_id, after))
+
+    async def remember(self, job_id: str, key: str, value: str) -> None:
+        """See `Queue.remember`."""
+        await self._run(lambda rows: statements.remember(rows, job_id, key, value))
+
+    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
+        """See `Queue.remember_once`."""
+        return await self._run(lambda rows: statements.remember_once(rows, job_id, key, value))
+
+    async def recall(self, job_id: str) -> dict[str, str]:
+        """See `Queue.recall`."""
+        return await self._run(lambda rows: records.recall(rows, job_id))
+
+    async def get(self, job_id: str) -> Stored | None:
+        """See `Queue.get`."""
+        return await self._run(lambda rows: records.get(rows, job_id))
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """See `Queue.of_thread`."""
+        return await self._run(lambda rows: records.of_thread(rows, repo_id, number, limit))
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """See `Queue.is_live`."""
+        return await self._run(lambda rows: records.is_live(rows, repo_id, number))
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """See `Queue.live_of`."""
+        return await self._run(lambda rows: records.live_of(rows, installation, repo_ids))
+
+    async def live_ids(self) -> frozenset[str]:
+        """See `Queue.live_ids`."""
+        return await self._run(records.live_ids)
+
+    async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
+        """See `Queue.wait_for_work`; work that another process stored is seen only when `timeout` ends."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._work.wait()
+        except TimeoutError:
+            return
+        self._work.clear()
+
+    async def counts(self) -> dict[JobState, int]:
+        """See `Queue.counts`."""
+        return await self._run(records.counts)
+
+    async def check(self) -> None:
+        """See `Queue.check`."""
+        now = self._clock()
+        await self._run(lambda rows: records.check(rows, now))
+
+    async def sweep(self, keep_days: float) -> int:
+        """See `Queue.sweep`."""
+        before = self._clock() - keep_days * _DAY_SECONDS
+        return await self._run(lambda rows: records.sweep(rows, before))

@@ -1,0 +1,215 @@
+"""What the file knows of jobs, and the statements that read it; whoever changes something holds the transaction."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from bot.domain.errors import QueueError
+from bot.domain.job import Job, JobState
+from bot.engine.database import exclusive
+
+log = logging.getLogger(__name__)
+
+# Each kind of command has its own literal `verb`, by which pydantic tells them apart.
+_JOB = TypeAdapter(Job)
+
+_STORED = "SELECT id, body, state, reason, attempts, enqueued_at, finished_at, waits_until FROM jobs"
+_Row = tuple[str, str, str, str, int, float, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A job as the queue holds it. Times are seconds since the epoch.
+
+    Attributes:
+        job: the job.
+        state: where it stands.
+        reason: why it ended as it did; empty for one that has not ended or needs no reason.
+        attempts: how often it was handed out, since it last waited.
+        enqueued_at: when it was stored.
+        finished_at: when it ended; None when it has not.
+        until: how long a waiting one waits; None for all others.
+    """
+
+    job: Job
+    state: JobState
+    reason: str
+    attempts: int
+    enqueued_at: float
+    finished_at: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A word to a job that is under way.
+
+    Attributes:
+        kind: `stop` ends it, a `message` is told to its agent.
+        text: the message, or why it is to stop.
+        by: the login of who sent it.
+        id: names the signal; the same one is kept once, however often it is sent.
+    """
+
+    kind: Literal["stop", "message"]
+    text: str
+    by: str
+    id: str
+
+
+def dumped(job: Job) -> str:
+    """A job as it is stored."""
+    return _JOB.dump_json(job).decode()
+
+
+def loaded(body: str) -> Job:
+    """A job as it was stored.
+
+    Raises:
+        ValidationError: another version stored it, and this one cannot read it.
+    """
+    return _JOB.validate_json(body)
+
+
+def get(rows: sqlite3.Connection, job_id: str) -> Stored | None:
+    """One job, or None when it is not known, or so old that only its id is."""
+    row = rows.execute(f"{_STORED} WHERE id = ? AND body IS NOT NULL", (job_id,)).fetchone()
+    if row is None:
+        return None
+    try:
+        return _stored(row)
+    except ValidationError as error:
+        raise QueueError(f"the stored job {job_id} cannot be read by this version: {error}") from error
+
+
+def of_thread(rows: sqlite3.Connection, repo_id: int, number: int, limit: int) -> tuple[Stored, ...]:
+    """The newest pieces of work of a thread in each state, newest first."""
+    # By state: whoever may comment can have any number of jobs queued and refused, and must not crowd out the others.
+    places = (
+        "SELECT seq, row_number() OVER (PARTITION BY state ORDER BY seq DESC) AS place FROM jobs"
+        " WHERE repo_id = ? AND thread = ? AND lane = 'work' AND body IS NOT NULL"
+    )
+    found = rows.execute(
+        f"{_STORED} WHERE seq IN (SELECT seq FROM ({places}) WHERE place <= ?) ORDER BY seq DESC",  # noqa: S608 - ours
+        (repo_id, number, limit),
+    )
+    return _readable(found)
+
+
+def is_live(rows: sqlite3.Connection, repo_id: int, number: int) -> bool:
+    """Whether any work of a thread has not ended."""
+    found = rows.execute(
+        "SELECT EXISTS (SELECT 1 FROM jobs WHERE repo_id = ? AND thread = ? AND lane = 'work'"
+        " AND state IN ('queued', 'running', 'waiting'))",
+        (repo_id, number),
+    ).fetchone()
+    return bool(found[0])
+
+
+def live_of(rows: sqlite3.Connection, installation: int, repo_ids: Collection[int]) -> tuple[Stored, ...]:
+    """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
+    found = rows.execute(
+        f"{_STORED} WHERE state IN ('queued', 'running', 'waiting') AND lane = 'work' AND installation = ?"
+        f" AND (? OR repo_id IN ({', '.join('?' * len(repo_ids))})) ORDER BY seq",
+        (installation, not repo_ids, *repo_ids),
+    )
+    return _readable(found)
+
+
+def live_ids(rows: sqlite3.Connection) -> frozenset[str]:
+    """The ids of all work that has not ended."""
+    found = rows.execute("SELECT id FROM jobs WHERE state IN ('queued', 'running', 'waiting') AND lane = 'work'")
+    return frozenset(job_id for (job_id,) in found)
+
+
+def counts(rows: sqlite3.Connection) -> dict[JobState, int]:
+    """How many jobs stand in each state, the empty ones too."""
+    found = dict(rows.execute("SELECT state, count(*) FROM jobs GROUP BY state").fetchall())
+    return {state: found.get(state, 0) for state in JobState}
+
+
+def check(rows: sqlite3.Connection, now: float) -> None:
+    """Write a row and commit it; it means nothing, and goes with what is over by then."""
+    with exclusive(rows):
+        rows.execute("INSERT OR REPLACE INTO told VALUES (0, 0, 'the file can be written', ?)", (now,))
+
+
+def recall(rows: sqlite3.Connection, job_id: str) -> dict[str, str]:
+    """Every fact kept about a job."""
+    return dict(rows.execute("SELECT key, value FROM facts WHERE job_id = ? ORDER BY key", (job_id,)).fetchall())
+
+
+def put_fact(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
+    """Keep a fact, in place of an older one of the same key."""
+    rows.execute("INSERT OR REPLACE INTO facts (job_id, key, value) VALUES (?, ?, ?)", (job_id, key, value))
+
+
+def drop_fact(rows: sqlite3.Connection, job_id: str, key: str) -> None:
+    """Forget a fact."""
+    rows.execute("DELETE FROM facts WHERE job_id = ? AND key = ?", (job_id, key))
+
+
+def put_signal(rows: sqlite3.Connection, job_id: str, sent: Signal) -> None:
+    """Keep a signal under the next number, unless it is known."""
+    rows.execute(
+        "INSERT INTO signals (job_id, number, id, kind, text, sender) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (job_id, last_signal(rows, job_id) + 1, sent.id, sent.kind, sent.text, sent.by),
+    )
+
+
+def last_signal(rows: sqlite3.Connection, job_id: str) -> int:
+    """The number of a job's last signal, or 0."""
+    found = rows.execute("SELECT coalesce(max(number), 0) FROM signals WHERE job_id = ?", (job_id,)).fetchone()
+    return int(found[0])
+
+
+def signals(rows: sqlite3.Connection, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+    """A job's signals with numbers above `after`, in their order."""
+    found = rows.execute(
+        "SELECT number, kind, text, sender, id FROM signals WHERE job_id = ? AND number > ? ORDER BY number",
+        (job_id, after),
+    )
+    return tuple((number, Signal(kind=kind, text=text, by=by, id=id_)) for number, kind, text, by, id_ in found)
+
+
+def sweep(rows: sqlite3.Connection, before: float) -> int:
+    """Forget all but the ids of the jobs that ended before some time; give back how many they were."""
+    with exclusive(rows):
+        old = rows.execute(
+            "SELECT id FROM jobs WHERE body IS NOT NULL AND finished_at < ? AND id NOT IN (SELECT job_id FROM owed)",
+            (before,),
+        ).fetchall()
+        rows.executemany("DELETE FROM facts WHERE job_id = ?", old)
+        rows.executemany("DELETE FROM signals WHERE job_id = ?", old)
+        rows.executemany("UPDATE jobs SET body = NULL WHERE id = ?", old)
+    return len(old)
+
+
+def _readable(found: Iterable[_Row]) -> tuple[Stored, ...]:
+    """Those that this version can read: one that it cannot must not keep a thread's other jobs from being steered."""
+    readable: list[Stored] = []
+    for row in found:
+        try:
+            readable.append(_stored(row))
+        except ValidationError:
+            log.warning("the stored job %s cannot be read by this version, and is passed over", row[0])
+    return tuple(readable)
+
+
+def _stored(row: _Row) -> Stored:
+    _, body, state, reason, attempts, enqueued_at, finished_at, waits_until = row
+    return Stored(
+        job=loaded(body),
+        state=JobState(state),
+        reason=reason,
+        attempts=attempts,
+        enqueued_at=enqueued_at,
+        finished_at=finished_at,
+        until=waits_until,
+    )

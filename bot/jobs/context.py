@@ -1,0 +1,207 @@
+"""One job on the desk: all that is needed to deal with it, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from agent_runtime import Status
+from bot.domain.job import Job, JobState
+from bot.engine.job_record import JobMemory
+from bot.engine.ledger import Ledger
+from bot.engine.queue import Queue
+from bot.gate.decision import Refusal
+from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
+from bot.jobs.services import House
+from bot.jobs.snapshot_cache import Visits
+from bot.publishing.view import StatusView
+
+log = logging.getLogger(__name__)
+
+
+def spot_of(job: Job) -> Spot:
+    """Where the job is answered: in the thread about the lines that it came from, else below the issue."""
+    if job.origin.kind == "review_comment":
+        return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
+    return Spot(kind="thread", number=job.thread.number)
+
+
+ENDING = "ending"
+"""The fact that keeps what is told of a job's end, once nothing changes that any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A short answer in a comment of its own.
+
+    Attributes:
+        text: Markdown; rendering makes it harmless.
+        refused: whether it says no.
+    """
+
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ended, or that it waits now; no view for what nobody is to be told in words.
+
+    Attributes:
+        state: the state it goes to.
+        reason: why, for the queue and the log.
+        view: what its comment says.
+        until: for `WAITING`: when it is too late to answer, or when the job is tried again, in seconds since the epoch.
+        request_id: for `WAITING`: the request that somebody has to answer; empty when the job waits for the model.
+        status: how the agent's run ended, when there was one.
+        patch: the change that was not published, when there is one.
+        partial: whether that is only what was left out of what was published.
+        review: the comments on lines that were made.
+        proven: whether the asker is known to have access; else nobody is told before that is.
+        misconfigured: whether it failed for a permission that the bot does not have.
+        output_json: the result that fits the operator's output schema, as compact JSON, where one was asked for.
+    """
+
+    state: JobState
+    reason: str = ""
+    view: StatusView | Reply | None = None
+    until: float = 0.0
+    request_id: str = ""
+    status: Status | None = None
+    patch: str = ""
+    partial: bool = False
+    review: ReviewDraft | None = None
+    proven: bool = True
+    misconfigured: bool = False
+    output_json: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where jobs are dealt with: all that they have in common.
+
+    Attributes:
+        house: what all jobs share.
+        queue: where they come from.
+        ledger: what is kept of threads beside their jobs.
+        github_for: the client that may act for a job.
+        visits: what was asked of GitHub for jobs that are about to begin.
+        ended: told how each job ended, or that it waits, before people are.
+    """
+
+    house: House
+    queue: Queue
+    ledger: Ledger
+    github_for: Callable[[Job], GitHub]
+    visits: Visits = field(default_factory=Visits)
+    ended: Callable[[Ending], None] = lambda _ending: None
+
+    @asynccontextmanager
+    async def case(self, job: Job) -> AsyncIterator[Case]:
+        """Lay a job on the desk."""
+        async with self.github_for(job) as github:
+            if job.lane == "steer":
+                github.hurry(Urgency.ANSWER)
+            yield Case(
+                job=job,
+                house=self.house,
+                github=github,
+                queue=self.queue,
+                ledger=self.ledger,
+                memory=JobMemory(self.queue, job.id),
+                visits=self.visits,
+                marker=self.house.marker(job),
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job on the desk.
+
+    Attributes:
+        job: the job.
+        house: what all jobs share.
+        github: the client that may act for it.
+        queue: where it came from, and the other jobs of its thread are.
+        ledger: what is kept of threads beside their jobs.
+        memory: what this job has done so far.
+        visits: what was asked of GitHub for jobs that are about to begin.
+        marker: the signed mark of its comment.
+    """
+
+    job: Job
+    house: House
+    github: GitHub
+    queue: Queue
+    ledger: Ledger
+    memory: JobMemory
+    visits: Visits
+    marker: str
+
+    @property
+    def spot(self) -> Spot:
+        """Where in the thread the job is answered."""
+        return spot_of(self.job)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer what a run asks: in a thread, to a bot that is still there then."""
+        return self.house.can_wait and self.job.thread.has_comments
+
+    @property
+    def kept(self) -> str:
+        """Where the patch of work that was not published is, for the comment."""
+        if not self.house.comes_back:
+            return "The patch is in the summary of this workflow run."
+        where = "attached to the check run, and " if self.house.checks else ""
+        return f"The patch is {where}with the operator for {self.house.keep_days} days, as `{self.job.id}.patch`."
+
+    def about(self, other: Job) -> Case:
+        """Another job, with the client of this one."""
+        return replace(self, job=other, memory=self.of(other), marker=self.house.marker(other))
+
+    def of(self, other: Job) -> JobMemory:
+        """What another job has done so far."""
+        return JobMemory(self.queue, other.id)
+
+    async def react(self, content: Reaction) -> bool:
+        """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that.
+
+        Returns:
+            Whether it is there, or there is nothing to react to.
+        """
+        origin = self.job.origin
+        if origin.kind not in {"comment", "review_comment", "description"}:
+            return True
+        try:
+            await self.github.react(self.job.repo.full_name, self.spot, origin.id, content)
+        except GitHubError as error:
+            log.warning("job %s: no reaction: %s", self.job.id, error)
+            return False
+        return True
+
+    async def void(self, names: Iterable[str]) -> None:
+        """Take labels off that count no more; they raise nothing, whether GitHub does it or not."""
+        repo, number = self.job.repo, self.job.thread.number
+        for name in names:
+            await self.ledger.drop_label(repo.id, number, name)
+            try:
+                await self.github.remove_label(repo.full_name, number, name)
+            except GitHubError as error:
+                log.warning("job %s: the label %s was not taken off: %s", self.job.id, name, error)
+
+    async def refuse(self, refusal: Refusal) -> Ending:
+        """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""
+        number, repo_id = self.job.thread.key, self.job.repo.id
+        await self.void(refusal.voided)
+        silent = refusal.silent or self.job.is_unasked
+        if silent and self.job.origin.kind == "description":
+            # A template may hold the command, and put it into every stranger's issue.
+            return Ending(state=JobState.REFUSED, reason=refusal.reason)
+        if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
+            await self.react("confused")
+            return Ending(state=JobState.REFUSED, reason=refusal.reason)
+        view = Reply(text=refusal.reason, refused=True)
+        return Ending(state=JobState.REFUSED, reason=refusal.reason, view=view)

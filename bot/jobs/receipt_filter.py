@@ -1,0 +1,112 @@
+"""What is dropped as soon as it is received: events from which nothing could follow.
+
+Decided from what lies here, without a request to GitHub: of a storm of labels or pushes each costs one look into the
+database.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import assert_never
+
+from bot.domain.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened, Review, ReviewEvent
+from bot.domain.job import Job
+from bot.engine.ledger import Ledger
+from bot.engine.queue import Queue
+from bot.gate.repo_config import RepoConfig
+
+FRESH_SECONDS = 60.0
+"""For how long what a repository's file said is taken for what it says now."""
+
+_MOST_REPOSITORIES = 10_000
+
+
+class KnownConfigs:
+    """What the files of repositories said when somebody last looked, for a short while.
+
+    Args:
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
+
+    def learn(self, repo_id: int, config: RepoConfig) -> None:
+        """Keep what was just read on the default branch."""
+        self._known[repo_id] = (self._clock() + FRESH_SECONDS, config)
+        self._known.move_to_end(repo_id)
+        if len(self._known) > _MOST_REPOSITORIES:
+            self._known.popitem(last=False)
+
+    def of(self, repo_id: int) -> RepoConfig | None:
+        """What it says; None when nobody has looked lately."""
+        until, config = self._known.get(repo_id, (0.0, None))
+        return config if self._clock() < until else None
+
+
+class Receipt:
+    """Says of a job, before it is stored, whether anything could follow from it.
+
+    Args:
+        queue: the jobs that there are.
+        ledger: the labels that are kept.
+        configs: what repositories ask for.
+        review_on: what starts a review without a command, where a repository does not say.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        ledger: Ledger,
+        configs: KnownConfigs,
+        *,
+        review_on: frozenset[ReviewEvent] = frozenset(),
+    ) -> None:
+        self._queue = queue
+        self._ledger = ledger
+        self._configs = configs
+        self._review_on = review_on
+
+    async def unneeded(self, job: Job) -> str:
+        """Why a job can be dropped; empty for one that must be kept, as every word of a person must.
+
+        Raises:
+            QueueError: the database could not be read.
+        """
+        command = job.command
+        if isinstance(command, Review) and command.on is not None:
+            wanted = self._may_be_reviewed(job.repo.id, command.on)
+            return "" if wanted else "the repository wants no review for this"
+        return await self._nothing_follows(job, command) if isinstance(command, Happening) else ""
+
+    def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
+        config = self._configs.of(repo_id)
+        return config is None or config.reviews(on, self._review_on)
+
+    async def _nothing_follows(self, job: Job, command: Happening) -> str:
+        repo_id, number = job.repo.id, job.thread.key
+        match command:
+            case Labelled(label=label):
+                config = self._configs.of(repo_id)
+                means_nothing = config is not None and not config.labels.means_something(label)
+                return "the label means nothing to the bot" if means_nothing else ""
+            case Pushed():
+                idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
+                idle = idle and not self._may_be_reviewed(repo_id, "push")
+                return "nothing of this pull request is bound to its head" if idle else ""
+            case Closed():
+                return "" if await self._queue.is_live(repo_id, number) else "nothing is under way in this thread"
+            case Departed(repo_ids=repo_ids):
+                lives = job.installation is not None and await self._queue.live_of(job.installation, repo_ids)
+                return "" if lives else "nothing is under way there"
+            case Reddened():
+                config = self._configs.of(repo_id)
+                asked = config is None or config.fix_ci or await self._ledger.labels(repo_id, number)
+                return "" if asked else "nobody asked for failing checks to be fixed here"
+            case Assigned():
+                return ""
+            case other:
+                assert_never(other)

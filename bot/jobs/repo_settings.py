@@ -1,0 +1,130 @@
+"""What a repository's maintainers ask for: its own file on the base branch, over that of its organisation."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from agent_runtime import INSTRUCTION_FILES
+from bot.gate.repo_config import (
+    MAX_BYTES,
+    ORGANISATION_PATH,
+    OTHER_SPELLING,
+    PATH,
+    RepoConfig,
+    RepoConfigError,
+    defaults_when_broken,
+    merged,
+    parse_config,
+)
+from bot.github import GitHub
+from bot.jobs.context import Case
+from bot.jobs.setup import Asked
+from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """What is asked for, as far as it could be read.
+
+    Attributes:
+        asked: the configuration, and where it is from.
+        warning: what is wrong with the files, for the comment; empty when nothing is.
+    """
+
+    asked: Asked
+    warning: str = ""
+
+
+async def configured(  # noqa: PLR0917 - what is asked of two places
+    github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
+) -> Configured:
+    """Read the files; one that does not fit is told, and strict defaults hold in its place.
+
+    Args:
+        github: for the organisation's file.
+        workspaces: where git's objects are, for the repository's own.
+        repo: `owner/name`.
+        repo_id: GitHub's numeric id.
+        base: the base branch's commit.
+        path: where the repository's own file is.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+        WorkspaceError: the commit could not be fetched.
+    """
+    organisation, problem = await _organisation(github, repo)
+    own = await asked_by(workspaces, repo_id, base, path)
+    config = merged(organisation, own.asked.config)
+    warning = "\n\n".join(filter(None, (problem, own.warning)))
+    return Configured(asked=replace(own.asked, config=config), warning=warning)
+
+
+async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str = PATH) -> Configured:
+    """What the base branch itself says, through the trusted git directory.
+
+    Raises:
+        WorkspaceError: the commit could not be fetched, or what stands there is no file.
+    """
+    file = await workspaces.read(repo_id, base, path, limit=MAX_BYTES)
+    other = OTHER_SPELLING if file is None and path == PATH else ""
+    if other and await workspaces.read(repo_id, base, other, limit=MAX_BYTES) is not None:
+        config, wrong = defaults_when_broken(), f"`{OTHER_SPELLING}` is not read; rename it to `{PATH}`."
+    else:
+        config, wrong = _read(file.content if file else None, path)
+    if path != PATH:  # what is built in protects the usual place alone
+        config = replace(config, path=path, protected=(*config.protected, path))
+    files = {path: file, **await _for_agents(workspaces, repo_id, base)}
+    texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
+    blobs = {name: blob.id if blob else None for name, blob in files.items()}
+    return Configured(asked=Asked(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong)
+
+
+async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dict[str, Blob | None]:
+    """The files that tell agents how to work there; None for one that is not there."""
+    found: dict[str, Blob | None] = {}
+    for name in INSTRUCTION_FILES:
+        try:
+            found[name] = await workspaces.read(repo_id, base, name, limit=MAX_BYTES)
+        except CloneError:
+            raise
+        except WorkspaceError as error:  # often a link to the other one
+            log.info("repository %d: %s is not read: %s", repo_id, name, error)
+    return found
+
+
+async def on_default_branch(github: GitHub, repo: str, path: str = PATH) -> RepoConfig:
+    """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
+    organisation, _ = await _organisation(github, repo)
+    return merged(organisation, replace((await _parsed(github, repo, path))[0], path=path))
+
+
+async def lately_on_default_branch(case: Case) -> RepoConfig:
+    """The same, at most a minute old: of a storm of events one asks GitHub."""
+    known, repo = case.house.configs, case.job.repo
+    if (config := known.of(repo.id)) is None:
+        config = await on_default_branch(case.github, repo.full_name, case.house.conventions.repo_file)
+        known.learn(repo.id, config)
+    return config
+
+
+async def _organisation(github: GitHub, repo: str) -> tuple[RepoConfig, str]:
+    owner = repo.partition("/")[0]
+    return await _parsed(github, f"{owner}/.github", ORGANISATION_PATH)
+
+
+async def _parsed(github: GitHub, repo: str, path: str) -> tuple[RepoConfig, str]:
+    return _read(await github.file_at(repo, path), f"{repo}: {path}")
+
+
+def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
+    """What a file says, and what is wrong with it."""
+    if content is None:
+        return RepoConfig(), ""
+    try:
+        return parse_config(content, source=source), ""
+    except RepoConfigError as error:
+        log.warning("a configuration does not fit: %s", error)
+        return defaults_when_broken(), str(error)

@@ -1,0 +1,169 @@
+"""Everything that permissions are decided by, asked of GitHub now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.domain.access import Bounds, Role, commanded_by_workflow, may_command
+from bot.domain.errors import BotError
+from bot.domain.job import Actor, Job
+from bot.domain.listening import is_app
+from bot.gate.decision import ThreadFacts
+from bot.github import GitHub, PullLink, RepoFacts, Snapshot
+from bot.github.errors import thread_is_gone
+from bot.workspace import BranchGoneError
+
+
+class ReplacedRepositoryError(BotError):
+    """The repository was deleted, and its name given to another, which is nobody's to answer in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What GitHub was asked about a job's place: enough to turn away who may not command.
+
+    Attributes:
+        snapshot: the repository and the thread.
+        roles: of the job's actor, and of the others that count.
+        by_workflow: whether a workflow's file is what commands.
+    """
+
+    snapshot: Snapshot
+    roles: tuple[Role, ...]
+    by_workflow: bool = False
+
+    @property
+    def repo(self) -> RepoFacts:
+        """The repository."""
+        return self.snapshot.repo
+
+    @property
+    def may_command(self) -> bool:
+        """Whether everybody who asked may command the bot at all; only who may write can change a workflow's file."""
+        return self.by_workflow or all(map(may_command, self.roles))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here(Visit):
+    """The place a job is about, as GitHub has it now.
+
+    Attributes:
+        thread: the issue or pull request.
+        labels: the names of its labels.
+    """
+
+    thread: ThreadFacts
+    labels: tuple[str, ...]
+
+    @property
+    def pull_link(self) -> PullLink | None:
+        """The pull request of the bot's own that work in an issue goes on in."""
+        number = self.thread.continues
+        return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
+
+
+async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
+    """See where a job is about, and who asks. Two requests: strangers can make the bot come as often as they comment.
+
+    Args:
+        github: acts for the job.
+        job: the job.
+        bounds: which bots and people may command at all; others have no rights here.
+
+    Raises:
+        ReplacedRepositoryError: the name belongs to another repository now.
+        GitHubError: something could not be found out, which nobody may take for a yes.
+    """
+    name = job.repo.full_name
+    place = job.thread
+    asking = github.branch_snapshot(name, place.branch) if place.branch else github.snapshot(name, place.number)
+    snapshot = await asking
+    if snapshot.repo.id != job.repo.id:
+        raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
+    people = (job.actor, *job.others)
+    roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
+    return Visit(snapshot=snapshot, roles=roles, by_workflow=commanded_by_workflow(job))
+
+
+def look(job: Job, visit: Visit) -> Here:
+    """Look at the thread, or at the branch, too.
+
+    Raises:
+        GitHubError: it is gone.
+    """
+    if job.thread.kind == "branch":
+        return _on_branch(job.thread.branch, visit)
+    repo, thread, pull = visit.repo, visit.snapshot.thread, visit.snapshot.pull
+    if thread is None or (job.thread.kind == "pull" and pull is None):
+        raise thread_is_gone(repo.full_name, job.thread.number)
+    if pull is not None:
+        head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
+    else:
+        head = (visit.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
+    return Here(
+        snapshot=visit.snapshot,
+        labels=thread.labels,
+        roles=visit.roles,
+        by_workflow=visit.by_workflow,
+        thread=ThreadFacts(
+            default_branch=repo.default_branch,
+            head_sha=head[0],
+            head_ref=head[1],
+            head_repo_id=head[2],
+            base_ref=head[3],
+            is_open=thread.state == "open",
+            locked=thread.locked,
+            archived=repo.archived,
+            private=repo.private,
+            author_id=thread.author_id,
+        ),
+    )
+
+
+def _on_branch(branch: str, visit: Visit) -> Here:
+    """A place without a thread, which nobody can close or lock."""
+    repo = visit.repo
+    facts = ThreadFacts(
+        default_branch=repo.default_branch,
+        head_sha=visit.snapshot.branch_head or "",
+        head_ref=branch,
+        head_repo_id=repo.id,
+        base_ref=branch,
+        is_open=True,
+        locked=False,
+        archived=repo.archived,
+        private=repo.private,
+    )
+    return Here(snapshot=visit.snapshot, labels=(), roles=visit.roles, by_workflow=visit.by_workflow, thread=facts)
+
+
+async def head_of(github: GitHub, here: Here, branch: str) -> str:
+    """The commit that a branch stands at.
+
+    Raises:
+        BranchGoneError: there is no such branch.
+        GitHubError: it could not be found out.
+    """
+    seen = here.snapshot
+    if seen.pull is not None and seen.pull.base_ref == branch:
+        sha = seen.base_head
+    else:
+        sha = await github.branch_head(here.repo.full_name, branch)
+    if sha is None:
+        raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
+    return sha
+
+
+async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
+    """What somebody may do, as far as the bot listens to them.
+
+    CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
+    does not say what they may do in a repository, so the operator's word counts.
+    """
+    if job.origin.kind == "workflow" and job.origin.vouched:
+        return "write"
+    if bounds.trusted_bots.hold(who.id, who.login):
+        return "write" if is_app(who.login) else await github.role_of(repo, who.id, who.login)
+    if is_app(who.login):
+        return "write" if job.origin.kind == "ci" and who.id == (await github.me()).id else "none"
+    return await github.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"

@@ -1,0 +1,1 @@
+"""Carry one job from admission to publication."""

@@ -1,0 +1,66 @@
+"""Answers a command the moment it is stored: nobody need wonder whether it was heard while other jobs come first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from agent_runtime import AgentError
+from bot.domain.errors import BotError
+from bot.domain.job import Job
+from bot.jobs.context import Desk
+from bot.pipeline.pipeline import Corridor
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+WAITING = 200
+GREET_SECONDS = 6.0
+HELD_SECONDS = 15.0
+"""How long a job is kept from the workers for its greeting, so that its comment is made once; it is longer than a
+greeting may wait and take, since a request that is given up may still be on its way."""
+
+
+class Greeter:
+    """Reacts to commands and makes their comments, in the background. A courtesy: the worker does what it has not."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def greet(self, job: Job) -> None:
+        """Answer the job's command soon; with too many waiting, leave it to the worker."""
+        if job.lane != "work":
+            return
+        if len(self._tasks) >= WAITING:
+            task = asyncio.create_task(self._desk.queue.unhold(job.id))
+        else:
+            task = asyncio.create_task(self._greet(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _greet(self, job: Job) -> None:
+        try:
+            async with asyncio.timeout(GREET_SECONDS), AsyncExitStack() as stack:
+                async with self._slots:
+                    case = await stack.enter_async_context(self._desk.case(job))
+                    corridor = Corridor(case)
+                    visit = await corridor.greet()
+                # A comment has to wait for its turn to write, and others for their reaction meanwhile.
+                if visit is not None:
+                    await corridor.announce(visit)
+        except TimeoutError:
+            # GitHub may still do what it was asked: the job stays held until a worker would see that.
+            log.warning("job %s: no greeting: GitHub did not answer in time", job.id)
+            return
+        except (BotError, AgentError) as error:
+            log.warning("job %s: no greeting: %s", job.id, error)
+        await self._desk.queue.unhold(job.id)

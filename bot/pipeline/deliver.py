@@ -1,0 +1,289 @@
+"""What becomes of a run: published, held back until a person approves, or kept; and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent_runtime import Outcome, Status
+from bot.control.retry import carried_out
+from bot.domain.commands import Fix, Plan, Review
+from bot.domain.job import JobState
+from bot.gate.decision import Refusal
+from bot.github import Urgency
+from bot.jobs import approvals
+from bot.jobs.admission import decide
+from bot.jobs.approvals import Verdict, Waiting
+from bot.jobs.assignment import Assignment
+from bot.jobs.context import Case, Ending
+from bot.jobs.snapshot import Here, arrive, look
+from bot.pipeline.approval_requests import pending_view, publication_request
+from bot.pipeline.branch_number import branch_number
+from bot.pipeline.own_pull import still_open, with_own_pull
+from bot.pipeline.partial_change import Part, left_out
+from bot.pipeline.reviews import read_review, send_review
+from bot.publishing.plan import Destination, Publication, marked, plan
+from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.render import COMPLETION_LIMIT
+from bot.publishing.review import prose_of
+from bot.publishing.screening import Objection
+from bot.publishing.showing import Shown, fits, show_files
+from bot.publishing.text import clean
+from bot.publishing.wording import REMEDIES
+from bot.reporting.long_parts import show_parts
+from bot.reporting.reporter import Account
+from bot.workspace import Tree
+from bot.workspace.change import Change
+
+VERDICT = "verdict"
+"""The fact that keeps what a finished run came to, a value of `bot.publishing.verdict.Verdict`."""
+_LONG_PLAN = "The plan is too long to be shown whole, so nobody can approve it. Ask for a shorter one."
+_STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """What was sent, what a reviewer should know of it, and what was left out of it."""
+
+    delivered: Delivered
+    notes: tuple[str, ...]
+    part: Part | None = None
+
+    @property
+    def published(self) -> bool:
+        return self.delivered.commit_sha is not None
+
+
+class Delivery:
+    """Publishes what a piece of work came to, as far as that may be now."""
+
+    def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
+        self._case, self._account, self._assignment = case, account, assignment
+
+    async def deliver(self, tree: Tree, outcome: Outcome, change: Change, *, verdict: Verdict | None = None) -> Ending:
+        """Publish, or say why not.
+
+        Args:
+            tree: the workspace.
+            outcome: how the run ended.
+            change: what it changed.
+            verdict: what was said about it, where it waited to be published.
+        """
+        case, begun = self._case, self._assignment
+        case.github.hurry(Urgency.ENDING)
+        # A run takes long enough for people to close the thread, to move the repository or to lose their role.
+        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
+        here = look(case.job, visit)
+        place = await still_open(case, here, begun.here.thread.continues)
+        here = here if isinstance(place, Refusal) else place
+        publication = await self._planned(place, outcome, change, verdict)
+        finished = outcome.status is Status.FINISHED
+        may_wait = case.can_ask and not begun.grant.dry_run
+        if publication.blocked and finished and verdict is None and may_wait:
+            shown = await self._readable(publication, change)
+            if not shown.hindrance:
+                return await self._hold(outcome, publication, change, shown)
+            publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
+        part = None
+        if publication.blocked and finished and verdict is None and not case.can_ask:
+            part = await left_out(tree, change, publication.blocked, case.github.redacted)
+            if part.rest is not None:
+                publication = await self._planned(place, outcome, part.rest, verdict, left_out=publication.blocked)
+        delivered = await publish(
+            case.github,
+            case.memory,
+            publication,
+            job=case.job,
+            target=Target.of(here.repo, case.house.conventions.branch_prefix),
+            pusher=tree,
+            redactor=case.house.redactor,
+            # What a person approved, and what was proven, is this very tree, and no other.
+            replay=begun.grant.replay and verdict is None and case.job.origin.kind != "ci",
+            dry_run=begun.grant.dry_run,
+        )
+        on_head = delivered.branch == here.thread.head_ref and not delivered.note
+        if delivered.commit_sha is not None and on_head and case.job.thread.kind == "pull":
+            await case.ledger.rebind_labels(
+                here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
+            )
+        delivered = await with_own_pull(case, here, delivered, change)
+        return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
+
+    async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
+        """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
+        pending = pending_view(self._case, asked)
+        view = self._account.now(state="waiting", pending=pending, **changes)
+        if asked.kind == "publication" and not fits(asked.preview):
+            parts = await show_parts(self._case, view)
+            view = replace(view, pending=replace(pending, parts=parts))
+        return Ending(
+            state=JobState.WAITING,
+            reason=asked.reason,
+            view=view,
+            until=asked.until,
+            request_id=asked.request_id,
+            patch=patch,
+        )
+
+    async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
+        """What was said about a change that waits to be published; None while it still waits."""
+        answer = await approvals.answered(self._case.memory, asked)
+        if stopped:
+            return Verdict(approved=False, why=stopped)
+        if answer is not None:
+            said = f": {answer.note}" if answer.note else "."
+            why = "" if answer.approved else f"@{answer.by.login} said no{said}"
+            return Verdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
+        return Verdict(approved=False, why=approvals.unanswered(asked)) if asked.until <= time.time() else None
+
+    async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
+        """Go on from a plan: carry it out when somebody approved it."""
+        case = self._case
+        verdict = await self.verdict(asked, stopped)
+        if verdict is None:
+            return await self.waits(asked, completion=outcome.summary)
+        note = verdict.why
+        if verdict.approved and isinstance(self._assignment.command, Plan):
+            await case.queue.enqueue(carried_out(case.job, self._assignment.command, self._shown_plan(outcome)))
+            note = "The plan was approved; the work on it has begun."
+        view = self._account.now(state="done", completion=outcome.summary, reason=note)
+        return Ending(state=JobState.DONE, view=view, status=outcome.status)
+
+    async def _propose(self, outcome: Outcome) -> Ending:
+        """Wait for a person to approve a plan, which they can read whole."""
+        case = self._case
+        if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
+            view = self._account.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
+            return Ending(state=JobState.DONE, view=view, status=outcome.status)
+        asked = Waiting(
+            kind="plan",
+            request_id=secrets.token_hex(4),
+            reason="",
+            preview="",
+            bound_to=self._assignment.grant.bound_to_sha,
+            until=time.time() + case.house.bounds.approval_seconds,
+        )
+        await approvals.ask(case.memory, asked)
+        return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
+
+    def _shown_plan(self, outcome: Outcome) -> str:
+        """A plan as its comment shows it: what nobody could read there is not carried out either."""
+        return self._case.github.redacted(clean(outcome.summary or ""))
+
+    async def _planned(
+        self,
+        place: Here | Refusal,
+        outcome: Outcome,
+        change: Change,
+        verdict: Verdict | None,
+        left_out: tuple[Objection, ...] = (),
+    ) -> Publication:
+        case, begun = self._case, self._assignment
+        if begun.closing:
+            return Publication(commit=None, pull_request=None)
+        decision = await decide(case, place, begun.asked.config, again=True)
+        if isinstance(decision, Refusal):
+            return Publication(commit=None, pull_request=None, withheld=decision.reason)
+        here = begun.here if isinstance(place, Refusal) else place
+        to = Destination(
+            base_branch=begun.asked.config.base or here.thread.base_ref,
+            head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
+            server=case.house.server_url,
+            prefix=case.house.conventions.branch_prefix,
+            run_url=self._account.run_url,
+            keep_unfinished=begun.asked.config.wip_branches,
+            number=await branch_number(case, here.repo.full_name) if change else 1,
+        )
+        # The words are read by GitHub's parser several times.
+        publication = await asyncio.to_thread(
+            plan,
+            case.job,
+            begun.grant,
+            outcome,
+            change,
+            to,
+            approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
+            left_out=left_out,
+            report=self._account.report(begun.command, changed=bool(change), partial=bool(left_out)),
+        )
+        if case.job.thread.kind == "issue":
+            publication = marked(publication, case.marker)
+        if verdict is not None and verdict.why:
+            return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
+        return publication
+
+    async def _readable(self, publication: Publication, change: Change) -> Shown:
+        """What a person would have to read before they approve a change."""
+        paths = [path for each in publication.blocked for path in each.files]
+        return await asyncio.to_thread(show_files, change, paths, self._case.github.redacted)
+
+    async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: Shown) -> Ending:
+        """Wait for a person to approve what may not be published without one."""
+        asked = await publication_request(self._case, publication, change, shown)
+        await approvals.ask(self._case.memory, asked)
+        return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
+
+    async def _told(self, here: Here, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
+        """What came of it, for the comment, the check run and the queue."""
+        case, begun = self._case, self._assignment
+        finished = outcome.status is Status.FINISHED
+        if isinstance(begun.command, Plan) and finished and case.can_ask:
+            return await self._propose(outcome)
+        review = await read_review(case, begun, outcome) if isinstance(begun.command, Review) and finished else None
+        if review is not None and not sent.delivered.withheld:
+            sent = replace(sent, delivered=await send_review(case, begun, here, review))
+        if sent.delivered.replayed:
+            self._account.replayed()
+        part = sent.part if sent.published else None
+        partial = part is not None
+        came_to = self._account.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
+        if came_to is not None:
+            await case.memory.remember(VERDICT, came_to.value)
+        lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
+        state = _STATES.get(outcome.status, JobState.FAILED)
+        view = self._account.now(
+            state=state.value,
+            verdict=came_to,
+            completion=prose_of(outcome.summary or "") if review else outcome.summary,
+            reason=outcome.reason or "",
+            remedy=REMEDIES.get(outcome.status, ""),
+            kept=case.kept if lost else "",
+            ci_note=case.house.ci_note if sent.published else "",
+            partial=partial,
+            steps=outcome.steps,
+            usage=outcome.usage,
+            **self._shown(sent, change),
+        )
+        return Ending(
+            state=state,
+            reason=view.reason,
+            view=view,
+            status=outcome.status,
+            patch=lost,
+            partial=partial,
+            review=review,
+            output_json=case.github.redacted(outcome.output_json),
+        )
+
+    def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:
+        """What was sent and what was not; what a run left that was not to change anything concerns nobody."""
+        delivered, writes, part = sent.delivered, isinstance(self._assignment.command, Fix), sent.part
+        if part is not None and part.rest is not None and sent.published:
+            change = part.rest
+        return {
+            "withheld_diff": part.diff if part is not None else "",
+            "withheld": delivered.withheld if isinstance(self._assignment.command, (Fix, Review)) else "",
+            "would": delivered.would,
+            "notes": (*self._assignment.grant.notes, *sent.notes, *filter(None, [delivered.note])),
+            "files": change.files if writes else (),
+            "commit_sha": delivered.commit_sha,
+            "commit_url": delivered.commit_url,
+            "pull_number": delivered.pull_number,
+            "pull_url": delivered.pull_url,
+            "pull_draft": delivered.pull_draft,
+            "review_url": delivered.review_url,
+            "wip_url": delivered.wip_url,
+        }

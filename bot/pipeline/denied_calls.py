@@ -1,0 +1,90 @@
+"""Calls that need a person in a run that can ask nobody: denied to the model with the reason, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from agent_runtime import HookSystem, NoAnswer, PendingCall, exact_patterns
+from bot.engine.job_record import JobMemory, read, spelled
+from bot.jobs.assignment import Assignment
+from bot.publishing.view import DeniedCall
+from bot.reporting.reporter import Account
+
+NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
+"""What the agent is told of it before it begins."""
+
+_DENIED = "denied"
+"""The fact that keeps the calls that were denied, as a JSON list."""
+_CALLS = TypeAdapter(tuple[DeniedCall, ...])
+
+_ASKED_CHARS = 2_000
+_NOBODY = "nobody can be asked in this run"
+_DECIDE = f"{_NOBODY}; decide for yourself, and say in the completion what you decided"
+_INSTEAD = (
+    "Allowed without asking: reading and writing files, and the usual tests, builds and linters as plain commands, "
+    "without substitution, variables or redirection into files"
+)
+
+
+class Unattended:
+    """Answers in the place of people who are not there."""
+
+    def __init__(self, account: Account, assignment: Assignment) -> None:
+        """Deny for a job.
+
+        Args:
+            account: keeps what was denied.
+            assignment: says what would have allowed it.
+        """
+        self._account = account
+        self._assignment = assignment
+
+    def answer(self, hooks: HookSystem) -> None:
+        """Answer all that a runtime asks from now on."""
+        # Also for what is too long to be shown: nobody is shown anything.
+        hooks.register("permission_request", self._deny, by_arguments=True)
+        hooks.register("ask_user", self._decline)
+
+    # Async, so that both run on the event loop, which alone writes the account.
+    async def _deny(self, pending: PendingCall, **_: object) -> str:
+        setting, value = self._allowing(pending)
+        asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
+        self._note(DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value))
+        return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
+
+    async def _decline(self, question: str, **_: object) -> NoAnswer:
+        self._note(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
+        return NoAnswer(why=_DECIDE)
+
+    def _note(self, call: DeniedCall) -> None:
+        self._account.progress = self._account.progress.without(call)
+
+    def _allowing(self, pending: PendingCall) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
+        """The setting that would have allowed a call, and its value."""
+        begun = self._assignment
+        if patterns := exact_patterns(begun.grant.policy, pending):
+            return "allow-commands", "; ".join(patterns)
+        thread, job, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
+        if thread.head_repo_id != job.id:  # of a fork neither input nor file can raise the level
+            return "label", names.auto
+        # The lowest of label, file and input holds.
+        if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
+            return "label-off", lowering
+        return "level", "auto"
+
+
+async def keep_denied(memory: JobMemory, calls: tuple[DeniedCall, ...]) -> None:
+    """Keep what was denied, for whoever looks at the job from outside."""
+    await memory.remember(_DENIED, spelled(_CALLS, calls))
+
+
+def denied_calls(facts: Mapping[str, str]) -> tuple[DeniedCall, ...]:
+    """The calls that were denied in a job, because nobody could be asked.
+
+    Args:
+        facts: what is kept of the job.
+    """
+    return read(_CALLS, facts[_DENIED]) if _DENIED in facts else ()

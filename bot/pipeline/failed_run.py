@@ -1,0 +1,192 @@
+"""Fetches what failed in a workflow run: its red jobs, their logs and annotations, and how the workflow runs them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent_runtime import BoundExceededError, run_bounded
+from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
+from bot.intake.red_checks import FAILED
+from bot.jobs.context import Case
+from bot.pipeline.failed_logs import FailedLogs
+from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
+from bot.red_ci.workflow import described
+from bot.workspace import Source, WorkspaceError
+
+log = logging.getLogger(__name__)
+
+MOST_JOBS = 5
+
+_CANCELLED = "cancelled"
+_MOST_REMARKS = 20
+_CHANGES_CHARS = 20_000
+_WORKFLOW_BYTES = 200_000
+_MOST_CALLS = 4
+_SAYS_NOTHING = "Process completed with exit code "
+"""Of every step that fails; it is in the log, too."""
+
+
+async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int) -> FailedRun:
+    """What failed in a workflow run, with all that an agent needs to see it fail again.
+
+    A log that cannot be had leaves its job without an excerpt, and the job says why.
+
+    Args:
+        case: whose client reads it.
+        repo: the repository, as GitHub has it now.
+        source: the commit that the run was for, where its workflow's file is read.
+        run_id: of the run.
+
+    Raises:
+        GitHubError: the run or its jobs cannot be read.
+    """
+    run = await case.github.run_facts(repo.full_name, run_id)
+    every = await case.github.jobs_of_run(repo.full_name, run_id)
+    # Where some fail, others are cancelled for that alone.
+    jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
+    green, changes = await _since_green(case, repo, source, run)
+    plain = case.house.server_url.startswith("http://")
+    async with FailedLogs(case.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
+        reading = _Reading(case, repo, source, run, logs)
+        failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
+    return FailedRun(
+        id=run.id,
+        attempt=run.attempt,
+        name=run.name,
+        path=run.path,
+        event=run.event,
+        conclusion=run.conclusion,
+        url=run.html_url,
+        head_sha=run.head_sha,
+        head_branch=run.head_branch,
+        jobs=tuple(failed),
+        unread=max(0, len(jobs) - MOST_JOBS),
+        green_sha=green,
+        changes=changes,
+    )
+
+
+def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
+    """The workflow run that the first of these checks with one belongs to, by its page; 0 where none has one."""
+    page = re.compile(rf"{re.escape(f'{server_url}/{repo}')}/actions/runs/([0-9]{{1,18}})/job/")
+    return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
+
+
+async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFacts) -> tuple[str, str]:
+    """The commit of the last run that went well on the same branch, and what was changed since.
+
+    A pull request's own diff says that of a branch on which none ever did.
+    """
+    try:
+        green = await case.github.last_green(repo.full_name, run)
+        if green is None or green.head_sha == run.head_sha:
+            return "", ""
+        before = replace(source, sha=green.head_sha)
+        return green.head_sha, await case.house.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
+    except (GitHubError, WorkspaceError) as error:
+        if isinstance(error, GitHubError) and error.passing:
+            raise
+        log.warning("job %s: what changed since the last green run was not read: %s", case.job.id, error)
+        return "", ""
+
+
+class _Reading:
+    """Reads the jobs of one run."""
+
+    def __init__(self, case: Case, repo: RepoFacts, source: Source, run: RunFacts, logs: FailedLogs) -> None:
+        self._case, self._repo, self._source, self._run, self._logs = case, repo, source, run, logs
+        self._redacted = case.github.redacted
+
+    async def job(self, job: JobFacts) -> FailedJob:
+        """One job with its log, its annotations, and what the workflow's file says of it."""
+        excerpt, more, no_log = "", 0, ""
+        try:
+            excerpt, more = await self._logs.excerpt(job, _moments(job.steps))
+        except LogError as error:
+            log.warning("job %s: the log of %s: %s", self._case.job.id, job.html_url or job.id, error)
+            no_log = str(error)
+        told = await self._described(self._run.path, job.name, job.steps)
+        steps = told.get("steps", {})
+        return FailedJob(
+            id=job.id,
+            name=job.name,
+            conclusion=job.conclusion,
+            url=job.html_url,
+            steps=tuple(self._step(each, steps.get(str(each.number), {})) for each in job.steps),
+            runs_on=job.labels,
+            environment=self._pairs(told.get("environment", {})),
+            services=self._pairs(told.get("services", {})),
+            container=self._redacted(told.get("container", "")),
+            excerpt=self._redacted(excerpt),
+            more=more,
+            no_log=no_log,
+            annotations=await self._annotations(job),
+        )
+
+    async def _described(self, path: str, name: str, steps: Sequence[StepFacts]) -> dict[str, Any]:
+        """What the workflow's file says of a job, or the file that it calls; nothing where it says nothing."""
+        listed = [(each.number, each.name, step_of(each).failed) for each in steps]
+        try:
+            for _ in range(_MOST_CALLS):
+                blob = await self._case.house.workspaces.read(self._repo.id, self._source, path, limit=_WORKFLOW_BYTES)
+                if blob is None:
+                    return {}
+                text = blob.content.decode("utf-8", "replace")
+                told: dict[str, Any] = await run_bounded(described, text, name, listed, what=f"Reading {path}")
+                if "calls" not in told:
+                    return told
+                path, name = str(told["calls"]), str(told["name"])
+        except (WorkspaceError, ValueError, BoundExceededError) as error:
+            log.warning("job %s: %s was not read: %s", self._case.job.id, path, error)
+        return {}
+
+    def _step(self, step: StepFacts, told: Mapping[str, Any]) -> Step:
+        def text(key: str) -> str:
+            return self._redacted(str(told.get(key, "")))
+
+        return replace(
+            step_of(step),
+            run=text("run"),
+            shell=text("shell"),
+            working_directory=text("working_directory"),
+            uses=text("uses"),
+            inputs=self._pairs(told.get("inputs", {})),
+        )
+
+    def _pairs(self, pairs: Mapping[str, str]) -> dict[str, str]:
+        return {name: self._redacted(value) for name, value in pairs.items()}
+
+    async def _annotations(self, job: JobFacts) -> tuple[Remark, ...]:
+        if not job.check_id:
+            return ()
+        try:
+            found = await self._case.github.annotations_of(self._repo.full_name, job.check_id, _MOST_REMARKS)
+        except GitHubError as error:
+            if error.passing:
+                raise
+            log.warning("job %s: %s", self._case.job.id, error)
+            return ()
+        return tuple(
+            remark_of(replace(each, message=self._redacted(each.message)))
+            for each in found
+            if not each.message.startswith(_SAYS_NOTHING)
+        )
+
+
+def remark_of(annotation: Annotation) -> Remark:
+    """What GitHub shows beside lines, as a value of a failed job."""
+    return Remark(path=annotation.path, line=annotation.start_line, message=annotation.message)
+
+
+def step_of(step: StepFacts) -> Step:
+    """A step as it ended, without what the workflow's file says of it."""
+    return Step(number=step.number, name=step.name, conclusion=step.conclusion)
+
+
+def _moments(steps: Sequence[StepFacts]) -> list[tuple[str, str]]:
+    """When the failed ones ran."""
+    return [(each.started_at, each.completed_at) for each in steps if each.started_at and step_of(each).failed]

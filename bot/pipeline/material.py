@@ -1,0 +1,172 @@
+"""Everything there is to read about a job, fetched from GitHub and from the trusted git directory."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import unquote
+
+from bot.domain.commands import Fix, Test
+from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ThreadComment, Verdict
+from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
+from bot.jobs.assignment import Assignment
+from bot.jobs.context import Case
+from bot.pipeline.failed_run import failed_run, run_behind
+from bot.red_ci.failed import FailedRun, Remark
+from bot.reporting.missing_permission import lacking
+from bot.workspace import WorkspaceError
+
+log = logging.getLogger(__name__)
+
+_DIFF_CHARS = 60_000
+_MOST_FILES = 5
+_FILE_BYTES = 200_000
+_LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
+
+
+async def gather(case: Case, begun: Assignment) -> Material:
+    """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
+
+    What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
+    without it. Where failing checks began the job, `unread` says so, with the permission.
+
+    Raises:
+        GitHubError: GitHub failed in a way that may pass.
+    """
+    repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
+    language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
+    red, unread = await _red(case, begun)
+    failed = await _failed(case, begun, red)
+    material = Material(
+        language=language,
+        approved_plan=plan,
+        checks=tuple(map(_check, red)),
+        failed=failed,
+        workflow=failed.name if failed is not None else "",
+        unread=unread,
+    )
+    if case.job.thread.kind == "branch":
+        return material
+    me = (await github.me()).id
+    comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
+    material = replace(material, comments=comments, files=await _linked(case, begun))
+    if case.job.thread.kind == "issue":
+        continues = begun.here.thread.continues > 0
+        diff = await pull_diff(case, begun, limit=_DIFF_CHARS) if continues else ""
+        return replace(material, continues=continues, diff=diff)
+    return replace(
+        material,
+        line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
+        verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
+        diff=await pull_diff(case, begun, limit=_DIFF_CHARS),
+    )
+
+
+async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
+    """What the pull request changes, as git writes it, at most `limit` characters of it."""
+    base = begun.asked.base_sha
+    source = begun.source
+    return await case.house.workspaces.diff(
+        begun.here.repo.id,
+        replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
+        source,
+        limit=limit,
+    )
+
+
+async def _red(case: Case, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+    """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
+    has_pull = case.job.thread.kind == "pull" or begun.here.thread.continues > 0
+    if not has_pull and case.job.origin.kind != "ci":
+        return (), ""
+    try:
+        return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: its failing checks were not read: %s", case.job.id, error)
+        # A command of a person's can be about anything else.
+        if case.job.origin.kind != "ci" or not error.lacks_permission:
+            return (), ""
+        return (), f"The agent was given no annotations of the failing checks. {lacking(case, 'checks')}"
+
+
+async def _failed(case: Case, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+    """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
+    here, run_id = begun.here, case.job.origin.id
+    if case.job.origin.kind != "ci":
+        run_id = (
+            run_behind(case.house.server_url, here.repo.full_name, red) if isinstance(begun.command, Fix | Test) else 0
+        )
+    if not run_id:
+        return None
+    try:
+        failed = await failed_run(case, here.repo, begun.source, run_id)
+    except GitHubError as error:
+        if error.passing:
+            raise
+        log.warning("job %s: the run that failed was not read: %s", case.job.id, error)
+        return None
+    # Any App can give its check the address of a run of another commit.
+    return failed if failed.head_sha == begun.grant.bound_to_sha else None
+
+
+async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:
+    """The repository's own files that the thread's description links to, as they are in the commit worked on."""
+    prefix = re.escape(f"{case.house.server_url}/{begun.here.repo.full_name}/blob/")
+    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", case.job.thread.body)
+    # Whoever wrote the description may have filled it with links that lead nowhere.
+    places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
+    found = []
+    for path, lines in places:
+        try:
+            blob = await case.house.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
+        except WorkspaceError:  # no file, or a large one: the agent can look for itself
+            continue
+        if blob is not None:
+            found.append(_file(path, lines, blob.content.decode("utf-8", "replace")))
+    return tuple(found)
+
+
+def _file(path: str, lines: str, text: str) -> LinkedFile:
+    meant = _LINES.fullmatch(lines)
+    if meant is None:
+        return LinkedFile(place=path, text=text)
+    first, last = int(meant[1]), int(meant[2] or meant[1])
+    return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(text.splitlines()[max(0, first - 1) : last]))
+
+
+def _comment(facts: CommentFacts, me: int) -> ThreadComment:
+    return ThreadComment(
+        id=facts.id,
+        author=facts.author,
+        body=facts.body,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+        ours=facts.author_id == me,
+    )
+
+
+def _line_comment(facts: ReviewCommentFacts, me: int) -> LineComment:
+    return LineComment(
+        comment=_comment(facts.comment, me), root=facts.root, path=facts.path, line=facts.line, hunk=facts.hunk
+    )
+
+
+def _verdict(facts: ReviewFacts, me: int) -> Verdict:
+    words = ThreadComment(
+        id=facts.id,
+        author=facts.author,
+        body=facts.body,
+        created_at=facts.submitted_at,
+        updated_at=facts.submitted_at,
+        ours=facts.author_id == me,
+    )
+    return Verdict(comment=words, state=facts.state)
+
+
+def _check(red: RedCheck) -> FailingCheck:
+    remarks = tuple(Remark(path=each.path, line=each.start_line, message=each.message) for each in red.annotations)
+    return FailingCheck(name=red.name, conclusion=red.conclusion, summary=red.summary, remarks=remarks)

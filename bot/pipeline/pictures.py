@@ -1,0 +1,105 @@
+"""Looks at the pictures of a thread: fetched one by one, those that matter most first, within the caps."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from agent_runtime import Image, ImageError, Task
+from bot.gate.brief import Brief
+from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, Words, may_be_fetched, notes, signed
+from bot.github import GitHubError, PictureError, TooLargeError, fetch
+from bot.jobs.context import Case
+
+log = logging.getLogger(__name__)
+
+_MOST_TRIES = 2 * MOST
+_SECONDS = 10.0
+_SECONDS_TOGETHER = 30.0
+
+_BLIND = "this model sees no pictures"
+_OFF = "the operator has pictures turned off"
+_ENOUGH = f"a task has {MOST} at most"
+_NO_ROOM = f"all of a task may have {TOGETHER_BYTES:,} bytes together"
+_ELSEWHERE = "it is not among GitHub's own attachments"
+_NO_TIME = "the others took too long"
+
+
+async def shown(case: Case, repo: str, brief: Brief, *, sees: bool) -> Task:
+    """The task with the pictures that could be had, and a note of each of the others. No picture fails a job.
+
+    Args:
+        case: whose job it is.
+        repo: `owner/name` as it is now.
+        brief: what the agent is told.
+        sees: whether the agent's model sees pictures.
+    """
+    if not brief.pictures:
+        return brief.task()
+    if sees and case.house.pictures:
+        return await _Look(case, repo).at(brief)
+    why = _BLIND if case.house.pictures else _OFF
+    return brief.task(notes=notes((each, why) for each in brief.pictures))
+
+
+class _Look:
+    """One look at a thread."""
+
+    def __init__(self, case: Case, repo: str) -> None:
+        self._case, self._repo = case, repo
+        self._server = case.house.server_url
+        self._found: list[tuple[Picture, Image]] = []
+        self._left_out: list[tuple[Picture, str]] = []
+        self._pages: dict[tuple[str, int], str] = {}
+        self._bytes = 0
+
+    async def at(self, brief: Brief) -> Task:
+        """Fetch what may be fetched."""
+        until, tries = time.monotonic() + _SECONDS_TOGETHER, 0
+        for picture in brief.pictures:
+            why = self._unwanted(picture, tries, until)
+            if not why:
+                tries += 1
+                why = await self._taken(picture, min(_SECONDS, until - time.monotonic()))
+            if why:
+                self._left_out.append((picture, why))
+        for picture, why in self._left_out:
+            log.info("job %s: no picture of %s: %s", self._case.job.id, picture.source, why)
+        images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
+        return brief.task(images, notes(self._left_out))
+
+    def _unwanted(self, picture: Picture, tries: int, until: float) -> str:
+        if not may_be_fetched(picture.address, self._server):
+            return _ELSEWHERE
+        if len(self._found) >= MOST or tries >= _MOST_TRIES:
+            return _ENOUGH
+        return _NO_TIME if time.monotonic() >= until else ""
+
+    async def _taken(self, picture: Picture, seconds: float) -> str:
+        """Why it is not to be had, or nothing when it is."""
+        room = TOGETHER_BYTES - self._bytes
+        address = signed(picture.address, await self._page(picture.words), self._server)
+        try:
+            content = await fetch(
+                address, server_url=self._server, limit=min(LARGEST_BYTES, room), seconds=max(0.0, seconds)
+            )
+            self._found.append((picture, Image.of(picture.source, content)))
+        except TooLargeError as error:
+            return _NO_ROOM if room < LARGEST_BYTES else str(error)
+        except (PictureError, ImageError) as error:
+            return str(error)
+        self._bytes += len(content)
+        return ""
+
+    async def _page(self, words: Words) -> str:
+        """How GitHub shows a text; nothing where it does not say, as an address may serve as it is."""
+        key = words.kind, words.id
+        if key not in self._pages:
+            try:
+                self._pages[key] = await self._case.github.page_of(
+                    self._repo, self._case.job.thread.number, words.kind, words.id
+                )
+            except GitHubError as error:
+                log.warning("job %s: its pictures have no signed addresses: %s", self._case.job.id, error)
+                self._pages[key] = ""
+        return self._pages[key]

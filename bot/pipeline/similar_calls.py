@@ -1,0 +1,29 @@
+"""Calls like one that was approved for the rest of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from agent_runtime import PendingCall, is_covered
+from bot.jobs import approvals
+from bot.jobs.assignment import Assignment
+from bot.jobs.context import Case
+
+
+def approves_alike(case: Case, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
+    """A handler of requests for permission that approves what fits a pattern which was approved in this run.
+
+    What was approved is looked up for each call: a push voids it while the run goes on, and it outlives the process.
+
+    Args:
+        case: the job.
+        assignment: what it may do, and where.
+    """
+    grant = assignment.grant
+    moved = case.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
+
+    async def approve(pending: PendingCall, **_: object) -> bool | None:
+        patterns = () if moved else await approvals.approved_alike(case.memory)
+        return True if is_covered(grant.policy, patterns, pending) else None
+
+    return approve

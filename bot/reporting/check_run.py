@@ -1,0 +1,147 @@
+"""The one check run of a job, beside its comment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from http import HTTPStatus
+
+from agent_runtime import Status
+from bot.domain.job import Job
+from bot.github import CheckDraft, GitHub, GitHubError, ReviewDraft
+from bot.publishing.check import render_check
+from bot.publishing.render import StatusView
+from bot.publishing.sending import Memory
+
+log = logging.getLogger(__name__)
+
+CHECKED = "checked"
+"""The fact that keeps the commit which the check run stands on."""
+_CHECKING = "checking"
+"""The fact that a check run was asked for, which is not known to be there yet."""
+_AGAIN = "again"
+"""What it says once another one was asked for, so that there may be two."""
+
+
+class CheckRun:
+    """Made once, found again after a restart, updated when there is something new. Only an App can have one.
+
+    Args:
+        github: acts for the job.
+        memory: what earlier attempts did.
+        job: what was asked.
+        head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
+
+    Attributes:
+        head_sha: as given.
+        given_up: whether GitHub refused it for good.
+        missing: why there is none, for the comment; empty while nothing stands against it.
+    """
+
+    def __init__(self, github: GitHub, memory: Memory, job: Job, *, head_sha: str) -> None:
+        self._github = github
+        self._memory = memory
+        self._job = job
+        self.head_sha = head_sha
+        self._id: int | None = None
+        self._shown: CheckDraft | None = None
+        self.given_up = False
+        self.missing = ""
+
+    async def begin(self, view: StatusView) -> str:
+        """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
+        await self._memory.remember(CHECKED, self.head_sha)
+        try:
+            await self.show(view)
+        except GitHubError as error:
+            log.warning("job %s: no check run yet: %s", self._job.id, error)
+            return f"GitHub did not make the check run, so this comment alone tells of the job. {error}"
+        return self.missing
+
+    async def show(
+        self,
+        view: StatusView,
+        *,
+        status: Status | None = None,
+        patch: str = "",
+        review: ReviewDraft | None = None,
+    ) -> None:
+        """Make the check run say `view`; see `publishing.check.render_check` for the rest.
+
+        A refusal is no error: a missing permission is told in `missing`, all else in the log.
+
+        Raises:
+            GitHubError: GitHub failed in a way that may pass.
+        """
+        if self.given_up:
+            return
+        draft = await asyncio.to_thread(
+            render_check,
+            view,
+            job=self._job,
+            head_sha=self.head_sha,
+            status=status,
+            patch=patch,
+            review=review,
+        )
+        await self.put(draft)
+
+    async def put(self, draft: CheckDraft) -> None:
+        """Make the check run what `draft` says; see `show`."""
+        if self.given_up or draft == self._shown:
+            return
+        try:
+            await self._put(draft)
+        except GitHubError as error:
+            if error.may_be_told_later and not error.lacks_permission:
+                raise
+            log.warning("job %s: no check run: %s", self._job.id, error)
+            self.given_up = True
+            if error.status == HTTPStatus.FORBIDDEN:
+                self.missing = f"There is no check run of this job: the App may not write them. {error.remedy}"
+        else:
+            self._shown = draft
+
+    async def fold_late(self, draft: CheckDraft) -> bool:
+        """Let check runs of this job that GitHub made long after it was asked to end like the one that counts.
+
+        Returns:
+            Whether there may be such check runs, now or later: an answer was lost, and so another one made.
+        """
+        if self.given_up or await self._memory.recall(_CHECKING) != _AGAIN:
+            return False
+        repo, url = self._job.repo.full_name, (await self._memory.recall("check") or "").partition(" ")[2]
+        summary = f"GitHub made this check run late; [another one]({url}) has the whole story."
+        for each in await self._github.find_checks(repo, draft):
+            if each.id != self._id:
+                await self._github.update_check(
+                    repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
+                )
+        return True
+
+    async def _put(self, draft: CheckDraft) -> None:
+        repo = self._job.repo.full_name
+        if self._id is None:
+            self._id = await self._known_id(draft)
+        if self._id is not None:
+            await self._github.update_check(repo, self._id, draft)
+            return
+        # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
+        begun = await self._memory.recall(_CHECKING) is not None
+        await self._memory.remember(_CHECKING, _AGAIN if begun else "begun")
+        made = await self._github.create_check(repo, draft)
+        if made.again:
+            await self._memory.remember(_CHECKING, _AGAIN)
+        self._id = made.id
+        await self._memory.remember("check", f"{made.id} {made.html_url}")
+
+    async def _known_id(self, draft: CheckDraft) -> int | None:
+        """The check run that an earlier attempt made."""
+        noted = await self._memory.recall("check")
+        if noted is not None:
+            return int(noted.partition(" ")[0])
+        if await self._memory.recall(_CHECKING) is None:
+            return None
+        found = await self._github.find_check(self._job.repo.full_name, draft)
+        return found.id if found else None

@@ -1,0 +1,207 @@
+"""Tells how jobs ended, in their comments and check runs, until GitHub has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from agent_runtime import AgentError
+from bot.domain.errors import BotError, QueueError
+from bot.domain.job import Job, JobState
+from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.owed_endings import KEEP_SECONDS
+from bot.engine.queue import Owed
+from bot.github import CheckDraft, GitHubError, Urgency
+from bot.jobs.context import ENDING, Case, Desk, Ending
+from bot.jobs.snapshot import arrive
+from bot.publishing.check import render_check
+from bot.publishing.render import render_reply, render_status
+from bot.publishing.view import StatusView
+from bot.reporting.check_run import CheckRun
+from bot.reporting.status_comment import StatusComment
+
+log = logging.getLogger(__name__)
+
+LATE_SECONDS = 120.0
+"""How long after the end a comment is looked for that GitHub may have made long after it was asked to."""
+
+_CHECK = "ending-check"
+"""The fact that keeps what the check run is to say of the end."""
+_UNPROVEN = "unproven"
+"""The fact, `yes`, of an ending that nobody is to be told before GitHub said that the asker may command."""
+
+_DRAFT = TypeAdapter(CheckDraft)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What came of telling an ending.
+
+    Attributes:
+        settled: whether GitHub has it, or never will.
+        doubtful: whether a second comment or check run of ours may turn up yet.
+    """
+
+    settled: bool
+    doubtful: bool = False
+
+
+async def body_of(case: Case, ending: Ending) -> str | None:
+    """What the comment says of an ending; None when nobody is told in words."""
+    view, job = ending.view, case.job
+    if view is None:
+        return None
+    if isinstance(view, StatusView):
+        # Making a hostile text harmless may take a second.
+        return await asyncio.to_thread(render_status, view)
+    allowed, text = case.house.allowed(job), case.house.named(view.text)
+    return await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=case.marker, refused=view.refused)
+
+
+async def facts_of(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:
+    """The facts from which any worker can tell an ending; none when nobody is told.
+
+    Args:
+        case: the job.
+        ending: how it ended.
+        checked: the commit that its check run stands on; None when it has none.
+    """
+    body = await body_of(case, ending)
+    if body is None:
+        return {}
+    facts = {}
+    if checked is not None and isinstance(ending.view, StatusView):
+        draft = await asyncio.to_thread(
+            render_check,
+            ending.view,
+            job=case.job,
+            head_sha=checked,
+            status=ending.status,
+            patch=ending.patch,
+            review=ending.review,
+        )
+        facts[_CHECK] = spelled(_DRAFT, draft)
+    if not ending.proven:
+        facts[_UNPROVEN] = "yes"
+    return {**facts, ENDING: f"{ending.state}\n{body}"}
+
+
+async def keep(memory: JobMemory, facts: Mapping[str, str]) -> None:
+    """Keep an ending before it is told: should this worker die now, the next one tells it without working again."""
+    for key, value in facts.items():  # the ending itself is the last of them
+        await memory.remember(key, value)
+
+
+async def keep_fault(desk: Desk, job: Job, reason: str) -> None:
+    """Keep an ending for a job that broke off where nothing should break, unless it has one."""
+    memory, house = JobMemory(desk.queue, job.id), desk.house
+    if job.is_unasked or await state_of(memory) is not None:
+        return
+    text = f"❌ This job has failed. {reason} The operator finds more in the log under its name."
+    body = await asyncio.to_thread(render_reply, text, house.allowed(job), job_id=job.id, marker=house.marker(job))
+    await keep(memory, {_UNPROVEN: "yes", ENDING: f"{JobState.FAILED}\n{body}"})
+
+
+async def state_of(memory: JobMemory) -> JobState | None:
+    """The state of the ending that is kept; None when there is none."""
+    kept = await memory.recall(ENDING)
+    return JobState(kept.partition("\n")[0]) if kept is not None else None
+
+
+async def tell(case: Case, *, comment: StatusComment | None = None, check: CheckRun | None = None) -> float | None:
+    """Tell the ending that is kept; in how many seconds it is to be told again, None when it is settled.
+
+    Args:
+        case: the job.
+        comment: its comment, where somebody has it at hand.
+        check: its check run, likewise.
+    """
+    told = await _told(case, comment, check)
+    return 0.0 if not told.settled else LATE_SECONDS if told.doubtful else None
+
+
+async def _told(case: Case, comment: StatusComment | None, check: CheckRun | None) -> _Told:
+    memory, job = case.memory, case.job
+    kept = await memory.recall(ENDING)
+    if kept is None:
+        return _Told(settled=True)
+    settled, doubtful = True, False
+    case.github.hurry(Urgency.ENDING)
+    try:
+        if await memory.recall(_UNPROVEN) is not None:
+            visit = await arrive(case.github, job, bounds=case.house.bounds)
+            if not visit.may_command:
+                return _Told(settled=True)
+        comment = comment or StatusComment(case.github, memory, job, marker=case.marker)
+        await comment.put(kept.partition("\n")[2])
+        doubtful = await comment.fold_late()
+    except GitHubError as error:
+        settled = not _may_come(job.id, error)
+    draft = await memory.recall(_CHECK)
+    if draft is None:
+        return _Told(settled=settled, doubtful=doubtful)
+    shown = read(_DRAFT, draft)
+    check = check or CheckRun(case.github, memory, job, head_sha=shown.head_sha)
+    try:
+        await check.put(shown)
+        doubtful = await check.fold_late(shown) or doubtful
+    except GitHubError as error:
+        settled = settled and not _may_come(job.id, error)
+    return _Told(settled=settled, doubtful=doubtful)
+
+
+def _may_come(job_id: str, error: GitHubError) -> bool:
+    """Whether GitHub may take an ending later; where it never will (the thread is gone), the log has it."""
+    log.warning("job %s: its ending could not be told: %s", job_id, error)
+    return error.may_be_told_later and not error.lacks_permission
+
+
+class Teller:
+    """Tells what could not be told when its job ended, for days if need be.
+
+    Args:
+        name: of the worker.
+        desk: where the jobs are dealt with.
+    """
+
+    def __init__(self, name: str, desk: Desk) -> None:
+        self._name = name
+        self._desk = desk
+
+    async def step(self) -> bool:
+        """Tell one ending that is due; False when there was none."""
+        owed = await self._desk.queue.claim_owed(self._name)
+        if owed is None:
+            return False
+        if await self._is_settled(owed):
+            await self._desk.queue.settle(owed.job_id)
+        else:
+            await self._desk.queue.postpone(owed.job_id)
+        return True
+
+    async def _is_settled(self, owed: Owed) -> bool:
+        if owed.job is None:
+            log.error("job %s: its ending is not told: this version cannot read the job", owed.job_id)
+            return True
+        try:
+            async with self._desk.case(owed.job) as case:
+                # What is only looked for is looked for once.
+                later = await tell(case)
+                settled = later is None or later > 0.0
+        except QueueError:
+            raise
+        except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
+            log.error("job %s: its ending is not told: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
+            return True
+        except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
+            log.exception("job %s: its ending could not be told", owed.job_id)
+            settled = False
+        if not settled and time.time() - owed.since > KEEP_SECONDS:
+            log.error("job %s: its ending is not told: GitHub has not taken it for days", owed.job_id)
+            return True
+        return settled

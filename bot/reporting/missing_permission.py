@@ -1,0 +1,15 @@
+"""A permission that the bot was not given, in the words of whoever can give it."""
+
+from __future__ import annotations
+
+from bot.jobs.context import Case
+
+
+def lacking(case: Case, permission: str) -> str:
+    """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
+    if not case.house.checks:
+        return f"The workflow's token may not read {permission}: add `{permission}: read` below its `permissions:`."
+    return (
+        f"The App lacks the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, then "
+        "accept it in the installation."
+    )

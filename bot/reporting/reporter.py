@@ -1,0 +1,178 @@
+"""What is told of a job while it is worked on, and at its end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agent_runtime import Event
+from bot.domain.commands import Command, Fix, Test
+from bot.domain.job import Job
+from bot.engine.job_record import read, spelled
+from bot.gate.network import reach
+from bot.gate.permissions import Grant
+from bot.github import PullLink
+from bot.jobs.context import Case
+from bot.publishing.progress import Progress
+from bot.publishing.proof import Report
+from bot.publishing.verdict import Edits, Verdict, verdict_of
+from bot.publishing.view import Activity, StatusView
+from bot.publishing.wording import asker_of, unasked_of
+from bot.workspace.change import Change
+
+_FACT = "progress"
+_TICK_SECONDS = 0.01
+"""How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
+never taken to be older than it."""
+_PROGRESS = TypeAdapter(Progress)
+
+
+class Account:
+    """Keeps count of one job, and gives the view of it at any moment.
+
+    Attributes:
+        progress: what the agent did so far.
+        grant: what the job may do, once that is decided.
+        run_url: the page of its check run, once there is one, or of the workflow's run.
+        continues: the pull request that it goes on in.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._asked_at = time.time()
+        self.progress = Progress()
+        self.grant: Grant | None = None
+        self.run_url = case.house.run_url
+        self.continues: PullLink | None = None
+
+    async def since_asked(self) -> None:
+        """Count the time from when the command was stored, over all attempts."""
+        stored = await self._case.queue.get(self._case.job.id)
+        if stored is not None:
+            self._asked_at = stored.enqueued_at
+
+    def begin(self, grant: Grant, *, warning: str, continues: PullLink | None = None) -> None:
+        """Take in what the job may do and where, and what was wrong with what the repository asks for."""
+        self.grant, self.continues = grant, continues
+        self.warn(warning)
+
+    def warn(self, warning: str) -> None:
+        """Tell something that went wrong and ends nothing."""
+        said = "\n\n".join(filter(None, (self.progress.warning, warning)))
+        self.progress = replace(self.progress, warning=said)
+
+    def listen(self, event: Event) -> None:
+        """Take in an event of the run."""
+        self.progress = self.progress.after(event, at=time.time() - _TICK_SECONDS)
+
+    def tell(self, activity: Activity) -> None:
+        """Take in what no agent does."""
+        self.progress = self.progress.told(activity)
+
+    def prepared(self, reached: str, *, setup_failed: str, failing: tuple[str, ...]) -> None:
+        """Take in what is there when the agent starts; see `Progress`."""
+        self.progress = replace(self.progress, reach=reached, setup_failed=setup_failed, failing=failing)
+
+    def edited(self, change: Change) -> Progress:
+        """Take in when the files of a change were written, whatever wrote them."""
+        if change.touched is not None:
+            first, last = change.touched
+            self.progress = self.progress.edited(Edits(first=first, last=last))
+        return self.progress
+
+    def replayed(self) -> None:
+        """Take in that the change was made again on other files: no check ran on these."""
+        self.progress = self.progress.edited(Edits(first=math.inf, last=math.inf))
+
+    def report(self, command: Command, *, changed: bool, partial: bool = False) -> Report:
+        """What the host saw of the run, for those who read its change.
+
+        Args:
+            command: what was to be done.
+            changed: whether there is a change.
+            partial: whether files were left out of it after the checks had run.
+        """
+        return Report(
+            verdict=self.verdict(command, changed=changed, partial=partial) or Verdict.UNCHANGED,
+            checks=self.progress.judged,
+            setup_failed=self.progress.setup_failed,
+            denied=self.progress.denied,
+            rerun=self.progress.rerun,
+            partial=partial,
+        )
+
+    def verdict(self, command: Command, *, changed: bool, partial: bool = False) -> Verdict | None:
+        """What a finished run came to; None where nothing was to be changed or tested, and setup did not fail."""
+        failed = bool(self.progress.setup_failed)
+        if isinstance(command, (Fix, Test)):
+            changed = changed or not isinstance(command, Fix)
+            return verdict_of(self.progress.judged, changed=changed, setup_failed=failed, partial=partial)
+        return Verdict.SETUP_FAILED if failed else None
+
+    async def keep(self) -> None:
+        """Keep what was done so far, for the process that goes on with a job that waits."""
+        await self._case.memory.remember(_FACT, spelled(_PROGRESS, self.progress))
+
+    async def recall(self) -> None:
+        """Go on from what was kept."""
+        if (kept := await self._case.memory.recall(_FACT)) is not None:
+            self.progress = read(_PROGRESS, kept)
+
+    def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
+        """The view of the job as it stands."""
+        house, job, progress, grant = self._case.house, self._case.job, self.progress, self.grant
+        reached = progress.reach or reach(house.network)
+        lost = f", which went away: {progress.network_lost}" if progress.network_lost else ""
+        told: Mapping[str, Any] = {
+            "state": "working",
+            **self._failed(),
+            "asked": _asked(job),
+            "allowed": house.allowed(job),
+            "asker": asker_of(job),
+            "unasked": unasked_of(job),
+            "job_id": job.id,
+            "marker": self._case.marker,
+            "seconds": max(0.0, time.time() - self._asked_at),
+            "activities": progress.shown,
+            "checks": progress.judged,
+            "denied": progress.denied,
+            "steps": progress.steps,
+            "usage": progress.usage,
+            "warning": progress.warning,
+            "setup_failed": progress.setup_failed,
+            "model": grant.model if grant else house.bounds.model,
+            "level": grant.level if grant else "",
+            "notes": grant.notes if grant else (),
+            "run_url": self.run_url,
+            "pull_number": self.continues.number if self.continues else None,
+            "pull_url": self.continues.html_url if self.continues else None,
+            "sandbox": f"{house.sandbox}, {reached}{lost}",
+        }
+        texts: dict[str, Any] = {**told, **changes}
+        for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
+            texts[name] = house.without_places(texts[name])
+        for name in texts.keys() & {"reason", "remedy"}:
+            texts[name] = house.named(texts[name])
+        texts["notes"] = tuple(map(house.named, texts["notes"]))
+        return StatusView(**texts)
+
+    def _failed(self) -> dict[str, str]:
+        """What failed, when that is what began the job."""
+        job = self._case.job
+        if job.origin.kind != "ci":
+            return {}
+        page = f"{self._case.house.server_url}/{job.repo.full_name}/"
+        url = job.origin.url if job.origin.url.startswith(page) else ""
+        return {"failed": job.origin.name or "CI", "failed_url": url}
+
+
+def _asked(job: Job) -> str:
+    """The command as it was given; a workflow's file gives the verb alone."""
+    if job.origin.kind == "workflow":
+        return job.command.verb
+    return job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"

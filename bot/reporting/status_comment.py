@@ -1,0 +1,216 @@
+"""The one status comment of a job: made at once, edited while the agent works, finished whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Protocol
+
+from bot.domain.job import Job
+from bot.github import CommentFacts, GitHub, GitHubError, Spot
+from bot.jobs.context import spot_of
+from bot.publishing.render import StatusView, render_status
+from bot.publishing.sending import Memory
+
+log = logging.getLogger(__name__)
+
+_BESIDE = 3
+"""The check run is edited every so many times that the comment is."""
+_SHARE_OF_AGE = 4.0
+_MOST_PAUSES = 6.0
+
+_CLOCK_SECONDS = 60.0
+
+COMMENTING = "commenting"
+"""The fact that a comment was asked for, which is not known to be there yet."""
+_AGAIN = "again"
+"""What it says once another one was asked for, so that there may be two."""
+
+_GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
+
+
+class Board(Protocol):
+    """A place where people see how a job is doing."""
+
+    async def show(self, view: StatusView) -> None:
+        """Make it say `view`; nothing is sent when it does already."""
+        ...
+
+
+def edit_pause(age: float, seconds: float, spread: float) -> float:
+    """How long to wait before the next edit: the older a run is, the less a minute more matters to who watches it.
+
+    Args:
+        age: of the run, in seconds.
+        seconds: the pause of a run that has just begun; it grows to six times as long.
+        spread: how many times rarer edits must be for GitHub's budget to last.
+    """
+    return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
+
+
+def _same_but_for_the_clock(shown: StatusView, now: StatusView) -> bool:
+    return now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds)
+
+
+class StatusComment:
+    """The comment of one job, found again after a restart by its stored id, else by its signed marker.
+
+    A job without a thread has none: what would be said there is said in the check run and in the step's summary.
+
+    Attributes:
+        told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
+    """
+
+    def __init__(self, github: GitHub, memory: Memory, job: Job, *, marker: str) -> None:
+        self._github = github
+        self._memory = memory
+        self._job = job
+        self._marker = marker
+        self._spot = spot_of(job)
+        self._id: int | None = None
+        self._body = ""
+        self.told_at = ""
+
+    async def show(self, view: StatusView) -> None:
+        """Make the comment say `view`; see `put`."""
+        # Making a hostile text harmless may take a second.
+        await self.put(await asyncio.to_thread(render_status, view))
+
+    async def put(self, body: str) -> None:
+        """Make the comment's text `body`; nothing is sent when it is that already.
+
+        Raises:
+            GitHubError: GitHub refused or stayed silent.
+        """
+        if body == self._body or not self._job.thread.has_comments:
+            return
+        if self._id is None:
+            self._id = await self._known_id()
+        if self._id is None or not await self._edited(self._id, body):
+            await self._create(body)
+        self._body = body
+
+    @asynccontextmanager
+    async def kept_fresh(
+        self, view: Callable[[], StatusView], *, seconds: float, stale: bool = False, beside: Collection[Board] = ()
+    ) -> AsyncIterator[None]:
+        """Show `view()` now and then while the body of the `with` runs; trouble with it never stops the work.
+
+        Args:
+            view: how the job is doing now.
+            seconds: between two looks at it, at first; see `edit_pause`.
+            stale: whether what the comment says is old already.
+            beside: where else it is shown, less often.
+        """
+        every = _BESIDE if self._job.thread.has_comments else 1
+
+        async def refresh() -> None:
+            shown, begun, edits = None if stale else view(), time.monotonic(), 0
+            while True:
+                if shown is not None:
+                    await asyncio.sleep(edit_pause(time.monotonic() - begun, seconds, self._github.spread))
+                await self._github.lull()
+                now = view()
+                # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
+                if shown is not None and _same_but_for_the_clock(shown, now):
+                    continue
+                shown, edits = now, edits + 1
+                for board in (self, *(beside if edits % every == 0 else ())):
+                    try:
+                        await board.show(now)
+                    except GitHubError:
+                        log.warning("job %s: its status was not updated", self._job.id, exc_info=True)
+
+        task = asyncio.create_task(refresh())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _known_id(self) -> int | None:
+        """The comment that an earlier attempt made, which may have died before it could note its id."""
+        if await self._memory.recall("below") is not None:
+            self._spot = Spot(kind="thread", number=self._job.thread.number)
+        noted = await self._memory.recall("comment")
+        if noted is not None:
+            return int(noted.partition(" ")[0])
+        if await self._memory.recall(COMMENTING) is None:
+            return None
+        found = await self._find()
+        return found.id if found else None
+
+    async def _edited(self, comment_id: int, body: str) -> bool:
+        """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
+        repo = self._job.repo.full_name
+        try:
+            edited = await self._github.edit_comment(repo, self._spot, comment_id, body)
+        except GitHubError as error:
+            if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+                raise
+            # GitHub says so for a hiccup of its own, too, and then a second comment would be one too many.
+            found = await self._find()
+            if found is None:
+                return False
+            self._id = found.id
+            edited = await self._github.edit_comment(repo, self._spot, found.id, body)
+        self.told_at = edited.updated_at
+        return True
+
+    async def fold_late(self) -> bool:
+        """Let comments of this job that GitHub made long after it was asked to say where the one that counts is.
+
+        Returns:
+            Whether there may be such comments, now or later: an answer was lost, and so another comment made.
+        """
+        if await self._memory.recall(COMMENTING) != _AGAIN:
+            return False
+        url = (await self._memory.recall("comment") or "").partition(" ")[2]
+        for each in await self._found():
+            if each.id != self._id:
+                said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
+                await self._github.edit_comment(self._job.repo.full_name, self._spot, each.id, said)
+        return True
+
+    async def _create(self, body: str) -> None:
+        # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
+        begun = await self._memory.recall(COMMENTING) is not None
+        await self._memory.remember(COMMENTING, _AGAIN if begun else "begun")
+        try:
+            made = await self._once(body)
+        except GitHubError as error:
+            if self._spot.kind == "thread" or error.status not in _GONE:
+                raise
+            # The comment that asked is gone, and its thread with it; its asker still wants an answer.
+            await self._memory.remember("below", "the pull request")
+            self._spot = Spot(kind="thread", number=self._job.thread.number)
+            made = await self._once(body)
+        self._id, self.told_at = made.id, made.updated_at
+        await self._memory.remember("comment", f"{made.id} {made.html_url}")
+
+    async def _once(self, body: str) -> CommentFacts:
+        repo = self._job.repo.full_name
+        try:
+            return await self._github.create_comment(repo, self._spot, body)
+        except GitHubError as error:
+            # The answer was lost, but the comment may be there: look before asking a second time.
+            if not error.may_be_done:
+                raise
+            if (found := await self._find()) is not None:
+                return found
+            await self._memory.remember(COMMENTING, _AGAIN)
+            return await self._github.create_comment(repo, self._spot, body)
+
+    async def _find(self) -> CommentFacts | None:
+        found = await self._found()
+        return found[0] if found else None
+
+    async def _found(self) -> tuple[CommentFacts, ...]:
+        me = await self._github.me()
+        return await self._github.find_comments(self._job.repo.full_name, self._spot, self._marker, me.id)

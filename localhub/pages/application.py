@@ -1,0 +1,121 @@
+"""Addresses of the pages, and how they are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from localhub.errors import HubError
+from localhub.pages import accounts, checks, code, threads
+from localhub.pages.markup import code_styles
+from localhub.pages.view import Page, View, Visit, error_page
+from localhub.site import Site
+
+POLICY = (
+    "default-src 'none'; "
+    "img-src 'self' https: data:; "
+    "style-src 'self'; "
+    "script-src 'self'; "
+    "connect-src 'self'; "
+    "form-action 'self'; "
+    "base-uri 'none'; "
+    "frame-ancestors 'none'; "
+)
+
+_VIEWS: tuple[tuple[str, str, View], ...] = (
+    ("GET", "/", accounts.repositories),
+    ("GET", "/avatars/{number}.svg", accounts.avatar),
+    ("GET", "/apps/{slug}", accounts.app),
+    ("GET", "/{owner}", accounts.account),
+    ("GET", "/{owner}/{repo}", code.repository),
+    ("GET", "/{owner}/{repo}/tree/{place:.+}", code.folder),
+    ("GET", "/{owner}/{repo}/blob/{place:.+}", code.file),
+    ("GET", "/{owner}/{repo}/raw/{place:.+}", code.raw),
+    ("GET", "/{owner}/{repo}/commits/{ref:.+}", code.history),
+    ("GET", "/{owner}/{repo}/commit/{sha}", code.commit),
+    ("GET", "/{owner}/{repo}/runs/{number}", checks.check_run),
+    ("POST", "/{owner}/{repo}/runs/{number}/actions", checks.press),
+    ("GET", "/{owner}/{repo}/issues", threads.issues),
+    ("POST", "/{owner}/{repo}/issues", threads.open_issue),
+    ("GET", "/{owner}/{repo}/issues/new", threads.new_issue),
+    ("GET", "/{owner}/{repo}/issues/{number}", threads.conversation),
+    ("GET", "/{owner}/{repo}/pulls", threads.pulls),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.diff", threads.diff),
+    ("GET", r"/{owner}/{repo}/pull/{number:\d+}.patch", threads.patch),
+    ("GET", "/{owner}/{repo}/pull/{number}", threads.conversation),
+    ("GET", "/{owner}/{repo}/pull/{number}/commits", threads.pull_commits),
+    ("GET", "/{owner}/{repo}/pull/{number}/files", threads.pull_files),
+    ("POST", "/{owner}/{repo}/pull/{number}/merge", threads.merge),
+    ("POST", "/{owner}/{repo}/issues/{number}/comments", threads.comment),
+)
+
+
+class Pages:
+    """Serves the pages; views run one at a time in the hub's threads, under the site's lock."""
+
+    def __init__(self, site: Site, threads: Executor) -> None:
+        self._site = site
+        self._threads = threads
+
+    def add_to(self, app: web.Application) -> None:
+        """Add all addresses."""
+        app.router.add_get("/static/{name}", _static)
+        for method, pattern, view in _VIEWS:
+            app.router.add_route(method, pattern, self._handler(view))
+
+    def _handler(self, view: View) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            form = {}
+            if request.method == "POST":
+                _demand_same_origin(request)
+                form = {name: str(value).replace("\r\n", "\n") for name, value in (await request.post()).items()}
+            visit = Visit(
+                site=self._site,
+                path=request.path,
+                params=dict(request.match_info),
+                query=dict(request.query),
+                form=form,
+            )
+            loop = asyncio.get_running_loop()
+            page = await loop.run_in_executor(self._threads, self._shown, view, visit)
+            if page.location:
+                raise web.HTTPSeeOther(page.location)
+            headers = {
+                "Content-Security-Policy": POLICY,
+                "Content-Type": page.media_type,
+                "X-Content-Type-Options": "nosniff",
+                "Referrer-Policy": "same-origin",
+            }
+            return web.Response(status=page.status, body=page.body, headers=headers)
+
+        return handle
+
+    def _shown(self, view: View, visit: Visit) -> Page:
+        with self._site.lock:
+            try:
+                return view(visit)
+            except HubError as error:
+                return error_page(visit, error)
+
+
+def _demand_same_origin(request: web.Request) -> None:
+    """Refuse a form that another site's page sent."""
+    origin = request.headers.get("Origin", "")
+    if urlsplit(origin).netloc != request.host:
+        raise web.HTTPForbidden(text=f"This form was sent from {origin or 'nowhere'}; send it from {request.host}.\n")
+
+
+async def _static(request: web.Request) -> web.Response:
+    name = request.match_info["name"]
+    if name == "code.css":
+        return web.Response(text=code_styles(), content_type="text/css")
+    media_type = {"style.css": "text/css", "live.js": "text/javascript"}.get(name)
+    if media_type is None:
+        raise web.HTTPNotFound
+    text = files("localhub.pages").joinpath("static", name).read_text(encoding="utf-8")
+    return web.Response(text=text, content_type=media_type)

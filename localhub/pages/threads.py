@@ -1,0 +1,153 @@
+"""Issues and pull requests: lists, conversations, changed files; commenting, opening, merging."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from localhub import actions, git_diff, views_threads
+from localhub import pulls as pull_requests
+from localhub.auth import may, role_of
+from localhub.diff_rows import rows
+from localhub.errors import HubError, not_found
+from localhub.model import Issue, Pull
+from localhub.pages.conversation import Conversation, conversations, timeline
+from localhub.pages.people import actor, people
+from localhub.pages.view import Page, Visit, plain, render
+from localhub.routing import check_length
+
+
+def issues(visit: Visit) -> Page:
+    """The issues of a repository."""
+    return _list(visit, "issues")
+
+
+def pulls(visit: Visit) -> Page:
+    """The pull requests of a repository."""
+    return _list(visit, "pulls")
+
+
+def _list(visit: Visit, kind: Literal["issues", "pulls"]) -> Page:
+    state = "closed" if visit.query.get("state") == "closed" else "open"
+    found = [issue for issue in visit.site.store.issues_of(visit.repo) if (issue.pull is None) == (kind == "issues")]
+    return render(
+        visit,
+        "threads.html",
+        {
+            "title": "Issues" if kind == "issues" else "Pull requests",
+            "repo": visit.repo,
+            "kind": kind,
+            "state": state,
+            "counts": {name: sum(issue.state == name for issue in found) for name in ("open", "closed")},
+            "threads": [issue for issue in reversed(found) if issue.state == state],
+        },
+    )
+
+
+def new_issue(visit: Visit) -> Page:
+    """The form for an issue."""
+    return render(
+        visit, "new_issue.html", {"title": "New issue", "repo": visit.repo, "people": people(visit, visit.repo)}
+    )
+
+
+def _text(visit: Visit, name: str) -> str:
+    value = visit.form.get(name, "").strip()
+    if not value:
+        raise HubError(422, f"Please write something: {name} is empty.")
+    check_length(value, "Page", name)
+    return value
+
+
+def open_issue(visit: Visit) -> Page:
+    """Take the form for an issue."""
+    title, body = _text(visit, "title"), visit.form.get("body", "")
+    check_length(body, "Page", "body")
+    issue = actions.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
+    return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))
+
+
+def comment(visit: Visit) -> Page:
+    """Take a comment; `close` and `reopen` change the state besides."""
+    issue, user, site = visit.thread, actor(visit), visit.site
+    verb = visit.form.get("verb", "comment")
+    if verb == "comment" or visit.form.get("body", "").strip():
+        actions.comment(site, issue, user, _text(visit, "body"))
+    if verb in {"close", "reopen"}:
+        state: Literal["open", "closed"] = "closed" if verb == "close" else "open"
+        actions.set_state(site, visit.thread, user, state)
+    return Page(location=f"{views_threads.thread_page(site, visit.repo, issue)}#comment")
+
+
+def conversation(visit: Visit) -> Page:
+    """A thread with its comments."""
+    issue, site = visit.thread, visit.site
+    wanted = views_threads.thread_page(site, visit.repo, issue).removeprefix(site.url)
+    if visit.path != wanted:
+        return Page(location=wanted)
+    return _thread_page(visit, issue, "conversation.html", entries=timeline(site.store, issue))
+
+
+def _thread_page(visit: Visit, issue: Issue, template: str, **values: object) -> Page:
+    pull, repo, store = issue.pull, visit.repo, visit.site.store
+    runs = [run for run in store.check_runs if pull is not None and run.head_sha == pull.head_sha]
+    return render(
+        visit,
+        template,
+        {
+            "title": f"{issue.title} · #{issue.number}",
+            "repo": repo,
+            "issue": issue,
+            "pull": pull,
+            "runs": [run for run in runs if run.repo_id == repo.id],
+            "people": people(visit, repo),
+            **values,
+        },
+    )
+
+
+def _pull_of(visit: Visit) -> tuple[Issue, Pull]:
+    issue = visit.thread
+    if issue.pull is None:
+        raise not_found()
+    return issue, issue.pull
+
+
+def pull_commits(visit: Visit) -> Page:
+    """The commits of a pull request."""
+    issue, _ = _pull_of(visit)
+    commits = views_threads.pull_commits(visit.repo, issue)
+    return _thread_page(visit, issue, "pull_commits.html", commits=commits)
+
+
+def pull_files(visit: Visit) -> Page:
+    """The changed files of a pull request."""
+    issue, pull = _pull_of(visit)
+    found = git_diff.of_pull(visit.repo.path, pull)
+    said: dict[tuple[str, int], list[Conversation]] = {}
+    for each in conversations(visit.site.store, issue):
+        if each.first.commit_sha == pull.head_sha:
+            said.setdefault((each.first.path, each.first.position), []).append(each)
+    files = [(file, rows(file.patch or "")) for file in found]
+    return _thread_page(visit, issue, "pull_files.html", files=files, said=said)
+
+
+def diff(visit: Visit) -> Page:
+    """The difference as text."""
+    _, pull = _pull_of(visit)
+    return plain(git_diff.unified(visit.repo.path, git_diff.parted(visit.repo.path, pull), pull.head_sha))
+
+
+def patch(visit: Visit) -> Page:
+    """The commits as text."""
+    _, pull = _pull_of(visit)
+    return plain(git_diff.mailbox(visit.repo.path, pull.base_sha, pull.head_sha))
+
+
+def merge(visit: Visit) -> Page:
+    """Merge a pull request."""
+    issue, _ = _pull_of(visit)
+    user = actor(visit)
+    if not may(role_of(visit.site, visit.repo, user), "write"):
+        raise HubError(403, f"{user.login} may not merge here; choose somebody with write access.")
+    pull_requests.merge(visit.site, issue, user)
+    return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))

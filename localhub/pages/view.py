@@ -1,0 +1,125 @@
+"""What a view gets and gives, and how it becomes HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import TypeAlias
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from localhub.errors import HubError, not_found
+from localhub.model import Issue, Repo
+from localhub.pages.markup import highlight, markdown
+from localhub.site import Site
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One request for a page."""
+
+    site: Site
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+
+    @property
+    def repo(self) -> Repo:
+        """The repository that the path names.
+
+        Raises:
+            HubError: 404.
+        """
+        name = f"{self.params['owner']}/{self.params['repo']}"
+        found = self.site.store.repo(name) or self.site.store.moved_repo(name)
+        if found is None:
+            raise not_found()
+        return found
+
+    @property
+    def thread(self) -> Issue:
+        """The issue or pull request that the path names.
+
+        Raises:
+            HubError: 404.
+        """
+        found = self.site.store.issue(self.repo, self.number)
+        if found is None:
+            raise not_found()
+        return found
+
+    @property
+    def number(self) -> int:
+        """The number in the path.
+
+        Raises:
+            HubError: 404, it is none.
+        """
+        value = self.params["number"]
+        if not value.isdecimal():
+            raise not_found()
+        return int(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page; with `location`, a redirection instead."""
+
+    body: bytes = b""
+    status: int = 200
+    media_type: str = "text/html; charset=utf-8"
+    location: str = ""
+
+
+View: TypeAlias = Callable[[Visit], Page]
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("localhub.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(ago=_ago, markdown=markdown, highlight=highlight)
+    return environment
+
+
+def render(visit: Visit, template: str, values: Mapping[str, object], *, status: int = 200) -> Page:
+    """Fill a template."""
+    store = visit.site.store
+    text = (
+        _templates()
+        .get_template(template)
+        .render(site=visit.site, store=store, path=visit.path, query=visit.query, now=visit.site.now(), **values)
+    )
+    return Page(body=text.encode(), status=status)
+
+
+def error_page(visit: Visit, error: HubError) -> Page:
+    """An error for people."""
+    return render(visit, "error.html", {"error": error}, status=error.status)
+
+
+def plain(text: str | bytes) -> Page:
+    """A page of text as it is."""
+    body = text if isinstance(text, bytes) else text.encode()
+    return Page(body=body, media_type="text/plain; charset=utf-8")
+
+
+_STEPS = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    """`3 minutes ago`."""
+    passed = now - then
+    for length, name in _STEPS:
+        count = passed // length
+        if count:
+            return f"{count} {name}{'s' if count > 1 else ''} ago"
+    return "just now"

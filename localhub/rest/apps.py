@@ -1,0 +1,218 @@
+"""Apps: themselves, their installations, tokens and webhook deliveries."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+import string
+from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from localhub import views, views_checks, webhooks
+from localhub.errors import HubError, not_found, unprocessable
+from localhub.model import App, Installation, InstallationToken, Repo
+from localhub.routing import Answer, Call, Routes, listed, page_size, wrapped
+from localhub.site import Json, iso
+
+routes = Routes()
+_CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
+TOKEN_LIFE = timedelta(hours=1)
+
+
+def _app(call: Call) -> App:
+    """The App that a JWT speaks for; nothing else may come here."""
+    if call.viewer.app is None or call.viewer.installation is not None:
+        raise HubError(401, "A JSON web token could not be decoded")
+    return call.viewer.app
+
+
+def _installation_of(call: Call) -> Installation:
+    app = _app(call)
+    found = call.site.store.installations.get(call.number("installation_id"))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    return found
+
+
+def _delivery_id(call: Call) -> int:
+    return call.number("delivery_id")
+
+
+@routes.on("GET", "/app")
+def myself(call: Call) -> Answer:
+    """The App itself."""
+    app = _app(call)
+    count = sum(i.app_id == app.id for i in call.site.store.installations)
+    return Answer(body=views.integration(call.site, app) | {"installations_count": count})
+
+
+@routes.on("GET", "/apps/{app_slug}")
+def one_app(call: Call) -> Answer:
+    """An App as everybody sees it."""
+    app = next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None)
+    if app is None:
+        raise not_found()
+    return Answer(body=views.integration(call.site, app))
+
+
+@routes.on("GET", "/app/installations")
+def installations(call: Call) -> Answer:
+    """Where the App is installed."""
+    app = _app(call)
+    found = [i for i in call.site.store.installations if i.app_id == app.id]
+    return listed(call, found, lambda value: views.installation(call.site, value))
+
+
+@routes.on("GET", "/app/installations/{installation_id}")
+def one_installation(call: Call) -> Answer:
+    """One installation."""
+    return Answer(body=views.installation(call.site, _installation_of(call)))
+
+
+@routes.on("POST", "/app/installations/{installation_id}/access_tokens")
+def create_token(call: Call) -> Answer:
+    """A token for an hour, narrowed to repositories and permissions if asked."""
+    installation, site = _installation_of(call), call.site
+    if installation.suspended_at is not None:
+        raise HubError(403, "This installation has been suspended")
+    chosen = _chosen_repos(call, installation)
+    permissions = dict(call.body.get("permissions") or installation.permissions)
+    for name, level in permissions.items():
+        held = installation.permissions.get(name)
+        if held is None or (level == "write" and held != "write"):
+            raise unprocessable("The permissions requested are not granted to this installation.")
+    token = InstallationToken(
+        value=_token_value(installation.app_id, number=len(site.store.tokens)),
+        installation_id=installation.id,
+        repo_ids=tuple(repo.id for repo in chosen),
+        permissions={"metadata": "read", **permissions},
+        expires_at=site.now() + TOKEN_LIFE,
+    )
+    site.store.tokens[token.value] = token
+    body: Json = {
+        "token": token.value,
+        "expires_at": iso(token.expires_at),
+        "permissions": dict(token.permissions),
+        "repository_selection": "selected",
+    }
+    if "repository_ids" in call.body or "repositories" in call.body:
+        body["repositories"] = [views.repository(site, repo) for repo in chosen]
+    return Answer(status=201, body=body)
+
+
+def _token_value(app_id: int, *, number: int) -> str:
+    """Every other token has the new form, which carries a JWT: GitHub gives out both until the change is complete.
+
+    https://docs.github.com/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
+    """
+    if number % 2 == 0:
+        return f"ghs_{''.join(secrets.choice(string.ascii_letters + string.digits) for _ in range(36))}"
+    parts = ({"alg": "RS256", "typ": "JWT"}, {"iss": str(app_id), "jti": secrets.token_hex(16), "exp": 4_102_444_800})
+    spelled = [json.dumps(part, separators=(",", ":")).encode() for part in parts]
+    words = (base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*spelled, secrets.token_bytes(256)))
+    return f"ghs_{app_id}_{'.'.join(words)}"
+
+
+def _chosen_repos(call: Call, installation: Installation) -> list[Repo]:
+    mine = [call.site.store.repos[number] for number in installation.repo_ids]
+    numbers, names = call.body.get("repository_ids"), call.body.get("repositories")
+    if numbers is None and names is None:
+        return mine
+    chosen = [repo for repo in mine if repo.id in (numbers or []) or repo.name in (names or [])]
+    if len(chosen) != len(numbers or []) + len(names or []):
+        raise unprocessable(
+            "There is at least one repository that does not exist or is not accessible to the parent installation."
+        )
+    return chosen
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/installation")
+def installation_of_repo(call: Call) -> Answer:
+    """The App's installation on a repository."""
+    found = call.site.store.installation_for(_app(call), call.repo)
+    if found is None:
+        raise not_found()
+    return Answer(body=views.installation(call.site, found))
+
+
+@routes.on("GET", "/users/{username}/installation")
+def installation_of_user(call: Call) -> Answer:
+    """The App's installation on an account."""
+    app, login = _app(call), call.params["username"].lower()
+    for value in call.site.store.installations:
+        if value.app_id == app.id and value.account.lower() == login:
+            return Answer(body=views.installation(call.site, value))
+    raise not_found()
+
+
+@routes.on("GET", "/installation/repositories")
+def installation_repos(call: Call) -> Answer:
+    """Repositories that an installation's token may use."""
+    if call.viewer.installation is None:
+        raise HubError(403, "You must authenticate with an installation access token to list its repositories.")
+    found = [call.site.store.repos[number] for number in call.viewer.repo_ids]
+    return wrapped(call, "repositories", found, lambda repo: views.repository(call.site, repo))
+
+
+@routes.on("DELETE", "/installation/token")
+def revoke_token(call: Call) -> Answer:
+    """Make the token that asks useless."""
+    if call.viewer.installation is None:
+        raise HubError(403, "You must authenticate with an installation access token in order to revoke it.")
+    token = call.authorization.partition(" ")[2].strip()
+    call.site.store.tokens.pop(token, None)
+    return Answer(status=204)
+
+
+@routes.on("GET", "/app/hook/config")
+def hook_config(call: Call) -> Answer:
+    """Where the App's webhook points."""
+    app = _app(call)
+    secret = {"secret": "********"} if app.webhook_secret else {}
+    return Answer(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
+
+
+@routes.on("GET", "/app/hook/deliveries")
+def deliveries(call: Call) -> Answer:
+    """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
+    app, status, cursor = _app(call), call.query.get("status"), call.query.get("cursor", "")
+    if status not in {None, "success", "failure"} or not _CURSOR.fullmatch(cursor):
+        raise unprocessable("Invalid request.")
+    wanted = {None: range(1000), "success": range(200, 400), "failure": range(400, 600)}[status]
+    below = int(cursor.removeprefix("v1_")) if cursor else None
+    found = [
+        each
+        for each in call.site.store.deliveries
+        if each.app_id == app.id
+        and each.status != "pending"
+        and each.status_code in wanted
+        and (below is None or each.id <= below)
+    ][::-1]
+    size = page_size(call)
+    answer = Answer(body=[views_checks.delivery_item(each) for each in found[:size]])
+    if len(found) <= size:
+        return answer
+    query = urlencode({**call.query, "per_page": size, "cursor": f"v1_{found[size].id}"})
+    return replace(answer, headers={"Link": f'<{call.site.api_url}{call.path}?{query}>; rel="next"'})
+
+
+@routes.on("GET", "/app/hook/deliveries/{delivery_id}")
+def one_delivery(call: Call) -> Answer:
+    """One delivery with what was sent and answered."""
+    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    return Answer(body=views_checks.delivery(found))
+
+
+@routes.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
+def redeliver(call: Call) -> Answer:
+    """Deliver again."""
+    app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
+    if found is None or found.app_id != app.id:
+        raise not_found()
+    webhooks.redeliver(call.site, found)
+    return Answer(status=202, body={})

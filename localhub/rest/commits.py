@@ -1,0 +1,156 @@
+"""Commits as history, comparisons and statuses."""
+
+from __future__ import annotations
+
+from localhub import git, git_diff, views, views_checks, views_git, views_threads
+from localhub.errors import HubError, invalid, not_found
+from localhub.model import Status
+from localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed, moment_of, page_of
+
+routes = Routes()
+BASE = "/repos/{owner}/{repo}"
+STATES = ("error", "failure", "pending", "success")
+
+
+def commit_named(call: Call, revision: str) -> git.Commit:
+    """The commit that a SHA, branch or tag names.
+
+    Raises:
+        HubError: 422 when nothing has that name; 409 when the repository is empty.
+    """
+    sha = git.resolve(call.repo.path, revision)
+    if sha is None:
+        if not git.refs(call.repo.path):
+            raise HubError(409, "Git Repository is empty.")
+        raise HubError(422, f"No commit found for SHA: {revision}")
+    return git.commit(call.repo.path, sha)
+
+
+@routes.on("GET", BASE + "/commits", allow="contents:read")
+def list_commits(call: Call) -> Answer:
+    """History from a branch, tag or SHA, newest first."""
+    start = commit_named(call, call.query.get("sha", call.repo.default_branch))
+    found = [
+        value for value in git.commits(call.repo.path, start.sha, of=call.query.get("path")) if _asked(call, value)
+    ]
+    return listed(call, found, lambda value: views_git.commit(call.site, call.repo, value))
+
+
+def _asked(call: Call, value: git.Commit) -> bool:
+    """Whether the query's people and times fit a commit."""
+    query, moment = call.query, value.committer.date
+    return (
+        _is_by(call, value.author, query.get("author"))
+        and _is_by(call, value.committer, query.get("committer"))
+        and ("since" not in query or moment >= moment_of(query["since"], "since"))
+        and ("until" not in query or moment <= moment_of(query["until"], "until"))
+    )
+
+
+def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
+    """Whether a person is who the query names by login or address."""
+    user = views_git.account_of(call.site, person)
+    return wanted is None or wanted in {person.email, user.login if user else None}
+
+
+@routes.on("GET", BASE + "/compare/{basehead}", allow="contents:read")
+def compare(call: Call) -> Answer:
+    """What `head` brings over `base`."""
+    base, separator, head = call.params["basehead"].partition("...")
+    revisions = [git.resolve(call.repo.path, name) for name in (base, head)]
+    if not separator or None in revisions:
+        raise not_found()
+    old, new = (git.commit(call.repo.path, str(sha)) for sha in revisions)
+    if call.wants("diff"):
+        parted = git_diff.merge_base(call.repo.path, old.sha, new.sha) or old.sha
+        return Answer(body=git_diff.unified(call.repo.path, parted, new.sha), media_type=DIFF)
+    if call.wants("patch"):
+        return Answer(body=git_diff.mailbox(call.repo.path, f"{old.sha}..{new.sha}"), media_type=PATCH)
+    return Answer(body=views_git.comparison(call.site, call.repo, old, new))
+
+
+def _statuses(call: Call, sha: str) -> list[Status]:
+    """Newest first."""
+    return [s for s in call.site.store.statuses if s.repo_id == call.repo.id and s.sha == sha][::-1]
+
+
+@routes.on("GET", BASE + "/commits/{ref}/statuses", allow="statuses:read")
+def list_statuses(call: Call) -> Answer:
+    """All statuses of a commit."""
+    sha = commit_named(call, call.params["ref"]).sha
+    return listed(call, _statuses(call, sha), lambda value: views_checks.status(call.site, call.repo, value))
+
+
+@routes.on("GET", BASE + "/commits/{ref}/status", allow="statuses:read")
+def combined_status(call: Call) -> Answer:
+    """The newest status of each context, and what they come to."""
+    site, repo = call.site, call.repo
+    sha = commit_named(call, call.params["ref"]).sha
+    newest: dict[str, Status] = {}
+    for value in _statuses(call, sha):
+        newest.setdefault(value.context, value)
+    states = {value.state for value in newest.values()}
+    bad = bool(states & {"error", "failure"})
+    some, headers = page_of(call, list(newest.values()))
+    url = views_git.api(site, repo, "commits", sha)
+    return Answer(
+        body={
+            "state": "failure" if bad else "success" if states == {"success"} else "pending",
+            "statuses": [views_checks.simple_status(site, repo, value) for value in some],
+            "sha": sha,
+            "total_count": len(newest),
+            "repository": views.simple_repository(site, repo),
+            "commit_url": url,
+            "url": f"{url}/status",
+        },
+        headers=headers,
+    )
+
+
+@routes.on("POST", BASE + "/statuses/{sha}", allow="statuses:write")
+def create_status(call: Call) -> Answer:
+    """Add a status to a commit."""
+    state = call.text("state", "Status")
+    if state not in STATES:
+        raise invalid("Status", "state", "inclusion")
+    value = call.site.store.statuses.put(
+        Status(
+            id=call.site.store.new_id(),
+            repo_id=call.repo.id,
+            sha=commit_named(call, call.params["sha"]).sha,
+            state=state,
+            context=call.text("context", "Status", "default"),
+            description=call.optional_text("description", "Status"),
+            target_url=call.optional_text("target_url", "Status"),
+            creator_id=call.user.id,
+            created_at=call.site.now(),
+        )
+    )
+    shown = views_checks.status(call.site, call.repo, value)
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+@routes.on("GET", BASE + "/commits/{commit_sha}/pulls", allow="pull_requests:read")
+def pulls_with(call: Call) -> Answer:
+    """Open pull requests that bring a commit."""
+    sha = commit_named(call, call.params["commit_sha"]).sha
+    found = [
+        issue
+        for issue in call.site.store.issues_of(call.repo)
+        if issue.pull is not None and sha in {commit.sha for commit in views_threads.pull_commits(call.repo, issue)}
+    ]
+    return listed(call, found, lambda issue: views_threads.pull_simple(call.site, call.repo, issue))
+
+
+@routes.on("GET", BASE + "/commits/{ref}", allow="contents:read")
+def one_commit(call: Call) -> Answer:
+    """One commit with its files, or its difference as text."""
+    value = commit_named(call, call.params["ref"])
+    if call.wants("diff"):
+        text = git_diff.unified(call.repo.path, views_git.first_parent(value), value.sha)
+        return Answer(body=text, media_type=DIFF)
+    if call.wants("patch"):
+        return Answer(body=git_diff.mailbox(call.repo.path, "-1", value.sha), media_type=PATCH)
+    if call.wants("sha"):
+        return Answer(body=value.sha, media_type="application/vnd.github.sha")
+    return Answer(body=views_git.commit_with_files(call.site, call.repo, value))

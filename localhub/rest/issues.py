@@ -1,0 +1,278 @@
+"""Issues, their comments, labels and assignees; pull requests answer here too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localhub import actions, views, views_threads
+from localhub.auth import demand_author_or_writer, demand_unlocked, may, role_of
+from localhub.errors import HubError, invalid, not_accessible, not_found
+from localhub.model import Comment, Issue, User
+from localhub.routing import Answer, Call, Routes, check_length, listed, moment_of
+from localhub.searching import mentioned
+
+routes = Routes()
+READ = "issues|pull_requests:read"
+WRITE = "issues|pull_requests:write"
+BASE = "/repos/{owner}/{repo}/issues"
+ONE = BASE + "/{issue_number}"
+
+
+def show(call: Call, issue: Issue) -> dict[str, Any]:
+    """An issue, with who closed it."""
+    closer = views.user_by_id(call.site, issue.closed_by)
+    return views_threads.issue(call.site, call.repo, issue) | {"closed_by": closer}
+
+
+@routes.on("GET", BASE, allow=READ)
+def list_issues(call: Call) -> Answer:
+    """Issues and pull requests, newest first unless asked otherwise."""
+    query = call.query
+    state = query.get("state", "open")
+    labels = {name.lower() for name in query.get("labels", "").split(",") if name}
+    found = [
+        issue
+        for issue in call.site.store.issues_of(call.repo)
+        if state in {"all", issue.state} and labels <= {name.lower() for name in issue.labels}
+    ]
+    if "creator" in query:
+        found = [issue for issue in found if call.site.store.users[issue.author_id].login == query["creator"]]
+    if "assignee" in query:
+        found = [issue for issue in found if _is_assigned(call, issue, query["assignee"])]
+    if "mentioned" in query:
+        found = [issue for issue in found if query["mentioned"].lower() in mentioned(call.site, issue)]
+    if "since" in query:
+        found = [issue for issue in found if issue.updated_at >= moment_of(query["since"], "since")]
+    newest_first = query.get("direction", "desc") == "desc"
+    if query.get("sort") == "updated":
+        found.sort(key=lambda issue: issue.updated_at, reverse=newest_first)
+    else:
+        found.sort(key=lambda issue: issue.number, reverse=newest_first)
+    return listed(call, found, lambda issue: views_threads.issue(call.site, call.repo, issue))
+
+
+def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
+    """Whether a thread is assigned to somebody; `none` and `*` mean nobody and anybody."""
+    if wanted in {"none", "*"}:
+        return bool(issue.assignees) == (wanted == "*")
+    return wanted.lower() in {call.site.store.users[number].login.lower() for number in issue.assignees}
+
+
+@routes.on("POST", BASE, allow="issues:write", role="read")
+def create_issue(call: Call) -> Answer:
+    """Open an issue; labels and assignees of those who may not set them are dropped silently, as on GitHub."""
+    title = call.body.get("title")
+    if not isinstance(title, str | int) or not str(title).strip():
+        raise invalid("Issue", "title", "missing_field")
+    check_length(str(title), "Issue", "title")
+    allowed = _may_triage(call)
+    issue = actions.open_issue(
+        call.site,
+        call.repo,
+        call.user,
+        title=str(title),
+        body=call.optional_text("body", "Issue"),
+        labels=_names(call) if allowed else (),
+        app_id=call.app_id,
+    )
+    people = _people(call) if allowed else []
+    if people:
+        issue = actions.set_assignees(call.site, issue, call.user, people)
+    return Answer(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
+
+
+def _url(call: Call, issue: Issue) -> str:
+    return call.site.api("repos", call.repo.owner, call.repo.name, "issues", issue.number)
+
+
+def _may_triage(call: Call) -> bool:
+    return call.viewer.installation is not None or may(role_of(call.site, call.repo, call.viewer.user), "triage")
+
+
+@routes.on("GET", BASE + "/comments", allow=READ)
+def list_all_comments(call: Call) -> Answer:
+    """Comments of the whole repository, oldest first."""
+    found = [c for c in call.site.store.comments if c.repo_id == call.repo.id]
+    return listed(call, _recent(call, found), lambda c: views_threads.comment(call.site, call.repo, c))
+
+
+def _recent(call: Call, found: list[Comment]) -> list[Comment]:
+    if "since" not in call.query:
+        return found
+    since = moment_of(call.query["since"], "since")
+    return [comment for comment in found if comment.updated_at >= since]
+
+
+def comment_of(call: Call) -> Comment:
+    """The comment that the path names."""
+    found = call.site.store.comments.get(call.number("comment_id"))
+    if found is None or found.repo_id != call.repo.id:
+        raise not_found()
+    return found
+
+
+@routes.on("GET", BASE + "/comments/{comment_id}", allow=READ)
+def one_comment(call: Call) -> Answer:
+    """One comment."""
+    return Answer(body=views_threads.comment(call.site, call.repo, comment_of(call)))
+
+
+@routes.on("PATCH", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
+def edit_comment(call: Call) -> Answer:
+    """Change a comment."""
+    old = comment_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    new = actions.edit_comment(call.site, old, call.user, _comment_body(call))
+    return Answer(body=views_threads.comment(call.site, call.repo, new))
+
+
+@routes.on("DELETE", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
+def delete_comment(call: Call) -> Answer:
+    """Remove a comment."""
+    old = comment_of(call)
+    demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
+    actions.delete_comment(call.site, old, call.user)
+    return Answer(status=204)
+
+
+@routes.on("GET", ONE, allow=READ)
+def one_issue(call: Call) -> Answer:
+    """One issue or pull request."""
+    return Answer(body=show(call, call.issue()))
+
+
+@routes.on("PATCH", ONE, allow=WRITE, role="read")
+def edit_issue(call: Call) -> Answer:
+    """Change title, text, state, labels or assignees."""
+    issue, body, site = call.issue(), call.body, call.site
+    demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
+    title = call.text("title", "Issue", issue.title)
+    text = call.optional_text("body", "Issue") if "body" in body else issue.body
+    issue = actions.retitle(site, issue, call.user, title, text)
+    if "labels" in body:
+        issue = actions.set_labels(site, issue, call.user, _names(call))
+    if "assignees" in body:
+        issue = actions.set_assignees(site, issue, call.user, _people(call))
+    state = body.get("state", issue.state)
+    if state not in {"open", "closed"}:
+        raise invalid("Issue", "state", "invalid")
+    issue = actions.set_state(site, issue, call.user, state, body.get("state_reason"))
+    return Answer(body=show(call, issue))
+
+
+@routes.on("GET", ONE + "/comments", allow=READ)
+def list_comments(call: Call) -> Answer:
+    """A thread's comments, oldest first."""
+    found = _recent(call, call.site.store.comments_of(call.issue()))
+    return listed(call, found, lambda c: views_threads.comment(call.site, call.repo, c))
+
+
+@routes.on("POST", ONE + "/comments", allow=WRITE, role="read")
+def create_comment(call: Call) -> Answer:
+    """Add a comment; an App needs the permission for this kind of thread."""
+    issue = call.issue()
+    kind = "pull_requests" if issue.pull else "issues"
+    held = call.viewer.permissions
+    if call.viewer.installation is not None and "write" not in {held.get(kind), held.get("issues")}:
+        raise not_accessible()
+    demand_unlocked(call.site, call.viewer, call.repo, issue, "comment")
+    made = actions.comment(call.site, issue, call.user, _comment_body(call), app_id=call.app_id)
+    shown = views_threads.comment(call.site, call.repo, made)
+    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+
+
+def _comment_body(call: Call) -> str:
+    text = call.text("body", "IssueComment")
+    if not text.strip():
+        raise invalid("IssueComment", "body", "missing_field")
+    return text
+
+
+def _names(call: Call) -> list[str]:
+    """Labels come as names or as objects with a name."""
+    given = call.body.get("labels") or []
+    if not isinstance(given, list):
+        raise invalid("Label", "labels", "invalid")
+    names = [item.get("name") if isinstance(item, dict) else item for item in given]
+    if not all(isinstance(name, str) and name for name in names):
+        raise invalid("Label", "name", "invalid")
+    return [str(name) for name in names]
+
+
+def _people(call: Call) -> list[User]:
+    return [actions.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
+
+
+@routes.on("PUT", ONE + "/lock", allow=WRITE)
+def lock(call: Call) -> Answer:
+    """Close a thread's conversation to all but writers."""
+    if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
+        raise invalid("Issue", "lock_reason", "invalid")
+    actions.set_locked(call.site, call.issue(), call.user, locked=True)
+    return Answer(status=204)
+
+
+@routes.on("DELETE", ONE + "/lock", allow=WRITE)
+def unlock(call: Call) -> Answer:
+    """Open a thread's conversation again."""
+    actions.set_locked(call.site, call.issue(), call.user, locked=False)
+    return Answer(status=204)
+
+
+@routes.on("GET", ONE + "/labels", allow=READ)
+def labels_of(call: Call) -> Answer:
+    """A thread's labels."""
+    repo = call.repo
+    return listed(call, views.labels_of(call.site, repo, call.issue()), lambda label: label)
+
+
+def _relabel(call: Call, names: list[str]) -> Answer:
+    changed = actions.set_labels(call.site, call.issue(), call.user, names)
+    return Answer(body=views.labels_of(call.site, call.repo, changed))
+
+
+@routes.on("POST", ONE + "/labels", allow=WRITE, role="triage")
+def add_labels(call: Call) -> Answer:
+    """Add labels to a thread."""
+    return _relabel(call, [*call.issue().labels, *_names(call)])
+
+
+@routes.on("PUT", ONE + "/labels", allow=WRITE, role="triage")
+def set_labels(call: Call) -> Answer:
+    """Replace a thread's labels."""
+    return _relabel(call, _names(call))
+
+
+@routes.on("DELETE", ONE + "/labels", allow=WRITE, role="triage")
+def remove_labels(call: Call) -> Answer:
+    """Take all labels off a thread."""
+    _relabel(call, [])
+    return Answer(status=204)
+
+
+@routes.on("DELETE", ONE + "/labels/{name}", allow=WRITE, role="triage")
+def remove_label(call: Call) -> Answer:
+    """Take one label off a thread."""
+    gone = call.params["name"].lower()
+    labels = call.issue().labels
+    if gone not in {name.lower() for name in labels}:
+        raise HubError(404, "Label does not exist")
+    return _relabel(call, [name for name in labels if name.lower() != gone])
+
+
+@routes.on("POST", ONE + "/assignees", allow=WRITE, role="triage")
+def add_assignees(call: Call) -> Answer:
+    """Assign more people."""
+    issue = call.issue()
+    already = [call.site.store.users[number] for number in issue.assignees]
+    changed = actions.set_assignees(call.site, issue, call.user, [*already, *_people(call)])
+    return Answer(status=201, body=views_threads.issue(call.site, call.repo, changed))
+
+
+@routes.on("DELETE", ONE + "/assignees", allow=WRITE, role="triage")
+def remove_assignees(call: Call) -> Answer:
+    """Unassign people."""
+    issue, gone = call.issue(), {user.id for user in _people(call)}
+    stay = [call.site.store.users[number] for number in issue.assignees if number not in gone]
+    changed = actions.set_assignees(call.site, issue, call.user, stay)
+    return Answer(body=views_threads.issue(call.site, call.repo, changed))

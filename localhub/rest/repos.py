@@ -1,0 +1,176 @@
+"""Repositories, branches, collaborators and labels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from localhub import actions, git, views, views_git
+from localhub.auth import role_of
+from localhub.errors import HubError, invalid, not_found
+from localhub.model import Label, User
+from localhub.routing import Answer, Call, Routes, listed
+from localhub.site import Json, node_id
+
+routes = Routes()
+_COLOR = re.compile(r"[0-9A-Fa-f]{6}")
+
+
+@routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
+def one_repo(call: Call) -> Answer:
+    """One repository."""
+    return Answer(body=views.full_repository(call.site, call.repo, call.viewer.user))
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")
+def list_branches(call: Call) -> Answer:
+    """Branches by name."""
+    repo = call.repo
+
+    def show(ref: git.Ref) -> Json:
+        commit = {"sha": ref.sha, "url": views_git.api(call.site, repo, "commits", ref.sha)}
+        return {"name": ref.name.removeprefix("refs/heads/"), "commit": commit, "protected": False}
+
+    return listed(call, git.refs(repo.path), show)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/branches/{branch}", allow="contents:read")
+def one_branch(call: Call) -> Answer:
+    """One branch with its commit."""
+    repo, name = call.repo, call.params["branch"]
+    ref = git.ref(repo.path, f"refs/heads/{name}")
+    if ref is None:
+        raise HubError(404, "Branch not found")
+    url = views_git.api(call.site, repo, "branches", name)
+    return Answer(
+        body={
+            "name": name,
+            "commit": views_git.commit(call.site, repo, git.commit(repo.path, ref.sha)),
+            "_links": {"self": url, "html": call.site.html(repo.owner, repo.name, "tree", name)},
+            "protected": False,
+            "protection": {
+                "enabled": False,
+                "required_status_checks": {"enforcement_level": "off", "contexts": [], "checks": []},
+            },
+            "protection_url": f"{url}/protection",
+        }
+    )
+
+
+def _collaborator(call: Call) -> User:
+    user = call.site.store.user(call.params["username"])
+    if user is None:
+        raise not_found()
+    return user
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators", allow="metadata:read", role="write")
+def list_collaborators(call: Call) -> Answer:
+    """The owner and everybody with a role of their own."""
+    repo, site = call.repo, call.site
+    people = [u for u in site.store.users if u.login == repo.owner or (repo.id, u.id) in site.store.roles]
+
+    def show(user: User) -> Json:
+        role = role_of(site, repo, user)
+        return views.simple_user(site, user) | {"permissions": views.role_flags(role), "role_name": role}
+
+    return listed(call, people, show)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}", allow="metadata:read", role="write")
+def is_collaborator(call: Call) -> Answer:
+    """204 for a collaborator, else 404."""
+    user = _collaborator(call)
+    if user.login != call.repo.owner and (call.repo.id, user.id) not in call.site.store.roles:
+        raise not_found()
+    return Answer(status=204)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}/permission", allow="metadata:read", role="write")
+def permission(call: Call) -> Answer:
+    """What somebody may do here; `role_name` tells maintain and triage apart."""
+    user = _collaborator(call)
+    role = role_of(call.site, call.repo, user)
+    person = views.simple_user(call.site, user) | {"permissions": views.role_flags(role), "role_name": role}
+    return Answer(body={"permission": views.legacy_permission(role), "role_name": role, "user": person})
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:read")
+def list_labels(call: Call) -> Answer:
+    """The repository's labels."""
+    repo = call.repo
+    found = [label for (repo_id, _), label in call.site.store.labels.items() if repo_id == repo.id]
+    return listed(call, found, lambda label: views.label(call.site, repo, label))
+
+
+@routes.on("POST", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:write")
+def create_label(call: Call) -> Answer:
+    """Add a label to the repository."""
+    name = call.text("name", "Label")
+    if (call.repo.id, name.lower()) in call.site.store.labels:
+        raise invalid("Label", "name", "already_exists")
+    color = _color(call, actions.DEFAULT_COLOR)
+    label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
+    return Answer(status=201, body=views.label(call.site, call.repo, label))
+
+
+def _color(call: Call, default: str) -> str:
+    color = call.text("color", "Label", default)
+    if not _COLOR.fullmatch(color):
+        raise invalid("Label", "color", "invalid")
+    return color
+
+
+def _label_of(call: Call) -> Label:
+    found = call.site.store.labels.get((call.repo.id, call.params["name"].lower()))
+    if found is None:
+        raise not_found()
+    return found
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
+def one_label(call: Call) -> Answer:
+    """One label."""
+    return Answer(body=views.label(call.site, call.repo, _label_of(call)))
+
+
+@routes.on("PATCH", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+def edit_label(call: Call) -> Answer:
+    """Change a label, also on the threads that have it."""
+    old = _label_of(call)
+    new = replace(
+        old,
+        name=call.text("new_name", "Label", old.name),
+        color=_color(call, old.color),
+        description=call.text("description", "Label", old.description),
+    )
+    if new.name.lower() != old.name.lower() and (call.repo.id, new.name.lower()) in call.site.store.labels:
+        raise invalid("Label", "name", "already_exists")
+    actions.change_label(call.site, call.repo, old, new)
+    return Answer(body=views.label(call.site, call.repo, new))
+
+
+@routes.on("DELETE", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
+def delete_label(call: Call) -> Answer:
+    """Remove a label from the repository and from the threads that have it."""
+    actions.change_label(call.site, call.repo, _label_of(call), None)
+    return Answer(status=204)
+
+
+@routes.on("GET", "/repos/{owner}/{repo}/tags", allow="contents:read")
+def list_tags(call: Call) -> Answer:
+    """Tags by name, newest name first."""
+    repo = call.repo
+
+    def show(ref: git.Ref) -> Json:
+        name = ref.name.removeprefix("refs/tags/")
+        sha = git.resolve(repo.path, ref.sha) or ref.sha
+        return {
+            "name": name,
+            "commit": {"sha": sha, "url": views_git.api(call.site, repo, "commits", sha)},
+            "zipball_url": views_git.api(call.site, repo, "zipball", ref.name),
+            "tarball_url": views_git.api(call.site, repo, "tarball", ref.name),
+            "node_id": node_id("Ref", f"{repo.id}:{ref.name}"),
+        }
+
+    return listed(call, git.refs(repo.path, "refs/tags/")[::-1], show)

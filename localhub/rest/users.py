@@ -1,0 +1,108 @@
+"""Accounts, rate limit and meta."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from localhub import views
+from localhub.auth import can_read
+from localhub.errors import not_accessible, not_found
+from localhub.model import Repo
+from localhub.routing import Answer, Call, Routes, listed
+
+routes = Routes()
+
+
+@routes.on("GET", "/user")
+def myself(call: Call) -> Answer:
+    """Who the token belongs to; an installation is nobody here."""
+    if call.viewer.installation is not None:
+        raise not_accessible()
+    return Answer(body=views.private_user(call.site, call.user))
+
+
+@routes.on("GET", "/users/{username}")
+def one_user(call: Call) -> Answer:
+    """What everybody sees of an account."""
+    user = call.site.store.user(call.params["username"])
+    if user is None:
+        raise not_found()
+    return Answer(body=views.public_user(call.site, user))
+
+
+@routes.on("GET", "/user/repos")
+def my_repos(call: Call) -> Answer:
+    """Repositories that the user owns or collaborates in."""
+    user = call.user
+
+    def mine(repo: Repo) -> bool:
+        return repo.owner == user.login or (repo.id, user.id) in call.site.store.roles
+
+    found = [repo for repo in call.site.store.repos if mine(repo) and can_read(call.site, call.viewer, repo)]
+    return listed(call, found, lambda repo: views.repository(call.site, repo, user))
+
+
+@routes.on("GET", "/user/{account_id}")
+def user_by_id(call: Call) -> Answer:
+    """The same by number, which stays when somebody takes another login."""
+    user = call.site.store.users.get(call.number("account_id"))
+    if user is None:
+        raise not_found()
+    return Answer(body=views.public_user(call.site, user))
+
+
+@routes.on("GET", "/rate_limit")
+def rate_limit(call: Call) -> Answer:
+    """What is left in this hour: the hub counts, but never refuses on its own."""
+    left = {
+        name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
+    }
+    return Answer(body={"resources": left, "rate": left["core"]})
+
+
+# What GitHub names at its root; the hub answers some of these.
+_ROOT: Mapping[str, str] = {
+    "current_user_url": "user",
+    "current_user_authorizations_html_url": "settings/connections/applications{/client_id}",
+    "authorizations_url": "authorizations",
+    "code_search_url": "search/code?q={query}{&page,per_page,sort,order}",
+    "commit_search_url": "search/commits?q={query}{&page,per_page,sort,order}",
+    "emails_url": "user/emails",
+    "emojis_url": "emojis",
+    "events_url": "events",
+    "feeds_url": "feeds",
+    "followers_url": "user/followers",
+    "following_url": "user/following{/target}",
+    "gists_url": "gists{/gist_id}",
+    "issue_search_url": "search/issues?q={query}{&page,per_page,sort,order}",
+    "issues_url": "issues",
+    "keys_url": "user/keys",
+    "label_search_url": "search/labels?q={query}&repository_id={repository_id}{&page,per_page}",
+    "notifications_url": "notifications",
+    "organization_url": "orgs/{org}",
+    "organization_repositories_url": "orgs/{org}/repos{?type,page,per_page,sort}",
+    "organization_teams_url": "orgs/{org}/teams",
+    "public_gists_url": "gists/public",
+    "rate_limit_url": "rate_limit",
+    "repository_url": "repos/{owner}/{repo}",
+    "repository_search_url": "search/repositories?q={query}{&page,per_page,sort,order}",
+    "current_user_repositories_url": "user/repos{?type,page,per_page,sort}",
+    "starred_url": "user/starred{/owner}{/repo}",
+    "starred_gists_url": "gists/starred",
+    "user_url": "users/{user}",
+    "user_organizations_url": "user/orgs",
+    "user_repositories_url": "users/{user}/repos{?type,page,per_page,sort}",
+    "user_search_url": "search/users?q={query}{&page,per_page,sort,order}",
+}
+
+
+@routes.on("GET", "/")
+def root(call: Call) -> Answer:
+    """Where things are; clients ask it to see whether their token is good."""
+    return Answer(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
+
+
+@routes.on("GET", "/meta")
+def meta(_call: Call) -> Answer:
+    """Facts about the installation of GitHub."""
+    return Answer(body={"verifiable_password_authentication": False})

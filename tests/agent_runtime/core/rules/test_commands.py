@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from agent_runtime.core.rules.commands import CommandPattern, Fit
+from agent_runtime.core.rules.shell import Command, commands_of
+
+
+def fits(pattern: str, command: str) -> bool:
+    (found,) = commands_of(command)
+    return CommandPattern.parse(pattern).covers(found)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "fit"),
+    [
+        ("pytest", "pytest", True),
+        ("pytest", "pytest -q", False),
+        ("pytest *", "pytest", True),
+        ("pytest *", "pytest a b", True),
+        ("git * main", "git push main", True),
+        ("git * main", "git push origin main", False),
+        ("git * main", "git main", False),
+        ("git * main", "git --force main", False),
+        ("pytest tests/*", "pytest tests/a/b.py", True),
+        ("pytest tests/*", "pytest tests/../x", False),
+        ("pytest tests/*", "pytest tests/a/..", False),
+        ("pytest tests/*", "pytest tests/a..b", True),
+        ("pytest tests/*", "pytest tests/*.py", False),
+        ("rm *.pyc", "rm a.pyc", True),
+        ("rm *.pyc", "rm -rf.pyc", False),
+        ("rm -*", "rm -rf", True),
+        ("echo 'a b'", "echo a\\ b", True),
+        ("echo 'a b'", "echo a b", False),
+        ("npm run test:*", "npm run test:unit", True),
+        ("./scripts/*", "./scripts/lint", True),
+        ("./scripts/*", "scripts/lint", False),
+        ("a.c", "abc", False),
+    ],
+)
+def test_a_pattern_means_its_words(pattern: str, command: str, *, fit: bool) -> None:
+    assert fits(pattern, command) is fit
+
+
+def test_a_word_that_only_the_run_can_tell_may_be_anything() -> None:
+    pattern = CommandPattern.parse("git push *")
+    known = Command(text="", words=("git", None), doubt="")
+    assert pattern.touches(known) is Fit.MAYBE
+    assert pattern.touches(Command(text="", words=("git", "push", None))) is Fit.YES
+    assert pattern.touches(Command(text="", words=("ls", None))) is Fit.NO
+    assert CommandPattern.parse("git push").touches(Command(text="", words=("git", "push", None))) is Fit.MAYBE
+    assert pattern.touches(Command(text="", words=None)) is Fit.MAYBE
+    assert not pattern.covers(known)
+
+
+def test_a_command_is_read_in_its_parts() -> None:
+    found = commands_of("cd a && pytest -k 'x y' tests/*.py | tee \"$OUT\"")
+    assert [each.words for each in found] == [
+        ("cd", "a"),
+        ("pytest", "-k", "x y", None),
+        ("tee", None),
+    ]
+    assert [bool(each.doubt) for each in found] == [False, False, True]
+
+
+def test_a_very_long_or_deep_command_is_not_read_at_all() -> None:
+    (long,) = commands_of("echo " + "a " * 20_000)
+    assert long.words is None
+    assert "longer than 20,000" in long.doubt
+    assert any(each.words is None for each in commands_of(" ( " * 200 + "ls" + " ) " * 200))
+
+
+def test_patterns_do_not_backtrack() -> None:
+    """With a matcher that does, this takes longer than the universe lasts."""
+    assert CommandPattern.parse("echo " + "*a" * 13 + "*b").words[1].fullmatch("a" * 10_000) is None  # type: ignore[union-attr]

@@ -1,0 +1,299 @@
+"""The loop with a real parser, a real interpreter, a scripted model, and tools that keep a diary."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from agent_runtime.context.conversation import Conversation
+from agent_runtime.context.memory import MemorySettings
+from agent_runtime.context.transcript import messages
+from agent_runtime.core.calls import ToolResult
+from agent_runtime.core.errors import ModelError, ToolError
+from agent_runtime.core.events import (
+    CompletionWithdrawn,
+    Event,
+    Observed,
+    Recorded,
+    Replied,
+    Started,
+    Streamed,
+    ToolReturned,
+)
+from agent_runtime.core.outcome import Outcome, Status, Usage
+from agent_runtime.core.policy import Policy, RunLimits
+from agent_runtime.core.task import Task
+from agent_runtime.interpreter import Interpreter
+from agent_runtime.providers.script import ScriptedReply
+from agent_runtime.providers.scripted import ScriptedProvider
+from agent_runtime.run.approvals import Gate
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.loop import Loop
+from agent_runtime.run.progress import Progress
+from agent_runtime.run.step import Calls
+from agent_runtime.sessions.memory import InMemorySession
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.registry import Registry
+
+READ = '```codepilot\nread_file("a.txt")\n```\n'
+WRITE = '```codepilot\nwrite_file("a.txt")\n```\n```text\nnew\n```\n'
+GREEN = '```codepilot\nexecute("main", "true", check=True)\n```\n'
+RED = '```codepilot\nprint("before")\nexecute("main", "false", check=True)\nprint("never")\n```\n'
+DONE = "```completion\nDone.\n```\n"
+
+
+class Diary:
+    """Tools that only write down what was asked of them."""
+
+    value_types: ClassVar[dict[str, str]] = {"read_file": "str", "write_file": "None", "execute": "int"}
+    labels: ClassVar[dict[str, str]] = {"execute": "Running `{command}`"}
+    stub_types: ClassVar[str] = ""
+    knows_any = True
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+        self.payloads = Payloads()
+
+    def changed_by_others(self) -> str:
+        return ""
+
+    def end_step(self, *, ok: bool) -> str:
+        return ""
+
+    def begin_step(self, payloads: Payloads, control: str) -> None:
+        self.payloads = payloads
+
+    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+        raise AssertionError("nothing pauses here")
+
+    def read_file(self, path: str) -> ToolResult:
+        """Read a file."""
+        self.entries.append(f"read {path}")
+        return ToolResult(value="content", text=f"[read_file] {path}: content")
+
+    def write_file(self, path: str) -> ToolResult:
+        """Write a file."""
+        self.entries.append(f"write {path}: {self.payloads.take(path)!r}")
+        return ToolResult(value=None, text=f"[write_file] {path}")
+
+    async def execute(self, session_id: str, command: str, *, check: bool = False) -> ToolResult:
+        """Run a command."""
+        self.entries.append(f"{session_id}$ {command}")
+        if check and command == "false":
+            raise ToolError("`false` exited with 1")
+        return ToolResult(value=0, text=f"$ {command}")
+
+
+@dataclass
+class Bench:
+    """Runs a loop and keeps everything that can be looked at afterwards."""
+
+    diary: Diary = field(default_factory=Diary)
+    session: InMemorySession = field(default_factory=InMemorySession)
+    live: list[Event] = field(default_factory=list)
+    requests: list[int] = field(default_factory=list)
+
+    async def run(self, *replies: str | ScriptedReply, chat: bool = False, policy: Policy | None = None) -> Outcome:
+        policy = policy or Policy()
+        registry = Registry()
+        registry.add_family(self.diary)
+        interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
+        self.provider = ScriptedProvider(replies, chunk_chars=5)
+        gate = Gate(HookSystem(), tell=self.live.append)
+        conversation = Conversation(
+            session=self.session,
+            provider=self.provider,
+            record=self.record,
+            system="system",
+            memory=MemorySettings(),
+            limits=policy.limits,
+        )
+        self.session.append(Started(task=Task(goal="Do it"), opening="# Task\nDo it"))
+        try:
+            return await Loop(
+                provider=self.provider,
+                interpreter=interpreter,
+                calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
+                files=self.diary,
+                session=self.session,
+                progress=Progress(self.session.events),
+                conversation=conversation,
+                record=self.record,
+                emit=self.live.append,
+                inject=lambda _step: None,
+                status=lambda step: f"[step {step}]",
+                network_lost=lambda: "",
+                limits=policy.limits,
+                chat=chat,
+            ).run()
+        finally:
+            await interpreter.close()
+
+    def record(self, event: Event) -> None:
+        if isinstance(event, Recorded):
+            self.session.append(event)
+        self.live.append(event)
+
+    def observed(self) -> list[str]:
+        return [event.text for event in self.session.events if isinstance(event, Observed)]
+
+    def streamed(self, *, completion: bool) -> str:
+        return "".join(e.text for e in self.live if isinstance(e, Streamed) and e.completion is completion)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_a_completion_in_the_step_that_proves_the_work_ends_the_run(bench: Bench) -> None:
+    outcome = await bench.run(f"Here.\n{GREEN}{DONE}")
+    assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Done.", 1)
+    assert bench.diary.entries == ["main$ true"]
+
+
+async def test_a_completion_above_a_failed_step_is_withdrawn_and_the_run_goes_on(bench: Bench) -> None:
+    outcome = await bench.run(f"{RED}{DONE}", DONE.replace("Done.", "Half done."))
+    assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Half done.", 2)
+    [told] = bench.observed()
+    assert told.index("before") < told.index("`false` exited with 1") < told.index("withdrawn")
+    assert "never" not in told
+    assert any(isinstance(event, CompletionWithdrawn) for event in bench.live)
+
+
+async def test_a_completion_alone_finishes(bench: Bench) -> None:
+    assert (await bench.run(DONE)).summary == "Done."
+
+
+async def test_words_alone_are_an_answer_in_chat(bench: Bench) -> None:
+    outcome = await bench.run("It is blue.", chat=True)
+    assert (outcome.status, outcome.summary) == (Status.ANSWERED, "It is blue.")
+
+
+async def test_words_alone_get_corrective_turns_in_a_job_and_then_end_it(bench: Bench) -> None:
+    outcome = await bench.run("Let me think.", "I am thinking.", "Still.")
+    assert outcome.status is Status.FORMAT_ERRORS
+    # The model is told what to write instead; whoever reads the outcome is told what happened.
+    assert all("```codepilot" in each for each in bench.observed())
+    assert "Your reply" not in str(outcome)
+    assert "3 replies of the model in a row did not have the form" in str(outcome)
+    assert "neither acted nor ended the task" in str(outcome)
+    assert len(bench.observed()) == 3
+
+
+async def test_a_corrected_reply_resets_the_count_of_format_errors(bench: Bench) -> None:
+    outcome = await bench.run("Hm.", "Hm.", READ, "Hm.", "Hm.", DONE)
+    assert outcome.status is Status.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        ("", "empty"),
+        (READ + READ, "multiple_control"),
+        (DONE + READ, "completion_first"),
+        ('```codepilot\nread_file("a.txt"\n```\n', "control_syntax"),
+        ("```codepilot\nread_file(1)\n```\n", "control_syntax"),
+        ('```codepilot\nwrite_file("a.txt")\n```\n', "payload_count"),
+        (WRITE.replace("```text\n", "```text filename=b.txt\n"), "filename_mismatch"),
+        (f"{WRITE.replace('new' + chr(10) + '```' + chr(10), 'new' + chr(10))}{DONE}", "ambiguous"),
+        (ScriptedReply(text=WRITE[:-5], stop="length"), "truncated"),
+    ],
+)
+async def test_a_reply_that_breaks_the_protocol_runs_nothing_and_is_told_why(
+    bench: Bench, reply: str | ScriptedReply, code: str
+) -> None:
+    outcome = await bench.run(reply, DONE)
+    assert outcome.status is Status.FINISHED
+    assert bench.diary.entries == []
+    [told] = bench.observed()
+    assert f"Format error 1 of 3 in a row: {code}. Nothing was run." in told
+
+
+async def test_payloads_reach_the_calls_in_order(bench: Bench) -> None:
+    control = '```codepilot\nfor name in ["a", "b"]:\n    write_file(name)\n```\n'
+    outcome = await bench.run(f"{control}```text\n1\n```\n```text filename=b\n2\n```\n{DONE}")
+    assert outcome.status is Status.FINISHED
+    assert bench.diary.entries == ["write a: '1\\n'", "write b: '2\\n'"]
+
+
+async def test_payloads_left_over_fail_the_step(bench: Bench) -> None:
+    control = '```codepilot\nif read_file("x") == "other":\n    write_file("a")\n```\n'
+    await bench.run(f"{control}```text\n1\n```\n{DONE}", DONE)
+    assert "1 payload was left over" in bench.observed()[0]
+
+
+async def test_results_and_prints_are_shown_in_order_and_used_values_are_not(bench: Bench) -> None:
+    control = '```codepilot\nprint("one")\nread_file("a")\nx = read_file("b")\nprint("two")\n```\n'
+    await bench.run(control, DONE)
+    assert bench.observed() == ["one\n\n[read_file] a: content\n\ntwo"]
+
+
+async def test_the_output_of_a_step_is_bounded(bench: Bench) -> None:
+    policy = Policy(limits=RunLimits(max_output_chars_per_step=1000))
+    await bench.run('```codepilot\nfor i in range(100):\n    print("x" * 99)\n```\n', DONE, policy=policy)
+    [told] = bench.observed()
+    assert "9,000 more characters" in told
+    assert len(told) < 1200
+
+
+async def test_the_step_limit_ends_the_run(bench: Bench) -> None:
+    outcome = await bench.run(READ, READ, READ, policy=Policy(limits=RunLimits(max_steps=3)))
+    assert (outcome.status, outcome.steps) == (Status.MAX_STEPS, 3)
+    assert "3 steps" in (outcome.reason or "")
+
+
+async def test_the_money_limit_ends_the_run(bench: Bench) -> None:
+    dear = ScriptedReply(text=READ, usage=Usage(requests=1, output_tokens=10, cost_usd=0.6))
+    outcome = await bench.run(dear, dear, dear, policy=Policy(limits=RunLimits(max_cost_usd=1.0)))
+    assert (outcome.status, outcome.steps) == (Status.MAX_COST, 2)
+    assert "$1.20" in (outcome.reason or "")
+
+
+async def test_a_denied_tool_is_refused_in_words_that_code_may_catch(bench: Bench) -> None:
+    policy = Policy(denied_tools={"execute": "this run is read-only"})
+    outcome = await bench.run(
+        '```codepilot\ntry:\n    execute("main", "ls")\nexcept PermissionError as e:\n    print(e)\n```\n',
+        DONE,
+        policy=policy,
+    )
+    assert outcome.status is Status.FINISHED
+    assert bench.diary.entries == []
+    assert "this run is read-only" in bench.observed()[0]
+
+
+async def test_leaving_the_script_is_loud(bench: Bench) -> None:
+    with pytest.raises(ModelError, match="asks for one more"):
+        await bench.run(READ)
+
+
+async def test_prose_and_completion_stream_and_control_does_not(bench: Bench) -> None:
+    await bench.run(f"Let me see.\n{GREEN}{DONE}")
+    assert bench.streamed(completion=False).strip() == "Let me see."
+    assert bench.streamed(completion=True).strip() == "Done."
+
+
+async def test_the_hosts_own_account_of_calls_is_recorded(bench: Bench) -> None:
+    await bench.run(RED, DONE)
+    [returned] = [event for event in bench.session.events if isinstance(event, ToolReturned)]
+    assert (returned.tool, returned.args["command"], returned.ok) == ("execute", "false", False)
+
+
+async def test_each_request_extends_the_one_before(bench: Bench) -> None:
+    steps = 12
+    await bench.run(*([READ, RED, "Hm."] * (steps // 3)), DONE)
+    log = bench.session.events
+    sent = [messages(log[:i]) for i, event in enumerate(log) if isinstance(event, Replied)]
+    assert len(sent) == steps + 1
+    for earlier, later in itertools.pairwise(sent):
+        assert later[: len(earlier)] == earlier
+
+
+async def test_usage_is_summed_over_the_steps(bench: Bench) -> None:
+    used = Usage(requests=1, input_tokens=5, cached_tokens=7, output_tokens=3, cost_usd=0.25)
+    outcome = await bench.run(ScriptedReply(text=READ, usage=used), ScriptedReply(text=DONE, usage=used))
+    assert outcome.usage == Usage(requests=2, input_tokens=10, cached_tokens=14, output_tokens=6, cost_usd=0.5)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.events import Event, ToolReturned
+from agent_runtime.core.policy import Policy, RunLimits
+from agent_runtime.interpreter import Interpreter
+from agent_runtime.run.approvals import Gate
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.step import Calls, Shown, clipped, observed, shortened
+from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.registry import Registry
+
+
+def test_prints_join_and_results_stand_apart() -> None:
+    shown = Shown(100)
+    for text in ("a", "b\n"):
+        shown.printed(text)
+    shown.result("R")
+    shown.printed("c")
+    assert shown.text() == "ab\n\nR\n\nc"
+
+
+def test_what_is_over_the_bound_is_counted() -> None:
+    shown = Shown(10)
+    shown.printed("x" * 1000)
+    shown.result("y" * 1000)
+    assert shown.text().startswith("x" * 10 + "\n\n[1,990 more characters")
+
+
+def test_clipping_keeps_head_and_tail() -> None:
+    assert clipped("abcdefghij", 10) == "abcdefghij"
+    assert clipped("a" * 500 + "z" * 500, 10) == "aaaaa\n[990 characters left out]\nzzzzz"
+
+
+def test_long_texts_inside_plain_data_are_clipped() -> None:
+    short = shortened({"a": ["x" * 1_000_000, 1, None], "b": ("y",)})
+    assert isinstance(short, dict)
+    assert len(str(short)) < 20_000
+    assert short["b"] == ("y",)
+
+
+async def step(source: str) -> tuple[str, bool, list[Event]]:
+    def big() -> str:
+        return "x" * 1_000_000
+
+    def fail() -> str:
+        raise ToolError("boom " * 100_000, kind="ValueError")
+
+    registry, events = Registry(), list[Event]()
+    registry.register_tool("big", big)
+    registry.register_tool("fail", fail)
+    gate = Gate(HookSystem(), tell=events.append)
+    calls = Calls(
+        registry=registry, policy=Policy(limits=RunLimits()), gate=gate, record=events.append, emit=events.append
+    )
+    calls.begin_step()
+    interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
+    try:
+        block = interpreter.run(source, call=calls, show=calls.shown.printed)
+        shown, ok = await observed(block, calls=calls, payloads=Payloads())
+    finally:
+        await interpreter.close()
+    return shown, ok, events
+
+
+async def test_the_log_of_calls_does_not_keep_what_was_read() -> None:
+    _, ok, events = await step("for _ in range(20): big()")
+    assert ok
+    assert sum(len(e.text) + len(str(e.value)) for e in events if isinstance(e, ToolReturned)) < 500_000
+
+
+async def test_a_huge_failure_is_shown_by_head_and_tail() -> None:
+    for source in ("fail()", "raise ValueError('x' * 1_000_000)"):
+        shown, ok, _ = await step(source)
+        assert not ok
+        assert "characters left out" in shown
+        assert len(shown) < 40_000
+
+
+async def test_what_was_shown_before_a_failure_stays() -> None:
+    shown, ok, _ = await step("print('before')\nassert False, 'why'")
+    assert not ok
+    assert shown.startswith("before\n\nTraceback")
+    assert shown.endswith("AssertionError: why")

@@ -1,0 +1,211 @@
+"""What a run looks like in a terminal, and where there is none."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from agent_runtime import (
+    CompletionWithdrawn,
+    Event,
+    Faulted,
+    ModelAwaited,
+    Outcome,
+    PendingCall,
+    Refused,
+    Started,
+    Status,
+    StepStarted,
+    Streamed,
+    StreamReset,
+    Task,
+    ToolCalled,
+    ToolProgressed,
+    ToolReturned,
+    Usage,
+)
+from agent_runtime.core.calls import Plain
+from bot.apps.chat.screen import Screen, footer, spent
+from bot.apps.chat.visible import visible
+
+
+def called(label: str = "Running `pytest -q`", number: int = 1) -> ToolCalled:
+    return ToolCalled(number=number, tool="execute", args={}, label=label)
+
+
+def returned(*, ok: bool = True, text: str = "", tool: str = "execute", label: str = "Running") -> ToolReturned:
+    return ToolReturned(number=1, tool=tool, args={}, value=None, text=text, ok=ok, seconds=1.24, label=label)
+
+
+def a_call(preview: str, *, kind: str = "permission", reason: str = "you asked", **args: Plain) -> PendingCall:
+    return PendingCall(
+        request_id="0000aaaa",
+        kind="question" if kind == "question" else "permission",
+        tool="execute",
+        args=args,
+        reason=reason,
+        preview=preview,
+        workspace="",
+    )
+
+
+class Shown:
+    """A screen, and what stands on it."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        self._file = io.StringIO()
+        self.screen = Screen(
+            Console(file=self._file, force_terminal=terminal, color_system="standard" if terminal else None, width=40)
+        )
+
+    def after(self, *events: Event) -> str:
+        for event in events:
+            self.screen.on_event(event)
+        return self.text
+
+    @property
+    def text(self) -> str:
+        return self._file.getvalue()
+
+
+def test_words_appear_as_they_come_and_a_call_starts_a_line_of_its_own() -> None:
+    text = Shown().after(Streamed(text="Looking "), Streamed(text="first."), called(), returned())
+    assert text == "Looking first.\n● Running `pytest -q` ✓ 1.2 s\n"
+
+
+def test_a_failed_call_shows_the_end_of_what_it_said() -> None:
+    output = "\n".join(f"line {number}" for number in range(1, 10))
+    text = Shown().after(called(), returned(ok=False, text=output))
+    assert text == "● Running `pytest -q` ✗ 1.2 s\n" + "".join(f"  line {n}\n" for n in range(4, 10))
+
+
+def test_progress_stands_between_a_call_and_its_result() -> None:
+    text = Shown().after(called(), ToolProgressed(number=1, tool="execute", text="half"), returned(label="Running"))
+    assert text == "● Running `pytest -q`\n  half\n  Running ✓ 1.2 s\n"
+
+
+def test_long_lines_are_left_in_one_piece() -> None:
+    assert Shown().after(Streamed(text="x" * 100 + "\n")) == "x" * 100 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (StreamReset(attempt=2), "(the reply broke off; asking again)\n"),
+        (ModelAwaited(reason="HTTP 529", seconds=12.4), "(no reply: HTTP 529; asking again in 12 s)\n"),
+        (CompletionWithdrawn(step=1), ""),
+        (Streamed(text="Done.", completion=True), ""),
+        (Refused(error="execute is denied"), "✗ not allowed: execute is denied\n"),
+        (Faulted(error="Traceback\n  line\nKeyError: 'a'\n"), "✗ KeyError: 'a'\n"),
+        (Started(task=Task(goal="x"), opening="x"), ""),
+    ],
+)
+def test_what_else_happens_is_said_in_a_line(event: Event, told: str) -> None:
+    assert Shown().after(event) == told
+
+
+def test_colour_is_for_terminals_only() -> None:
+    events = (Streamed(text="Looking."), called(), returned())
+    assert "\x1b[" in Shown(terminal=True).after(*events)
+    assert "\x1b" not in Shown().after(*events)
+
+
+def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
+    preview = "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-old\n+new"
+    plain, coloured = Shown(), Shown(terminal=True)
+    for shown in (plain, coloured):
+        shown.screen.waiting(a_call(preview, reason="the agent file asks"))
+    assert plain.text.splitlines() == [
+        "",
+        "execute waits for your approval (the agent file asks)",
+        *[f"  {line}" for line in preview.splitlines()],
+    ]
+    assert "\x1b[31m  -old" in coloured.text
+    assert "\x1b[32m  +new" in coloured.text
+    long = Shown()
+    long.screen.waiting(a_call("\n".join(f"+{number}" for number in range(5000))))
+    assert "  +4999\n" in long.text
+
+
+def test_what_can_be_answered_is_said() -> None:
+    shown = Shown()
+    shown.screen.choices(a_call("", command="make"))
+    assert shown.text == "y = yes, once · a = always, for the command `make` · n [why] = no\n"
+
+
+def test_a_question_is_asked_in_its_own_words() -> None:
+    shown = Shown()
+    shown.screen.waiting(a_call("", kind="question", reason="Which port?"))
+    assert shown.text == "\n? Which port?\n"
+
+
+def test_the_end_says_what_it_took_and_which_files_were_written() -> None:
+    shown = Shown()
+    usage = Usage(requests=2, input_tokens=1000, cached_tokens=200, output_tokens=34, cost_usd=0.01234)
+    patched = "[write_file] 'a.py' updated (3 bytes, 1 lines). Version x.\n[write_file] \"it's\" deleted."
+    shown.after(
+        returned(tool="write_file", text=patched),
+        returned(tool="write_file", text="[write_file] 'a.py' edited (3 bytes, 1 lines). Version y."),
+    )
+    shown.screen.ended(
+        Outcome(status=Status.MAX_STEPS, reason="The limit of 2 steps was reached.", steps=2, usage=usage, seconds=3.2)
+    )
+    assert shown.text.splitlines()[-2:] == [
+        "The limit of 2 steps was reached.",
+        "max steps · 2 steps · 1,234 tokens (200 cached) · $0.0123 · 3.2 s · 2 files changed: a.py, it's",
+    ]
+
+
+def test_the_files_are_those_of_one_run() -> None:
+    shown = Shown()
+    shown.after(
+        returned(tool="write_file", text="[write_file] 'a.py' written (3 bytes, 1 lines). Version x."),
+        Started(task=Task(goal="x"), opening="x"),
+    )
+    shown.screen.ended(Outcome(status=Status.FINISHED, steps=1))
+    assert "changed" not in shown.text
+
+
+def test_a_completion_stands_at_the_end_of_a_terminal() -> None:
+    outcome = Outcome(status=Status.FINISHED, summary="All **done**:\n\n* one\n* two\x1b[2K", steps=1)
+    terminal, pipe = Shown(terminal=True), Shown()
+    for shown in (terminal, pipe):
+        shown.screen.ended(outcome)
+    assert "All \x1b[1mdone\x1b[0m:" in terminal.text
+    assert r"two\x1b[2K" in terminal.text
+    assert pipe.text == "finished · 1 step · 0 tokens · $0.0000 · 0.0 s\n"
+
+
+def test_a_block_that_failed_with_a_call_is_not_told_twice() -> None:
+    fault = Faulted(error="Traceback\nRuntimeError: no")
+    step = StepStarted(step=1, max_steps=2)
+    assert "RuntimeError" not in Shown().after(step, called(), returned(ok=False, text="no"), fault)
+    assert "RuntimeError" in Shown().after(step, called(), returned(ok=False, text="no"), step, fault)
+
+
+def test_many_files_are_counted() -> None:
+    line = footer(Outcome(status=Status.FINISHED, steps=1), [f"{n}.py" for n in range(7)])
+    assert line.endswith("7 files changed: 0.py, 1.py, 2.py, 3.py, 4.py and 2 more")
+
+
+def test_an_unknown_price_is_said() -> None:
+    assert spent(Usage(requests=1, input_tokens=5, cost_usd=None)) == "5 tokens · price unknown"
+
+
+def test_nothing_that_comes_from_the_model_moves_the_cursor_or_hides() -> None:
+    hostile = "ls\x1b[2K\x1b[1A\x08\x9b1m \u202eevil\u200b"
+    text = Shown(terminal=True).after(Streamed(text=hostile))
+    assert "\x1b[2K" not in text
+    assert "\x9b" not in text
+    assert r"ls\x1b[2K\x1b[1A\x08\x9b1m \u202eevil\u200b" in text
+    shown = Shown()
+    shown.screen.waiting(a_call(f"$ {hostile}"))
+    assert r"$ ls\x1b[2K" in shown.text
+
+
+def test_ordinary_text_is_left_alone() -> None:
+    text = "Grüße,\tWelt\n  → 日本 👩\u200d💻 \u00a0ok"
+    assert visible(text) == text
+    assert visible("a\r\nb") == "a\nb"

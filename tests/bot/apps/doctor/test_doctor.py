@@ -1,0 +1,232 @@
+"""The doctor on machines and settings that are well, and on ones that are not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bot.apps.doctor import probes
+from bot.apps.doctor.examination import examine
+from bot.apps.doctor.findings import Finding
+from bot.engine.database import connect
+from bot.settings.load import survey
+from localhub import LocalHub
+from tests.containers import StandIn
+from tests.model_server import Fails, ModelServer
+from tests.stage import build
+
+SECRET = "0123456789abcdef-0123456789abcdef"
+
+
+@pytest.fixture
+def environ(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
+    app, _ = build(hub)
+    key, script = tmp_path / "app.pem", tmp_path / "script.yaml"
+    key.touch(mode=0o600)
+    key.write_text(app.private_key_pem)
+    script.write_text("- reply: hello\n")
+    return {
+        "PATH": os.environ["PATH"],
+        "CODEPILOT_WEBHOOK_SECRET": SECRET,
+        "CODEPILOT_APP_ID": str(app.id),
+        "CODEPILOT_PRIVATE_KEY_FILE": str(key),
+        "CODEPILOT_API_URL": hub.api_url,
+        "CODEPILOT_SERVER_URL": hub.url,
+        "CODEPILOT_PROVIDER": "scripted",
+        "CODEPILOT_MODEL": str(script),
+        "CODEPILOT_DATA_DIR": str(tmp_path / "data"),
+        "CODEPILOT_ALLOW_ROOT": "yes",
+    }
+
+
+async def _found(environ: dict[str, str], *, online: bool = False) -> dict[str, Finding]:
+    return {each.name: each for each in await examine(survey(environ), online=online)}
+
+
+async def test_a_machine_on_which_the_bot_could_work_has_nothing_bad(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    found = await _found(environ)
+    assert {name: each for name, each in found.items() if each.verdict not in {"good", "warning"}} == {}
+    assert found["sandbox"].found == "bubblewrap works"
+    assert found["GitHub App"].found == "signed in as codepilot"
+    assert found["clock"].found == "agrees with GitHub's"
+    assert list((tmp_path / "data").iterdir()) == [], "it leaves nothing"
+
+
+async def test_without_any_settings_everything_else_is_looked_at_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = await _found({"CODEPILOT_SANDBOX": "chroot", "CODEPILOT_MAX_STEP": "1"})
+    assert found["settings"].verdict == "bad"
+    assert found["sandbox"].verdict == "good"
+    assert {name for name, each in found.items() if each.verdict == "skipped"} == {
+        "webhook secret",
+        "GitHub App",
+        "clock",
+        "model",
+    }
+
+
+async def test_a_wrong_key_is_told_apart_from_a_missing_one(
+    environ: dict[str, str], hub: LocalHub, tmp_path: Path
+) -> None:
+    other = hub.add_app("other", webhook_secret="x" * 20)
+    (tmp_path / "app.pem").write_text(other.private_key_pem)
+    finding = (await _found(environ))["GitHub App"]
+    assert finding.verdict == "bad"
+    assert "401" in finding.found
+    assert "CODEPILOT_PRIVATE_KEY_FILE" in finding.fix
+    (tmp_path / "app.pem").write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
+    finding = (await _found(environ))["GitHub App"]
+    assert (finding.verdict, finding.found.partition(":")[0]) == ("bad", "the private key cannot be used")
+
+
+async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: LocalHub, tmp_path: Path) -> None:
+    app = hub.add_app("reader", webhook_secret="x" * 20, permissions={"metadata": "read", "contents": "read"})
+    (tmp_path / "app.pem").write_text(app.private_key_pem)
+    finding = (await _found({**environ, "CODEPILOT_APP_ID": str(app.id)}))["GitHub App"]
+    assert finding.verdict == "bad"
+    for each in ("lacks Contents: read and write (the bot", "; Issues: read and write (", "; Checks: read and write ("):
+        assert each in finding.found, each
+
+
+@pytest.mark.slow
+async def test_a_github_that_is_not_there_is_said(environ: dict[str, str]) -> None:
+    found = await _found({**environ, "CODEPILOT_API_URL": "http://127.0.0.1:9"})
+    assert found["GitHub App"].verdict == "bad"
+    assert found["clock"].verdict == "skipped"
+
+
+async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    found = await _found(environ)
+    assert found["sandbox"].verdict == "bad"
+    assert "bubblewrap" in found["sandbox"].fix
+    assert (found["git"].verdict, found["ripgrep"].verdict) == ("bad", "warning")
+
+
+async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await _found(environ))["network"].found == "no network; at the level `ask`, no command needs an approval"
+    found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
+    assert found == "network: a.example; at the level `ask`, commands off the list need an approval"
+    container = StandIn.at(tmp_path / "engine").sandbox()
+    monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
+    finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
+    assert (finding.verdict, finding.found) == ("bad", "cannot be kept by docker")
+    assert "CODEPILOT_NETWORK=off" in finding.fix
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.getuid() != 0:
+        pytest.skip("mounting needs root")
+    place = tmp_path / "full"
+    place.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", place], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+async def test_a_disk_without_room_is_bad(environ: dict[str, str], full_disk: Path) -> None:
+    found = await _found({**environ, "CODEPILOT_DATA_DIR": str(full_disk)})
+    assert found["disk"].verdict == "bad"
+    assert found["database"].verdict == "bad"
+
+
+@pytest.mark.parametrize("content", ["no database", ""])
+def test_a_queue_that_is_none_is_said_and_left_alone(tmp_path: Path, content: str) -> None:
+    queue = tmp_path / "queue.sqlite"
+    queue.write_text(content)
+    finding = probes.database(tmp_path)
+    assert finding.verdict == ("bad" if content else "good")
+    if content:
+        assert queue.read_text() == content
+
+
+def test_a_queue_of_a_newer_version_is_said(tmp_path: Path) -> None:
+    connect(tmp_path / "queue.sqlite").close()
+    rows = sqlite3.connect(tmp_path / "queue.sqlite")
+    rows.execute("PRAGMA user_version = 99")
+    rows.close()
+    finding = probes.database(tmp_path)
+    assert finding.verdict == "bad"
+    assert "newer Codepilot" in finding.fix
+
+
+def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    [finding] = probes.data_directory(tmp_path / "data")
+    assert finding.verdict == "bad"
+    assert "CODEPILOT_DATA_DIR" in finding.fix
+
+
+def test_root_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert probes.user(allow_root=False).verdict == "bad"
+    assert probes.user(allow_root=True).verdict == "good"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert probes.user(allow_root=False).verdict == "good"
+
+
+async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> None:
+    async with ModelServer(["yes"]) as server:
+        asked = {
+            **environ,
+            "CODEPILOT_PROVIDER": "openai",
+            "CODEPILOT_BASE_URL": server.url_openai,
+            "CODEPILOT_MODEL": "tiny",
+            "OPENAI_API_KEY": "sk-0123456789abcdef",
+        }
+        assert "not asked" in (await _found(asked))["model"].found
+        assert server.requests == []
+        assert (await _found(asked, online=True))["model"].found == "openai tiny answers"
+        assert len(server.requests) == 1
+
+
+async def test_a_model_that_refuses_our_key_is_said_without_the_key(environ: dict[str, str]) -> None:
+    key = "sk-0123456789abcdef"
+    async with ModelServer([Fails(401, "invalid_api_key", f"Incorrect API key provided: {key}")]) as server:
+        asked = {**environ, "CODEPILOT_PROVIDER": "openai", "CODEPILOT_BASE_URL": server.url_openai}
+        finding = (await _found({**asked, "CODEPILOT_MODEL": "tiny", "OPENAI_API_KEY": key}, online=True))["model"]
+    assert finding.verdict == "bad"
+    assert key not in finding.found + finding.fix
+
+
+CODEPILOT = Path(sys.executable).parent / "codepilot"
+
+
+@pytest.mark.slow
+def test_the_command_prints_lines_or_json_and_its_exit_code_tells(environ: dict[str, str], tmp_path: Path) -> None:
+    alone = {name: value for name, value in environ.items() if "APP_ID" not in name}
+    done = subprocess.run([CODEPILOT, "doctor"], env=alone, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "failed   settings         CODEPILOT_APP_ID is not set\n" in done.stdout
+    assert "The bot could not work here: 1 of" in done.stdout
+    told = subprocess.run([CODEPILOT, "doctor", "--json"], env=alone, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert json.loads(told.stdout)["could_work"] is False
+    assert SECRET not in done.stdout + told.stdout
+
+
+@pytest.mark.slow
+async def test_the_exit_code_is_0_when_the_bot_could_work(environ: dict[str, str]) -> None:
+    process = await asyncio.create_subprocess_exec(
+        CODEPILOT, "doctor", env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    said, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b""), said.decode()
+    assert b"The bot could work here: " in said

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.apps.doctor import findings
+from bot.apps.doctor.findings import Finding
+from bot.intake.triggers import TRIGGERS
+from bot.settings.app_permissions import EVENTS, PERMISSIONS, Event, Permission, lacking, words
+
+NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
+GIB = 1024**3
+ALL = {each.name: each.level for each in PERMISSIONS}
+HEARD = tuple(each.name for each in EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict", "words"),
+    [
+        (findings.git("git version 2.39.5"), "good", "2.39.5"),
+        (findings.git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
+        (findings.git(""), "bad", "not found"),
+        (findings.ripgrep("ripgrep 13.0.0\n-SIMD -AVX"), "good", "13.0.0"),
+        (findings.ripgrep(""), "warning", "slow"),
+        (findings.disk("disk", "/data", 50 * GIB, 10**7), "good", "50.0 GiB, 10,000,000 files"),
+        (findings.disk("disk", "/data", 50 * GIB, None), "good", "50.0 GiB free at /data"),
+        (findings.disk("disk", "/data", 3 * GIB, 10**7), "warning", "3.0 GiB"),
+        (findings.disk("disk", "/data", 50 * GIB, 100_000), "warning", "100,000 files"),
+        (findings.disk("disk", "/data", GIB // 2, 10**7), "bad", "0.5 GiB"),
+        (findings.disk("disk", "/data", 50 * GIB, 0), "bad", "0 files"),
+        (findings.clock(NOW, NOW + timedelta(seconds=1)), "good", "agrees"),
+        (findings.clock(NOW, NOW - timedelta(seconds=10)), "warning", "10 s ahead"),
+        (findings.clock(NOW, NOW + timedelta(minutes=5)), "bad", "300 s behind"),
+        (findings.clock(NOW, None), "skipped", "not asked"),
+        (findings.webhook_secret("0123456789abcdef" * 4), "good", "64 characters"),
+        (findings.webhook_secret("0123456789abcdefg"), "warning", "17 characters"),
+        (findings.webhook_secret("abababababababababababababababababab"), "bad", "guessed"),
+        (findings.app("bot", ALL, (*HEARD, "push")), "good", "signed in as bot"),
+        (findings.app("bot", {**ALL, "contents": "admin"}, HEARD), "good", "signed in as bot"),
+        (findings.app("bot", {**ALL, "contents": "read"}, HEARD), "bad", "lacks Contents: read and write (the bot can"),
+        (findings.app("bot", {**ALL, "issues": "read"}, ()), "bad", "lacks Issues: read and write"),
+        (findings.terminals(4096, 10), "good", "10 of 4096"),
+        (findings.terminals(100, 99), "bad", "99 of 100"),
+        (findings.terminals(None, None), "skipped", "does not say"),
+        (findings.directory("/data", 0o40700, 1000, 1000), "good", "/data"),
+        (findings.directory("/data", 0o40755, 1000, 1000), "warning", "open to other users"),
+        (findings.directory("/data", 0o40700, 0, 1000), "bad", "belongs to user 0"),
+    ],
+    ids=lambda value: f"{value.name}-{value.found}" if isinstance(value, Finding) else "",
+)
+def test_a_finding_says_what_is_there_and_what_it_means(finding: Finding, verdict: str, words: str) -> None:
+    assert finding.verdict == verdict
+    assert words in finding.found
+    assert bool(finding.fix) == (verdict in {"bad", "warning"})
+
+
+@pytest.mark.parametrize("lost", [*PERMISSIONS, *EVENTS], ids=words)
+def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(lost: Permission | Event) -> None:
+    permissions = {
+        name: level for name, level in ALL.items() if not (isinstance(lost, Permission) and lost.name == name)
+    }
+    events = [name for name in HEARD if not (isinstance(lost, Event) and lost.name == name)]
+    finding = findings.app("bot", permissions, events)
+    assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
+    assert finding.found == f"signed in as bot, which lacks {words(lost)} ({lost.without})"
+    assert lacking(permissions, events) == (lost,)
+
+
+def test_every_event_that_is_listened_to_is_asked_for() -> None:
+    assert {*HEARD, "installation", "installation_repositories"} == set(TRIGGERS)
+
+
+def test_nothing_of_a_secret_is_shown() -> None:
+    finding = findings.webhook_secret("hunter2-hunter2-hunter2")
+    assert "hunter" not in finding.found + finding.fix

@@ -1,0 +1,150 @@
+"""Deliveries that nobody heard are had again: which, how far back, and not for ever."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
+from bot.github import Attempt, GitHubError, app_deliveries, deliveries
+from bot.workspace.locks import try_lock
+from localhub import LocalHub
+from localhub.model import App, Delivery
+
+DEAD = "http://127.0.0.1:9/hook"
+
+
+def an_attempt(number: int, guid: str, status: int, event: str = "issue_comment") -> Attempt:
+    return Attempt(id=number, guid=guid, event=event, at=float(number), status=status)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wanted"),
+    [
+        ([an_attempt(2, "b", 0), an_attempt(1, "a", 503)], [1, 2]),
+        ([an_attempt(2, "a", 202), an_attempt(1, "a", 502)], []),
+        ([an_attempt(2, "a", 502), an_attempt(1, "a", 0)], [2]),
+        # What was refused was heard, and would be refused again.
+        ([an_attempt(3, "c", 401), an_attempt(2, "b", 400), an_attempt(1, "a", 200)], []),
+        ([an_attempt(1, "a", 0, event="push")], []),
+    ],
+)
+def test_what_nobody_has_heard_is_wanted_oldest_first(attempts: list[Attempt], wanted: list[int]) -> None:
+    assert [each.id for each in never_heard(attempts)] == wanted
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """A hub whose App's webhook leads nowhere."""
+
+    hub: LocalHub
+    app: App
+    folder: Path
+    redelivery: Redelivery
+    clock: list[float] = field(default_factory=lambda: [time.time()])
+
+    def failed(self, count: int, *, seconds_ago: float = 0.0, status: int = 0) -> list[str]:
+        """Deliveries that were not heard; their GUIDs."""
+        store = self.hub._site.store
+        guids = [f"guid-{store.new_id()}" for _ in range(count)]
+        for guid in guids:
+            store.deliveries.put(
+                Delivery(
+                    id=store.new_id(),
+                    guid=guid,
+                    app_id=self.app.id,
+                    event="issue_comment",
+                    action="created",
+                    installation_id=None,
+                    repository_id=None,
+                    delivered_at=self.hub._site.now().fromtimestamp(
+                        self.clock[0] - seconds_ago, tz=self.hub._site.now().tzinfo
+                    ),
+                    redelivery=False,
+                    url=DEAD,
+                    request_headers={},
+                    body=b"{}",
+                    status="failed",
+                    status_code=status,
+                )
+            )
+        return guids
+
+    def succeed(self) -> None:
+        """Let everybody have heard what was delivered again."""
+        for each in self.hub.deliveries:
+            if each.redelivery:
+                self.hub._site.store.deliveries.put(replace(each, status="OK", status_code=202))
+
+    def again(self) -> list[str]:
+        """What was delivered again."""
+        return [each.guid for each in self.hub.deliveries if each.redelivery]
+
+
+@pytest.fixture
+def place(hub: LocalHub, tmp_path: Path) -> Place:
+    app = hub.add_app("codepilot", webhook_url=DEAD, webhook_secret="s")
+    clock = [time.time()]
+    opened = partial(app_deliveries, app_id=app.id, private_key=app.private_key_pem, api_url=hub.api_url)
+    redelivery = Redelivery(opened, tmp_path, clock=lambda: clock[0])
+    return Place(hub=hub, app=app, folder=tmp_path, redelivery=redelivery, clock=clock)
+
+
+async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_for_more_than_its_share(
+    place: Place,
+) -> None:
+    place.failed(2, seconds_ago=MOST_SECONDS + 1)
+    wanted = place.failed(230, seconds_ago=3600)
+    assert await place.redelivery.sweep() == 100
+    assert place.again() == wanted[:100]
+    place.succeed()
+    place.clock[0] += 1800
+    assert await place.redelivery.sweep() == 100
+    assert place.again() == wanted[:200]
+
+
+@pytest.mark.parametrize("odd", [{}, {"id": None}, None, "delivery"])
+def test_a_list_that_nobody_can_read_is_an_error_of_githubs(odd: Any) -> None:  # noqa: ANN401 - parsed JSON
+    with pytest.raises(GitHubError, match="another form"):
+        deliveries._attempts("list the deliveries", [odd])
+
+
+async def test_a_sweep_begins_where_the_one_before_began(place: Place) -> None:
+    assert await place.redelivery.sweep() == 0
+    place.failed(1, seconds_ago=3600)
+    new = place.failed(1)
+    place.clock[0] += 60
+    assert await place.redelivery.sweep() == 1
+    assert place.again() == new
+
+
+async def test_a_sweep_that_fails_is_made_up_for(place: Place) -> None:
+    place.failed(1, seconds_ago=3600)
+    place.hub.faults.add("GET", "*/app/hook/deliveries", "rate_limited", retry_after=3600)
+    with pytest.raises(GitHubError):
+        await place.redelivery.sweep()
+    assert await place.redelivery.sweep() == 1
+
+
+async def test_what_is_never_heard_is_given_up_one_day(place: Place) -> None:
+    place.failed(1)
+    done = []
+    for _ in range(20):
+        done.append(await place.redelivery.sweep())
+        place.hub._site.store.deliveries.put(replace(place.hub.deliveries[-1], status="failed"))
+    assert done == [1] * 12 + [0] * 8
+
+
+async def test_one_process_sweeps_a_data_directory(place: Place) -> None:
+    place.failed(1)
+    held = try_lock(place.folder / "redelivery.lock")
+    assert held is not None
+    assert await place.redelivery.sweep() == 0
+    os.close(held)
+    assert await place.redelivery.sweep() == 1

@@ -1,0 +1,121 @@
+"""`codepilot setup-repo`, as the App, on a hub."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.apps.setup_repo import NotInstalledError, set_up_with
+from bot.gate.repo_config import RepoConfigError
+from bot.settings.app_permissions import PERMISSIONS
+from bot.settings.load import Settings, load
+from localhub import LocalHub
+from tests.github_world import World, opened_world
+from tests.source_files import ROOT
+
+
+@pytest.fixture
+async def world(hub: LocalHub) -> AsyncIterator[World]:
+    async with opened_world(hub) as opened:
+        yield opened
+
+
+@pytest.fixture
+def settings(world: World, tmp_path: Path) -> Settings:
+    key = tmp_path / "app.pem"
+    key.write_text(world.app.private_key_pem)
+    key.chmod(0o600)
+    return load(
+        {
+            "CODEPILOT_WEBHOOK_SECRET": "s3cret-and-long-enough",
+            "CODEPILOT_APP_ID": str(world.app.id),
+            "CODEPILOT_PRIVATE_KEY_FILE": str(key),
+            "CODEPILOT_API_URL": world.hub.api_url,
+            "ANTHROPIC_API_KEY": "sk-1",
+        }
+    )
+
+
+async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, settings: Settings) -> None:
+    await world.github.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
+    first = (await set_up_with(settings, world.name)).labels
+    second = (await set_up_with(settings, world.name)).labels
+    assert [(label.name, label.made) for label in first] == [
+        ("codepilot", True),
+        ("codepilot:read-only", True),
+        ("codepilot:ask", False),
+        ("codepilot:auto", True),
+        ("codepilot:fix-ci", True),
+    ]
+    assert not any(label.made for label in second)
+    names = await world.github.repo_labels(world.name)
+    assert {"codepilot", "codepilot:read-only", "Codepilot:Ask", "codepilot:auto"} <= set(names)
+    assert "codepilot:ask" not in names
+
+
+async def test_they_are_called_what_the_repository_and_its_organisation_call_them(
+    world: World, settings: Settings
+) -> None:
+    above = world.hub.add_repo("mona/.github", owner="mona", files={"codepilot.yml": "labels: {start: go, auto: A}\n"})
+    world.hub.install(world.app, above)
+    own = {".github/codepilot.yml": "labels: {auto: run free}\n"}
+    world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
+    found = await set_up_with(settings, world.name)
+    assert [label.name for label in found.labels] == [
+        "go",
+        "codepilot:read-only",
+        "codepilot:ask",
+        "run free",
+        "codepilot:fix-ci",
+    ]
+
+
+async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World, settings: Settings) -> None:
+    own = {".github/codepilot.yml": "lables: {auto: x}\n"}
+    world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
+    before = await world.github.repo_labels(world.name)
+    with pytest.raises(RepoConfigError, match="Did you mean 'labels'"):
+        await set_up_with(settings, world.name)
+    assert await world.github.repo_labels(world.name) == before
+
+
+async def test_what_the_owner_has_not_accepted_is_told(world: World, settings: Settings) -> None:
+    assert (await set_up_with(settings, world.name)).lacks == ()
+    world.hub.permit(
+        world.hub.install(world.app, world.repo), {"contents": "write", "issues": "write", "pull_requests": "write"}
+    )
+    lacks = (await set_up_with(settings, world.name)).lacks
+    assert [each.shown for each in lacks] == ["Checks", "Actions", "Commit statuses", "Workflows"]
+
+
+async def test_the_command_says_what_it_made_and_what_is_lacking(
+    world: World, settings: Settings, tmp_path: Path
+) -> None:
+    permissions = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
+    world.hub.permit(world.hub.install(world.app, world.repo), permissions)
+    environ = {
+        "PATH": os.environ["PATH"],
+        "CODEPILOT_WEBHOOK_SECRET": settings.webhook_secret.get_secret_value(),
+        "CODEPILOT_APP_ID": str(settings.app_id),
+        "CODEPILOT_PRIVATE_KEY_FILE": str(tmp_path / "app.pem"),
+        "CODEPILOT_API_URL": settings.api_url,
+        "ANTHROPIC_API_KEY": "sk-1",
+    }
+    argv = (sys.executable, "-m", "bot", "setup-repo", world.name)
+    process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, env=environ, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    *labels, lacking = said.decode().splitlines()
+    assert process.returncode == 0
+    assert labels[0] == f"{world.name}: made the label codepilot (Codepilot: start work on this)"
+    assert lacking.startswith(f"{world.name}: the App lacks Workflows: read and write, which is optional: without, a ")
+
+
+async def test_where_the_app_is_not_installed_it_says_what_to_do(world: World, settings: Settings) -> None:
+    world.hub.add_repo("mona/other", owner="mona")
+    with pytest.raises(NotInstalledError, match=r"mona/other: the App .* Install it from the App's page"):
+        await set_up_with(settings, "mona/other")

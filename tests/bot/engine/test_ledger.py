@@ -1,0 +1,203 @@
+"""What is kept of threads: labels, what was told, how much was begun."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bot.domain.access import LabelGrant, Tally
+from bot.domain.commands import Stop
+from bot.domain.job import Actor, Job, JobState, Origin, Repo
+from bot.domain.listening import TrustedBots
+from bot.engine import ledger as statements
+from bot.engine.database import Database
+from bot.engine.ledger import Ledger
+from bot.engine.queue import SqliteQueue
+from tests.builders import a_job
+from tests.queues import Clock, claimed
+
+_BOT = 77
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    queue: SqliteQueue
+    ledger: Ledger
+    clock: Clock
+    database: Database
+
+    async def begun(self, job: Job, state: JobState | None = JobState.DONE) -> None:
+        """Have a job run now, and end as `state`."""
+        await self.queue.enqueue(job)
+        assert await claimed(self.queue) == job.id
+        if state is not None:
+            await self.queue.finish(job.id, state, worker="w1")
+
+
+@pytest.fixture
+async def books(tmp_path: Path) -> AsyncIterator[Books]:
+    database, clock = Database(tmp_path / "queue.sqlite"), Clock()
+    yield Books(
+        queue=SqliteQueue(database, clock=clock),
+        ledger=Ledger(database, trusted_bots=TrustedBots(ids=frozenset({_BOT})), clock=clock),
+        clock=clock,
+        database=database,
+    )
+    await database.close()
+
+
+def a_label(name: str = "codepilot:auto", bound_to: str = "a" * 40, at: float = 1.0, number: int = 7) -> LabelGrant:
+    return LabelGrant(
+        repo_id=10, number=number, name=name, labeller=Actor(id=20, login="octo"), bound_to=bound_to, at=at
+    )
+
+
+def from_ci(job: Job) -> Job:
+    return replace(job, origin=Origin(kind="ci", id=5))
+
+
+def from_bot(job: Job) -> Job:
+    return replace(job, actor=Actor(id=_BOT, login="helper[bot]"))
+
+
+async def test_labels_are_kept_by_thread_and_name_and_dropped_however_they_are_written(books: Books) -> None:
+    ledger = books.ledger
+    auto, ask, other = a_label(), a_label("codepilot:ask"), a_label(number=8)
+    for each in (auto, ask, other):
+        await ledger.keep_label(each)
+    assert await ledger.labels(10, 7) == (ask, auto)
+    assert await ledger.labels(11, 7) == ()
+    await ledger.drop_label(10, 7, "Codepilot:AUTO")
+    await ledger.drop_label(10, 7, "never there")
+    assert await ledger.labels(10, 7) == (ask,)
+    assert await ledger.labels(10, 8) == (other,)
+
+
+async def test_the_newest_setting_of_a_label_counts_in_whatever_order_they_arrive(books: Books) -> None:
+    newer, older = a_label("Codepilot:auto", bound_to="b" * 40, at=2), a_label(at=1)
+    for order in ((older, newer), (newer, older)):
+        for each in order:
+            await books.ledger.keep_label(each)
+        assert await books.ledger.labels(10, 7) == (newer,)
+        await books.ledger.drop_label(10, 7, newer.name)
+
+
+async def test_the_bots_own_push_takes_along_the_labels_of_the_old_head_alone(books: Books) -> None:
+    stale, held, elsewhere = a_label("stale", "0" * 40), a_label("held"), a_label("held", number=8)
+    for each in (stale, held, elsewhere):
+        await books.ledger.keep_label(each)
+    await books.ledger.rebind_labels(10, 7, "a" * 40, "c" * 40)
+    assert await books.ledger.labels(10, 7) == (replace(held, bound_to="c" * 40), stale)
+    assert await books.ledger.labels(10, 8) == (elsewhere,)
+
+
+async def test_a_thread_is_told_the_same_thing_once_an_hour(books: Books) -> None:
+    ledger, clock = books.ledger, books.clock
+    assert await ledger.may_tell(10, 7, "locked")
+    assert not await ledger.may_tell(10, 7, "locked")
+    assert await ledger.may_tell(10, 8, "locked")
+    assert await ledger.may_tell(11, 7, "locked")
+    assert await ledger.may_tell(10, 7, "archived")
+    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    clock.now += 60
+    assert await ledger.may_tell(10, 7, "brief", seconds=60)
+    clock.now += 3539
+    assert not await ledger.may_tell(10, 7, "locked")
+    clock.now += 1
+    assert await ledger.may_tell(10, 7, "locked")
+
+
+def test_of_many_who_would_tell_the_same_at_once_one_may(tmp_path: Path) -> None:
+    async def ask(_: int) -> bool:
+        database = Database(tmp_path / "queue.sqlite")
+        try:
+            return await Ledger(database).may_tell(10, 7, "locked")
+        finally:
+            await database.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(lambda number: asyncio.run(ask(number)), range(8))) == [False] * 7 + [True]
+
+
+async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books: Books) -> None:
+    here = a_job("here", number=1)
+    other, elsewhere = Actor(id=21, login="b"), Repo(id=11, full_name="octo/b", private=False)
+    jobs = [
+        a_job("thread", number=1),
+        replace(a_job("user", number=2), repo=elsewhere, installation=31),
+        replace(a_job("repository", number=3), actor=other, installation=None),
+        replace(a_job("installation", number=4), actor=other, repo=elsewhere),
+    ]
+    for job in jobs:
+        await books.begun(job)
+    await books.begun(here, None)
+    assert await books.ledger.tally(here) == Tally(thread=1, user=2, repository=2, installation=2, unattended=0)
+    assert (await books.ledger.tally(jobs[2])).installation == 0
+    books.clock.now += 3599
+    assert (await books.ledger.tally(here)).thread == 1
+    books.clock.now += 1
+    assert await books.ledger.tally(here) == Tally()
+    assert (await books.ledger.tally(here, seconds=7200)).thread == 1
+
+
+async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) -> None:
+    await books.begun(a_job("refused"), JobState.REFUSED)
+    await books.queue.enqueue(a_job("steer", command=Stop()))
+    assert await claimed(books.queue, lane="steer") == "steer"
+    await books.begun(a_job("this"), None)
+    await books.queue.enqueue(a_job("queued"))
+    assert await books.ledger.tally(a_job("this")) == Tally()
+
+
+async def test_a_job_that_is_run_again_counts_once_from_its_first_beginning(books: Books) -> None:
+    await books.queue.enqueue(a_job("j1"))
+    for _ in range(3):
+        assert await claimed(books.queue) == "j1"
+        await books.queue.park("j1", "w1", until=10.0**12)
+        await books.queue.wake("j1")
+        books.clock.now += 1000
+    assert (await books.ledger.tally(a_job("other"))).thread == 1
+    books.clock.now += 600
+    assert (await books.ledger.tally(a_job("other"))).thread == 0
+
+
+@pytest.mark.parametrize("make", [from_ci, from_bot])
+async def test_work_that_no_person_asked_for_adds_up_until_one_does(books: Books, make: Callable[[Job], Job]) -> None:
+    for name in ("a", "b", "c"):
+        job = make(a_job(name))
+        await books.begun(job)
+        books.clock.now += 5000
+    assert (await books.ledger.tally(make(a_job("d")))).unattended == 3
+    assert (await books.ledger.tally(a_job("person"))).unattended == 0
+    assert (await books.ledger.tally(make(a_job("e", number=8)))).unattended == 0
+    await books.begun(a_job("person"))
+    assert (await books.ledger.tally(make(a_job("f")))).unattended == 0
+    await books.begun(make(a_job("f")))
+    assert (await books.ledger.tally(make(a_job("g")))).unattended == 1
+
+
+async def test_a_stranger_whose_job_is_refused_does_not_count_as_a_person_who_looks(books: Books) -> None:
+    await books.begun(from_ci(a_job("a")))
+    await books.begun(a_job("stranger"), JobState.REFUSED)
+    assert (await books.ledger.tally(from_ci(a_job("b")))).unattended == 1
+
+
+async def test_no_count_reads_a_table_or_an_index_from_end_to_end(books: Books) -> None:
+    """However many jobs there are, only those of the hour and the place are looked at."""
+
+    def plans(rows: sqlite3.Connection) -> list[str]:
+        asked: list[str] = []
+        rows.set_trace_callback(asked.append)
+        statements._tally(rows, job=from_ci(a_job()), since=0.0, trusted_bots=TrustedBots())
+        rows.set_trace_callback(None)
+        return [str(step[3]) for each in asked for step in rows.execute(f"EXPLAIN QUERY PLAN {each}").fetchall()]
+
+    found = await books.database.run(plans)
+    assert all(step.startswith("SEARCH") for step in found), found
+    assert sum("COVERING INDEX begun_" in step for step in found) == 4, found

@@ -1,0 +1,65 @@
+"""What a job waits for is kept whatever text it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bot.control.retry import carried_out
+from bot.domain.commands import Fix, Plan
+from bot.domain.job import Actor
+from bot.engine.database import Database
+from bot.engine.job_record import JobMemory
+from bot.engine.queue import SqliteQueue
+from bot.jobs import approvals
+from bot.jobs.approvals import Answer, Waiting
+from tests.builders import a_job
+
+NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
+
+
+async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: Path) -> None:
+    asked = Waiting(
+        kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
+    )
+    given = Answer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
+    try:
+        await queue.enqueue(a_job("j1"))
+        memory = JobMemory(queue, "j1")
+        await approvals.ask(memory, asked)
+        assert await approvals.asked(memory) == asked
+        assert await approvals.answer(memory, given)
+        assert await approvals.answered(memory, asked) == given
+    finally:
+        await database.close()
+
+
+async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "queue.sqlite")
+    queue = SqliteQueue(database)
+    try:
+        made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
+        assert await queue.enqueue(made)
+        stored = await queue.get(made.id)
+        assert stored is not None
+        assert stored.job.command == Fix(goal="mend it", plan="+caf? and half a smile ?")
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("written_at", "arrived", "read"),
+    [
+        ("2026-11-22T10:00:05Z", 105.0, True),
+        ("2026-11-22T10:00:04Z", 104.5, True),
+        ("2026-11-22T10:00:03Z", 105.0, False),
+        ("2026-11-22T10:00:04Z", 103.9, False),
+        ("", 105.0, False),
+    ],
+)
+def test_an_answer_is_to_what_its_author_could_read(*, written_at: str, arrived: float, read: bool) -> None:
+    shown = approvals.Shown(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
+    assert shown.may_have_been_read(written_at=written_at, arrived=arrived) is read

@@ -1,0 +1,125 @@
+"""What is dropped on receipt, and what is kept because something could follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from bot.domain.access import LabelGrant
+from bot.domain.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Reddened, Review, Stop
+from bot.domain.job import Actor, JobState
+from bot.engine.database import Database
+from bot.engine.ledger import Ledger
+from bot.engine.queue import SqliteQueue
+from bot.gate.repo_config import LabelNames, RepoConfig
+from bot.jobs.receipt_filter import FRESH_SECONDS, KnownConfigs, Receipt
+from tests.builders import a_job
+from tests.queues import Clock, claimed
+
+HEAD = "b" * 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    queue: SqliteQueue
+    ledger: Ledger
+    configs: KnownConfigs
+    clock: Clock
+
+    async def kept(self, command: Command) -> bool:
+        """Whether a job in the thread of `a_job` is kept."""
+        receipt = Receipt(self.queue, self.ledger, self.configs)
+        return not await receipt.unneeded(a_job("happened", command=command))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    database, clock = Database(tmp_path / "queue.sqlite"), Clock()
+    queue = SqliteQueue(database, clock=clock)
+    yield Desk(queue=queue, ledger=Ledger(database, clock=clock), configs=KnownConfigs(clock), clock=clock)
+    await database.close()
+
+
+async def test_a_label_is_kept_until_somebody_has_looked_what_labels_are_called(desk: Desk) -> None:
+    noise = Labelled(label="bug", bound_to=HEAD)
+    assert await desk.kept(noise)
+    desk.configs.learn(11, RepoConfig())
+    assert await desk.kept(noise)
+    desk.configs.learn(10, RepoConfig(labels=LabelNames(start="bot: go", auto="Trusted")))
+    assert not await desk.kept(noise)
+    for name in ("BOT: go", "trusted", "codepilot:ask"):
+        assert await desk.kept(replace(noise, label=name))
+    assert not await desk.kept(replace(noise, label="codepilot:auto"))
+    desk.clock.now += FRESH_SECONDS
+    assert await desk.kept(noise)
+
+
+async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commit(desk: Desk) -> None:
+    desk.configs.learn(10, RepoConfig())
+    assert not await desk.kept(Pushed(head_sha=HEAD))
+    grant = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
+    await desk.ledger.keep_label(replace(grant, number=8))
+    assert not await desk.kept(Pushed(head_sha=HEAD))
+    await desk.ledger.keep_label(grant)
+    assert await desk.kept(Pushed(head_sha=HEAD))
+
+
+async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
+    red = Reddened(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
+    assert await desk.kept(red)
+    desk.configs.learn(10, RepoConfig(fix_ci=frozenset({"pull-requests"})))
+    assert await desk.kept(red)
+    desk.configs.learn(10, RepoConfig())
+    assert not await desk.kept(red)
+    label = LabelGrant(repo_id=10, number=7, name="n", labeller=Actor(id=1, login="a"), bound_to="c" * 40, at=1.0)
+    await desk.ledger.keep_label(label)
+    assert await desk.kept(red)
+
+
+async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: Desk) -> None:
+    commands = (Pushed(head_sha=HEAD), Review(on="push"), Review(on="opened"), Review(on="ready"))
+    assert [await desk.kept(each) for each in commands] == [True] * 4
+    desk.configs.learn(10, RepoConfig())
+    assert [await desk.kept(each) for each in commands] == [False] * 4
+    desk.configs.learn(10, RepoConfig(review_on=frozenset({"opened"}), given=frozenset({"review_on"})))
+    assert [await desk.kept(each) for each in commands] == [False, False, True, True]
+    assert await desk.kept(Review())
+
+
+@pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), Departed(), Departed(repo_ids=(10,))])
+async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
+    desk.configs.learn(10, RepoConfig())
+    await desk.queue.enqueue(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
+    assert not await desk.kept(command)
+    await desk.queue.enqueue(a_job("work"))
+    assert await desk.kept(command)
+    assert await claimed(desk.queue) is not None
+    assert await claimed(desk.queue) == "work"
+    assert await desk.kept(command)
+    await desk.queue.finish("work", JobState.DONE, worker="w1")
+    assert not await desk.kept(command)
+
+
+@pytest.mark.parametrize("command", [Stop(), Help(), Assigned(assignee_id=1)])
+async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> None:
+    desk.configs.learn(10, RepoConfig())
+    assert await desk.kept(command)
+
+
+async def test_whoever_has_many_words_under_way_lets_another_go_first(desk: Desk) -> None:
+    flood, other = Actor(id=1, login="flood"), Actor(id=2, login="other")
+    for number in range(1, 5):
+        await desk.queue.enqueue(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
+    assert await claimed(desk.queue, lane="steer") == "f1"
+    await desk.queue.enqueue(replace(a_job("o1", number=9, command=Stop()), actor=other))
+    assert [await claimed(desk.queue, lane="steer") for _ in range(3)] == ["o1", "f2", "f3"]
+
+
+async def test_events_and_words_wait_for_each_other_in_no_thread(desk: Desk) -> None:
+    await desk.queue.enqueue(a_job("e1", command=Closed()))
+    await desk.queue.enqueue(a_job("s1", command=Stop()))
+    assert await claimed(desk.queue, lane="event") == "e1"
+    assert await claimed(desk.queue, lane="steer") == "s1"

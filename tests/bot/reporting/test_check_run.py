@@ -1,0 +1,123 @@
+"""The check run of a job against a real hub."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from agent_runtime import Status
+from bot.domain.job import Job
+from bot.github import GitHub, GitHubError
+from bot.github.limits import Limits
+from bot.publishing.check import render_check
+from bot.publishing.defuse import Allowed
+from bot.publishing.render import Check, StatusView
+from bot.reporting.check_run import CheckRun
+from localhub import LocalHub
+from tests.builders import a_job
+from tests.github_world import World, opened_world
+from tests.publishing_world import Remembered
+
+
+@pytest.fixture
+async def world(hub: LocalHub) -> AsyncIterator[World]:
+    async with opened_world(hub) as opened:
+        yield opened
+
+
+def a_job_here(world: World) -> Job:
+    job = a_job(number=world.issue.number, kind="pull")
+    return replace(job, repo=replace(job.repo, full_name=world.name))
+
+
+def a_view(job: Job) -> StatusView:
+    allowed = Allowed(login="mona", number=job.thread.number, server="https://github.example", repo="mona/calc")
+    return StatusView(state="working", asked="/codepilot fix", allowed=allowed, job_id=job.id, marker="", seconds=1.0)
+
+
+async def test_one_check_run_over_restarts(world: World) -> None:
+    job, memory = a_job_here(world), Remembered()
+    for state in ("working", "working", "failed"):
+        check = CheckRun(world.github, memory, job, head_sha=world.sha)
+        view = replace(a_view(job), state=state)
+        await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
+        await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
+    [run] = world.hub.check_runs(world.repo)
+    assert (run.status, run.conclusion, run.external_id) == ("completed", "timed_out", f"j1:pull:{job.thread.number}:-")
+    assert "```diff\n--- a\n+++ b\n```" in (run.text or "")
+
+
+async def test_a_worker_killed_before_it_heard_of_it_makes_no_second_one(world: World) -> None:
+    job, memory = a_job_here(world), Remembered()
+    await CheckRun(world.github, memory, job, head_sha=world.sha).show(a_view(job))
+    del memory.values["check"]
+    done = replace(a_view(job), state="done")
+    await CheckRun(world.github, memory, job, head_sha=world.sha).show(done)
+    [run] = world.hub.check_runs(world.repo)
+    assert run.conclusion == "success"
+
+
+async def test_annotations_are_added_once_over_restarts(world: World) -> None:
+    job, memory = a_job_here(world), Remembered()
+    checks = tuple(Check(command=f"pytest {n}", exit_code=1, seconds=1) for n in range(70))
+    view = replace(a_view(job), state="done", checks=checks)
+    for _ in range(3):
+        await CheckRun(world.github, memory, job, head_sha=world.sha).show(view)
+    [run] = world.hub.check_runs(world.repo)
+    assert [each["title"] for each in run.annotations] == [check.command for check in checks]
+
+
+async def test_without_the_permission_the_job_goes_on_and_says_so_once(world: World) -> None:
+    job = a_job_here(world)
+    app = world.hub.add_app("narrow", permissions={"issues": "write", "contents": "read"})
+    async with GitHub.for_installation(
+        app.id,
+        app.private_key_pem,
+        world.hub.install(app, world.repo),
+        world.hub.api_url,
+        redact=str,
+        seconds_between_writes=0,
+    ) as narrow:
+        check = CheckRun(narrow, Remembered(), job, head_sha=world.sha)
+        await check.show(a_view(job))
+        await check.show(replace(a_view(job), state="done"))
+    assert check.missing.startswith("There is no check run of this job: the App may not write them.")
+    assert "Give the App the permission `checks: write`" in check.missing
+    assert world.hub.check_runs(world.repo) == []
+
+
+async def test_an_outage_is_an_error_and_the_next_try_shows_it(world: World) -> None:
+    job = a_job_here(world)
+    check = CheckRun(world.github, Remembered(), job, head_sha=world.sha)
+    world.hub.faults.add("POST", "*/check-runs", "secondary_rate_limited", retry_after=3600)
+    with pytest.raises(GitHubError):
+        await check.show(a_view(job))
+    assert not check.missing
+    world.github._connection.session.limits = Limits()  # the hour is over
+    await check.show(a_view(job))
+    assert len(world.hub.check_runs(world.repo)) == 1
+
+
+async def test_a_commit_that_is_gone_stops_nothing(world: World) -> None:
+    job = a_job_here(world)
+    check = CheckRun(world.github, Remembered(), job, head_sha="f" * 40)
+    await check.show(a_view(job))
+    assert not check.missing
+
+
+async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(world: World) -> None:
+    job, memory = a_job_here(world), Remembered()
+    check = CheckRun(world.github, memory, job, head_sha=world.sha)
+    world.hub.faults.add("POST", "*/check-runs", "drop")
+    await check.show(a_view(job))
+    # The first request was not lost after all.
+    working = render_check(a_view(job), job=job, head_sha=world.sha)
+    await world.github.create_check(world.name, working)
+    ended = render_check(replace(a_view(job), state="failed"), job=job, head_sha=world.sha)
+    await check.put(ended)
+    assert await check.fold_late(ended)
+    runs = world.hub.check_runs(world.repo)
+    assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
+    assert "made this check run late" in (runs[1].summary or "")

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
+from bot.domain.access import Caps
+from bot.domain.errors import ConfigError, OutsideActionsError
+from bot.domain.listening import TrustedBots
+from bot.settings.load import bounds_of, load, load_action
+from bot.settings.setting import Setting
+from bot.settings.table import AGENT, SETTINGS, settings_table
+
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "app.pem"
+    path.write_text(PEM)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def environ(key_file: Path) -> dict[str, str]:
+    return {
+        "CODEPILOT_WEBHOOK_SECRET": "s3cret-and-long-enough",
+        "CODEPILOT_APP_ID": "123",
+        "CODEPILOT_PRIVATE_KEY_FILE": str(key_file),
+        "ANTHROPIC_API_KEY": "sk-ant-1",
+        "HOME": "/root",
+    }
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> dict[str, str]:
+    return {
+        "GITHUB_TOKEN": "ghs_token",
+        "GITHUB_EVENT_PATH": str(tmp_path / "event.json"),
+        "GITHUB_EVENT_NAME": "issue_comment",
+        "GITHUB_REPOSITORY": "octo/calc",
+        "GITHUB_RUN_ID": "41",
+        "ANTHROPIC_API_KEY": "sk-ant-1",
+        "RUNNER_TEMP": "/runner/temp",
+    }
+
+
+def _problems(read: Callable[[dict[str, str]], object], environ: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as error:
+        read(environ)
+    return error.value.problems
+
+
+def test_the_smallest_settings_get_their_defaults(environ: dict[str, str]) -> None:
+    settings = load(environ)
+    assert (settings.api_url, settings.server_url) == ("https://api.github.com", "https://github.com")
+    assert (settings.host, settings.port, settings.app_id) == ("127.0.0.1", 8080, 123)
+    assert settings.private_key.get_secret_value() == PEM
+    agent = settings.agent
+    assert (agent.provider, agent.model, agent.base_url) == ("anthropic", "claude-sonnet-5-5", None)
+    assert (agent.sandbox, agent.trigger, agent.trusted_bots) == ("auto", "/codepilot", TrustedBots())
+    assert agent.limits == RunLimits(max_steps=30, max_cost_usd=5, max_seconds=1800)
+    assert agent.data_dir == Path("codepilot-data")
+    assert not agent.network
+
+
+def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "codepilot.yml").write_text("jobs: 3\n")
+    environ |= {
+        "CODEPILOT_API_URL": "https://ghe.example.com/api/v3/",
+        "CODEPILOT_SERVER_URL": "http://127.0.0.1:3000",
+        "CODEPILOT_HOST": "::1",
+        "CODEPILOT_PORT": "0",
+        "CODEPILOT_PROVIDER": "OpenAI",
+        "CODEPILOT_MODEL": "qwen-plus",
+        "CODEPILOT_BASE_URL": "https://models.example.com/v1",
+        "OPENAI_API_KEY": "sk-2",
+        "CODEPILOT_SANDBOX": "bubblewrap",
+        "CODEPILOT_TRIGGER": "@fixer, /codepilot",
+        "CODEPILOT_MAX_STEPS": "7",
+        "CODEPILOT_MAX_COST_USD": "none",
+        "CODEPILOT_MAX_SECONDS": "60",
+        "CODEPILOT_TRUSTED_BOTS": "1, Renovate[bot]",
+        "CODEPILOT_ALLOWED_USERS": "Mona, octo-cat",
+        "CODEPILOT_REVIEW_ON": "Opened, push",
+        "CODEPILOT_DATA_DIR": "/var/lib/codepilot",
+        "CODEPILOT_TOOLCHAINS": "/opt/node:/opt/python",
+        "CODEPILOT_NETWORK": "registries, index.example.com:8443",
+        "CODEPILOT_SETUP_NETWORK": "off",
+        "CODEPILOT_SETUP_SECONDS": "90",
+        "CODEPILOT_SETUP_CACHE_GB": "0",
+        "CODEPILOT_JOBS": "9",
+        "CODEPILOT_DOCKER_IMAGE": "python@sha256:1",
+        "CODEPILOT_DOCKER_PROGRAM": "podman",
+        "CODEPILOT_ALLOW_ROOT": "Yes",
+        "CODEPILOT_CONFIG": str(tmp_path / "codepilot.yml"),
+        "DASHSCOPE_API_KEY": "sk-3",
+        "CODEPILOT_LEVEL": "Auto",
+        "CODEPILOT_START_LABEL": "bot, go",
+        "CODEPILOT_ALLOW_COMMANDS": "npm run e2e *;./scripts/check\nmake e2e",
+        "CODEPILOT_MODELS": "qwen-max, qwen-turbo",
+        "CODEPILOT_CAPS": "user=5, unattended=0",
+        "CODEPILOT_APPROVAL_HOURS": "2",
+        "CODEPILOT_KEEP_DAYS": "7",
+        "CODEPILOT_PICTURES": "off",
+        "CODEPILOT_FETCH_MB": "4096",
+        "CODEPILOT_PULL_FETCH_MB": "32",
+        "CODEPILOT_MIRRORS_GB": "5",
+        "CODEPILOT_MODEL_PATIENCE": "120",
+        "CODEPILOT_MODEL_SILENCE": "1200",
+        "CODEPILOT_SANDBOX_LIMITS": "memory=4GiB, processes=99,cpu-seconds=60,disk=50MiB,files=7,free-disk=2GiB",
+    }
+    assert set(environ) >= {setting.name for setting in SETTINGS}, "a new setting belongs here"
+    settings = load(environ)
+    assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
+    assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
+    agent = settings.agent
+    assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
+    assert agent.api_key is not None
+    assert agent.api_key.get_secret_value() == "sk-2"
+    assert (agent.sandbox, agent.trigger) == ("bubblewrap", "@fixer")
+    assert agent.trusted_bots == TrustedBots(ids=frozenset({1}), logins=frozenset({"renovate[bot]"}))
+    assert (agent.allowed_users, agent.review_on) == (frozenset({"mona", "octo-cat"}), frozenset({"opened", "push"}))
+    assert agent.limits == RunLimits(max_steps=7, max_cost_usd=None, max_seconds=60, outage_seconds=120)
+    assert (agent.model_patience, agent.model_silence) == (120, 1200)
+    assert (agent.triggers, agent.start_label, agent.level) == (("@fixer", "/codepilot"), "bot, go", "auto")
+    assert agent.allow_commands == ("npm run e2e *", "./scripts/check", "make e2e")
+    assert agent.models == ("qwen-max", "qwen-turbo")
+    assert agent.caps == Caps(user=5, unattended=0)
+    assert (agent.approval_hours, agent.keep_days, agent.pictures) == (2, 7, "off")
+    assert agent.toolchains == (Path("/opt/node"), Path("/opt/python"))
+    assert agent.container == ContainerSettings(image="python@sha256:1", program="podman")
+    assert agent.allow_root
+    assert agent.sandbox_limits == SandboxLimits(
+        memory_bytes=4 << 30, processes=99, cpu_seconds=60, disk_bytes=50 << 20, files=7, free_bytes=2 << 30
+    )
+    assert str(agent.network) == "registries, index.example.com:8443"
+    assert (agent.setup_network, agent.setup_seconds, agent.setup_cache_gb) == (Network(), 90, 0)
+    assert (agent.fetch_mb, agent.pull_fetch_mb, agent.mirrors_gb) == (4096, 32, 5)
+
+
+def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> None:
+    problems = _problems(load, {"CODEPILOT_PORT": "http", "CODEPILOT_MAX_STEP": "3", "CODEPILOT_SANDBOX": "none"})
+    names = ["WEBHOOK_SECRET", "APP_ID", "PRIVATE_KEY_FILE", "PORT", "SANDBOX", "ANTHROPIC_API_KEY", "MAX_STEP "]
+    for name, problem in zip(names, problems, strict=True):
+        assert name in problem
+    assert all("Example: " in problem for problem in problems[:-1])
+    assert problems[-1] == "CODEPILOT_MAX_STEP is no setting of this version; did you mean CODEPILOT_MAX_STEPS?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CODEPILOT_WEBHOOK_SECRET", "short", "at least 16"),
+        ("CODEPILOT_APP_ID", "-1", "whole number"),
+        ("CODEPILOT_APP_ID", "1" * 30, "whole number"),
+        ("CODEPILOT_PORT", "65536", "65535"),
+        ("CODEPILOT_SANDBOX_LIMITS", "memory=4", "'memory=4' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "files=4GiB", "'files=4GiB' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "memory=1GiB,cpu=3", "'cpu=3' is none"),
+        ("CODEPILOT_SANDBOX_LIMITS", "processes=0", "'processes=0' is none"),
+        ("CODEPILOT_NETWORK", "*.example.com", "name hosts as"),
+        ("CODEPILOT_NETWORK", "off,registries", "not both"),
+        ("CODEPILOT_NETWORK", "10.0.0.1", "no address"),
+        ("CODEPILOT_API_URL", "http://api.example.com", "https://"),
+        ("CODEPILOT_API_URL", "api.github.com", "https://"),
+        ("CODEPILOT_API_URL", "https://user:pw@host", "without user"),
+        ("CODEPILOT_API_URL", "https://[", "an address"),
+        ("CODEPILOT_BASE_URL", "ftp://x", "https://"),
+        ("CODEPILOT_PROVIDER", "bard", "one of anthropic, openai, alibaba, llm, scripted"),
+        ("CODEPILOT_TRIGGER", "codepilot", "/ or @"),
+        ("CODEPILOT_TRIGGER", "/a b", "/ or @"),
+        ("CODEPILOT_TRIGGER", "/codepilot,,@x", "/ or @"),
+        ("CODEPILOT_START_LABEL", "x" * 51, "at most 50"),
+        ("CODEPILOT_LEVEL", "root", "one of read-only, ask, auto"),
+        ("CODEPILOT_ALLOW_COMMANDS", "*", "must name the program"),
+        ("CODEPILOT_ALLOW_COMMANDS", "say 'hi", "is no pattern"),
+        ("CODEPILOT_CAPS", "users=4", "'users=4' is none"),
+        ("CODEPILOT_CAPS", "user=-1", "'user=-1' is none"),
+        ("CODEPILOT_APPROVAL_HOURS", "0", "1 to 720"),
+        ("CODEPILOT_KEEP_DAYS", "never", "whole number"),
+        ("CODEPILOT_CONFIG", "~/codepilot.yml", "not expanded"),
+        ("CODEPILOT_MAX_STEPS", "0", "1 to 1000"),
+        ("CODEPILOT_MAX_COST_USD", "0", "above 0"),
+        ("CODEPILOT_MAX_COST_USD", "inf", "above 0"),
+        ("CODEPILOT_MAX_SECONDS", "1.5", "whole number"),
+        ("CODEPILOT_TRUSTED_BOTS", "*", "not allowed"),
+        ("CODEPILOT_TRUSTED_BOTS", "dependabot", "end in `[bot]`"),
+        ("CODEPILOT_TRUSTED_BOTS", "1,,2", "numeric"),
+        ("CODEPILOT_ALLOWED_USERS", "@mona", "logins"),
+        ("CODEPILOT_ALLOWED_USERS", "octo/team", "teams"),
+        ("CODEPILOT_ALLOWED_USERS", "renovate[bot]", "CODEPILOT_TRUSTED_BOTS"),
+        ("CODEPILOT_REVIEW_ON", "opened, always", "'always' is none"),
+        ("CODEPILOT_DATA_DIR", "~/data", "not expanded"),
+        ("CODEPILOT_SPEED", "fast", "remove it"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_it_must_be(
+    environ: dict[str, str], name: str, value: str, words: str
+) -> None:
+    (problem,) = _problems(load, {**environ, name: value})
+    assert problem.startswith(name)
+    assert words in problem
+
+
+def test_an_empty_variable_counts_as_not_set(environ: dict[str, str]) -> None:
+    assert load({**environ, "CODEPILOT_PORT": " ", "CODEPILOT_MODEL": ""}).port == 8080
+    (problem,) = _problems(load, {**environ, "CODEPILOT_APP_ID": ""})
+    assert "CODEPILOT_APP_ID is not set" in problem
+
+
+def test_the_key_of_the_chosen_provider_is_needed(environ: dict[str, str]) -> None:
+    (problem,) = _problems(load, {**environ, "CODEPILOT_PROVIDER": "openai"})
+    assert "OPENAI_API_KEY is not set" in problem
+    assert load({**environ, "CODEPILOT_PROVIDER": "openai", "OPENAI_API_KEY": "k"}).agent.model == "gpt-6.2-sol"
+
+
+def test_a_scripted_provider_needs_its_script_and_no_key(environ: dict[str, str]) -> None:
+    environ["CODEPILOT_PROVIDER"] = "scripted"
+    (problem,) = _problems(load, environ)
+    assert "CODEPILOT_MODEL is not set" in problem
+    agent = load({**environ, "CODEPILOT_MODEL": "demo.md"}).agent
+    assert (agent.model, agent.api_key) == ("demo.md", None)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o666, 0o644, 0o602])
+def test_a_key_file_open_to_all_is_refused_with_the_command_that_mends_it(
+    environ: dict[str, str], key_file: Path, mode: int
+) -> None:
+    key_file.chmod(mode)
+    (problem,) = _problems(load, environ)
+    assert f"chmod 600 {key_file}" in problem
+
+
+def test_a_key_file_of_a_group_is_accepted_for_service_managers_make_such(
+    environ: dict[str, str], key_file: Path
+) -> None:
+    key_file.chmod(0o640)
+    assert load(environ).private_key.get_secret_value() == PEM
+
+
+@pytest.mark.parametrize("content", ["", "hello", "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----"])
+def test_a_key_file_must_hold_a_private_key(environ: dict[str, str], key_file: Path, content: str) -> None:
+    key_file.write_text(content)
+    (problem,) = _problems(load, environ)
+    assert "no private key" in problem
+
+
+def test_a_key_file_must_be_a_file(environ: dict[str, str], tmp_path: Path) -> None:
+    os_pipe = tmp_path / "pipe"
+    os.mkfifo(os_pipe, 0o600)
+    for path, words in [(tmp_path / "none", "No such file"), (tmp_path, "directory"), (os_pipe, "must name a file")]:
+        (problem,) = _problems(load, {**environ, "CODEPILOT_PRIVATE_KEY_FILE": str(path)})
+        assert words in problem
+
+
+def test_no_secret_shows_in_what_is_printed(environ: dict[str, str], runner: dict[str, str]) -> None:
+    shown = repr(load(environ)) + repr(load_action(runner))
+    for secret in ("s3cret", "AAAA", "sk-ant-1", "ghs_token"):
+        assert secret not in shown
+
+
+def test_no_secret_shows_in_an_error(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load({**environ, "CODEPILOT_WEBHOOK_SECRET": "hunter2", "CODEPILOT_API_URL": "https://me:hunter2@x"})
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_action_reads_what_the_runner_sets(runner: dict[str, str], tmp_path: Path) -> None:
+    settings = load_action({**runner, "GITHUB_RUN_ATTEMPT": "2", "GITHUB_OUTPUT": str(tmp_path / "out")})
+    assert (settings.run_id, settings.run_attempt, settings.repository) == (41, 2, "octo/calc")
+    assert (settings.output_path, settings.summary_path) == (tmp_path / "out", None)
+    assert settings.agent.data_dir == Path("/runner/temp/codepilot")
+    assert settings.token.get_secret_value() == "ghs_token"
+
+
+@pytest.mark.parametrize("name", ["CODEPILOT_MAX_STEPS", "INPUT_MAX-STEPS", "INPUT_MAX_STEPS"])
+def test_the_action_takes_its_inputs_in_every_form(runner: dict[str, str], name: str) -> None:
+    assert load_action({**runner, name: "9"}).agent.limits.max_steps == 9
+
+
+@pytest.mark.parametrize(("patience", "seconds"), [("", 900), ("60", 60)])
+def test_a_workflows_run_waits_for_the_model_itself(runner: dict[str, str], patience: str, seconds: int) -> None:
+    assert load_action({**runner, "INPUT_MODEL-PATIENCE": patience}).agent.limits.outage_seconds == seconds
+
+
+def test_the_service_takes_no_inputs(environ: dict[str, str]) -> None:
+    assert load({**environ, "INPUT_PORT": "99"}).port == 8080
+
+
+def test_an_action_outside_a_workflow_names_all_that_the_runner_sets() -> None:
+    with pytest.raises(OutsideActionsError) as error:
+        load_action({"GITHUB_RUN_ID": " "})
+    for name in ("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
+        assert name in str(error.value)
+    assert "GITHUB_SERVER_URL" not in str(error.value)
+
+
+def test_the_table_for_the_documentation_has_a_row_for_every_setting() -> None:
+    rows = settings_table().splitlines()[2:]
+    assert len(rows) == len(SETTINGS)
+    for setting, row in zip(SETTINGS, rows, strict=True):
+        assert row.startswith(f"| `{setting.name}` | {setting.meaning} |")
+        assert row.count(" | ") == 3
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if not s.name.endswith(("_FILE", "_KEY", "_SECRET"))])
+def test_every_example_and_default_works(setting: Setting) -> None:
+    for text in (setting.example, setting.default):
+        if text:
+            setting.parse(text)
+
+
+def test_the_caps_that_the_table_names_are_those_that_hold() -> None:
+    named = ",".join(re.findall(r"[a-z]+=\d+", AGENT["caps"].meaning))
+    assert len(named.split(",")) == len(fields(Caps))
+    assert AGENT["caps"].parse(named) == Caps()
+
+
+def test_permissions_are_decided_by_what_the_settings_say(environ: dict[str, str]) -> None:
+    bounds = bounds_of(load({**environ, "CODEPILOT_MODELS": "a,b", "CODEPILOT_TRUSTED_BOTS": "5"}).agent)
+    assert (bounds.model, bounds.models, bounds.level) == ("claude-sonnet-5-5", ("a", "b"), "ask")
+    assert (bounds.limits.max_steps, bounds.approval_seconds) == (30, 72 * 3600)
+    assert bounds.trusted_bots.ids == {5}
+
+
+@pytest.mark.parametrize(
+    ("provider", "key", "model"),
+    [
+        ("alibaba", {"DASHSCOPE_API_KEY": "k"}, "qwen3.7-max"),
+        ("llm", {}, ""),
+        ("openai", {"OPENAI_API_KEY": "k"}, "gpt-6.2-sol"),
+    ],
+)
+def test_every_model_service_of_the_library_can_be_chosen(
+    environ: dict[str, str], provider: str, key: dict[str, str], model: str
+) -> None:
+    agent = load({**environ, "CODEPILOT_PROVIDER": provider, **key}).agent
+    assert (agent.provider, agent.model) == (provider, model)
+    assert (agent.api_key is None) == (not key)
+
+
+def test_the_limits_that_the_table_names_are_those_that_hold() -> None:
+    meaning = AGENT["sandbox_limits"].meaning
+    named = ",".join(re.findall(r"[a-z-]+=\w+", meaning))
+    assert AGENT["sandbox_limits"].parse(named) == SandboxLimits()

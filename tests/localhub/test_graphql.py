@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from localhub import git
+from tests.hub_client import Client, Reply
+from tests.localhub.conftest import World
+
+MUTATION = """
+mutation ($input: CreateCommitOnBranchInput!) {
+  createCommitOnBranch(input: $input) {
+    commit { oid message author { email user { login } } signature { isValid } }
+    ref { name target { oid } }
+  }
+}
+"""
+
+
+def change(world: World, **replaced: Any) -> dict[str, Any]:  # noqa: ANN401 - parts of an input
+    contents = base64.b64encode(b"x = 2\n").decode()
+    return {
+        "branch": {"repositoryNameWithOwner": "acme/widgets", "branchName": "main"},
+        "expectedHeadOid": world.hub.branches(world.repo)["main"],
+        "message": {"headline": "Mend it", "body": "Because."},
+        "fileChanges": {
+            "additions": [{"path": "src/a.py", "contents": contents}],
+            "deletions": [{"path": "README.md"}],
+        },
+    } | replaced
+
+
+async def run(who: Client, query: str, **variables: object) -> Reply:
+    return await who.ask("POST", who.hub.graphql_url, {"query": query, "variables": variables})
+
+
+async def test_a_commit_is_made_signed_and_in_the_apps_name(world: World) -> None:
+    reply = await run(world.bot, MUTATION, input=change(world))
+    made = reply.body["data"]["createCommitOnBranch"]
+    assert made["commit"]["author"]["user"]["login"] == "codepilot[bot]"
+    assert made["commit"]["signature"] == {"isValid": True}
+    assert made["commit"]["message"] == "Mend it\n\nBecause."
+    assert made["ref"] == {"name": "main", "target": {"oid": made["commit"]["oid"]}}
+    assert world.hub.branches(world.repo)["main"] == made["commit"]["oid"]
+    assert [entry.path for entry in git.tree(world.repo.path, "main", recursive=True)] == ["src", "src/a.py"]
+
+
+async def test_a_branch_that_moved_is_left_alone(world: World) -> None:
+    wanted = change(world)
+    moved = world.hub.commit(world.repo, {"n.txt": "n\n"}, message="Meanwhile", author="mona")
+    reply = await run(world.bot, MUTATION, input=wanted)
+    assert reply.status == 200
+    assert (reply.body["errors"][0]["type"], reply.body["errors"][0]["path"]) == (
+        "STALE_DATA",
+        ["createCommitOnBranch"],
+    )
+    assert world.hub.branches(world.repo)["main"] == moved
+
+
+async def test_what_cannot_be_is_said_with_a_type(world: World) -> None:
+    gone = {"repositoryNameWithOwner": "acme/widgets", "branchName": "gone"}
+    nowhere = {"repositoryNameWithOwner": "acme/secret", "branchName": "main"}
+    bad_path = {"additions": [{"path": "../x", "contents": ""}]}
+    bad_deletion = {"deletions": [{"path": "nowhere.txt"}]}
+    for replaced, kind in (
+        ({"branch": gone}, "NOT_FOUND"),
+        ({"branch": nowhere}, "NOT_FOUND"),
+        ({"fileChanges": bad_path}, "UNPROCESSABLE"),
+        ({"fileChanges": bad_deletion}, "UNPROCESSABLE"),
+    ):
+        reply = await run(world.bot, MUTATION, input=change(world, **replaced))
+        assert reply.body["errors"][0]["type"] == kind
+    assert (await run(world.stranger, MUTATION, input=change(world))).body["errors"][0]["type"] == "FORBIDDEN"
+
+
+async def test_queries_are_parsed_for_real(world: World) -> None:
+    reply = await run(world.bot, '{ viewer { login } repository(owner: "acme", name: "widgets") { nameWithOwner } }')
+    assert reply.body["data"] == {
+        "viewer": {"login": "codepilot[bot]"},
+        "repository": {"nameWithOwner": "acme/widgets"},
+    }
+    assert (await run(world.bot, "{ viewer { invented } }")).body["errors"][0]["message"].startswith("Cannot query")
+    assert (await run(world.bot, "{ viewer")).body["errors"]
+    assert (await run(world.nobody, "{ viewer { login } }")).status == 401

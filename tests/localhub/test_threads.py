@@ -1,0 +1,188 @@
+"""What people do in threads, and what an App hears and reads of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.localhub.conftest import World
+
+R = "/repos/acme/widgets"
+
+
+def heard(world: World, event: str) -> list[dict[str, Any]]:
+    """The payloads of an event, oldest first."""
+    return [json.loads(each.body) for each in world.hub.deliveries if each.event == event]
+
+
+def listening(world: World) -> None:
+    """Let the App's deliveries be recorded; nobody answers them."""
+    world.hub.set_webhook(world.app, "http://127.0.0.1:9/hook", "s")
+
+
+def topic(world: World, *, draft: bool = False) -> None:
+    """A pull request #1 that changes `src/a.py`."""
+    world.hub.commit(world.repo, {"src/a.py": "x = 2\n"}, message="Two", author="mona", branch="topic")
+    world.hub.open_pull(world.repo, author="mona", head="topic", title="Two", draft=draft)
+
+
+async def test_what_is_done_to_an_issue_is_told_with_who_did_it(world: World) -> None:
+    listening(world)
+    hub, repo = world.hub, world.repo
+    hub.add_collaborator(repo, "tria", "triage")
+    hub.open_issue(repo, author="eve", title="It breaks", labels=["bug"])
+    hub.add_label(repo, 1, "now", by="tria")
+    hub.remove_label(repo, 1, "BUG", by="mona")
+    hub.assign(repo, 1, "codepilot[bot]", by="tria")
+    hub.edit_thread(repo, 1, by="eve", body="Really.")
+    hub.close(repo, 1, by="mona")
+    hub.reopen(repo, 1, by="mona")
+    told = [(each["action"], each["sender"]["login"]) for each in heard(world, "issues")]
+    assert told == [
+        ("opened", "eve"),
+        ("labeled", "eve"),
+        ("labeled", "tria"),
+        ("unlabeled", "mona"),
+        ("assigned", "tria"),
+        ("edited", "eve"),
+        ("closed", "mona"),
+        ("reopened", "mona"),
+    ]
+    labeled = heard(world, "issues")[2]
+    assert (labeled["label"]["name"], [each["name"] for each in labeled["issue"]["labels"]]) == ("now", ["bug", "now"])
+
+
+async def test_what_is_done_to_a_pull_request_is_told_with_its_head(world: World) -> None:
+    listening(world)
+    hub, repo = world.hub, world.repo
+    topic(world, draft=True)
+    hub.add_label(repo, 1, "codepilot:auto", by="mona")
+    newer = hub.commit(repo, {"src/a.py": "x = 3\n"}, message="Three", author="mona", branch="topic")
+    hub.set_draft(repo, 1, draft=False, by="mona")
+    hub.remove_label(repo, 1, "codepilot:auto", by="mona")
+    hub.edit_thread(repo, 1, by="mona", title="Three")
+    hub.close(repo, 1, by="mona")
+    hub.reopen(repo, 1, by="mona")
+    told = heard(world, "pull_request")
+    assert [each["action"] for each in told] == [
+        "opened",
+        "labeled",
+        "synchronize",
+        "ready_for_review",
+        "unlabeled",
+        "edited",
+        "closed",
+        "reopened",
+    ]
+    assert told[1]["label"]["name"] == "codepilot:auto"
+    assert (told[2]["before"], told[2]["after"]) == (told[1]["pull_request"]["head"]["sha"], newer)
+    assert (told[1]["pull_request"]["draft"], told[3]["pull_request"]["draft"]) == (True, False)
+    assert told[5]["changes"] == {"title": {"from": "Two"}}
+
+
+async def test_a_commit_through_graphql_moves_the_pull_requests_on_its_branch(world: World) -> None:
+    listening(world)
+    topic(world)
+    head = world.hub.branches(world.repo)["topic"]
+    commit = {
+        "branch": {"repositoryNameWithOwner": "acme/widgets", "branchName": "topic"},
+        "message": {"headline": "Three"},
+        "expectedHeadOid": head,
+        "fileChanges": {"deletions": [{"path": "README.md"}]},
+    }
+    query = "mutation($input: CreateCommitOnBranchInput!) { createCommitOnBranch(input: $input) { commit { oid } } }"
+    reply = await world.bot.ask("POST", world.hub.graphql_url, {"query": query, "variables": {"input": commit}})
+    sha = reply.body["data"]["createCommitOnBranch"]["commit"]["oid"]
+    moved = heard(world, "pull_request")[-1]
+    assert (moved["action"], moved["after"], moved["sender"]["login"]) == ("synchronize", sha, "codepilot[bot]")
+
+
+async def test_a_pull_request_can_change_its_base(world: World) -> None:
+    listening(world)
+    topic(world)
+    world.hub.commit(world.repo, {"n.txt": "n\n"}, message="N", author="mona", branch="next")
+    reply = await world.owner.ask("PATCH", f"{R}/pulls/1", {"base": "next"})
+    assert (reply.status, reply.body["base"]["ref"]) == (200, "next")
+    edited = heard(world, "pull_request")[-1]
+    assert (edited["action"], edited["changes"]["base"]["ref"]["from"]) == ("edited", "main")
+    assert (await world.owner.ask("PATCH", f"{R}/pulls/1", {"base": "gone"})).status == 422
+
+
+async def test_the_history_says_who_labelled_and_when(world: World) -> None:
+    hub, repo = world.hub, world.repo
+    hub.open_issue(repo, author="eve", title="It breaks")
+    hub.label(repo, 1, "codepilot:auto", by="mona")
+    await world.bot.ask("POST", f"{R}/issues/1/labels", {"labels": ["seen"]})
+    hub.comment(repo, 1, author="eve", body="Hello?")
+    hub.assign(repo, 1, "eve", by="mona")
+    hub.edit_thread(repo, 1, by="mona", title="It broke")
+    hub.lock(repo, 1, by="mona")
+    events = (await world.bot.ask("GET", f"{R}/issues/1/events")).body
+    assert [(each["event"], each["actor"]["login"]) for each in events] == [
+        ("labeled", "mona"),
+        ("labeled", "codepilot[bot]"),
+        ("assigned", "mona"),
+        ("renamed", "mona"),
+        ("locked", "mona"),
+    ]
+    assert (events[0]["label"]["name"], events[0]["performed_via_github_app"]) == ("codepilot:auto", None)
+    assert events[1]["performed_via_github_app"]["slug"] == "codepilot"
+    timeline = (await world.bot.ask("GET", f"{R}/issues/1/timeline?per_page=3")).body
+    assert [each["event"] for each in timeline] == ["labeled", "labeled", "commented"]
+
+
+async def test_a_locked_thread_hears_only_its_writers(world: World) -> None:
+    world.hub.open_issue(world.repo, author="eve", title="It breaks")
+    world.hub.lock(world.repo, 1, by="mona")
+    path = f"{R}/issues/1/comments"
+    for who in (world.bot, world.stranger):
+        refused = await who.ask("POST", path, {"body": "x"})
+        assert (refused.status, refused.body["message"]) == (
+            403,
+            "Unable to create comment because issue is locked.",
+        )
+    assert (await world.owner.ask("POST", path, {"body": "x"})).status == 201
+    world.hub.unlock(world.repo, 1, by="mona")
+    assert (await world.bot.ask("POST", path, {"body": "x"})).status == 201
+
+
+async def test_an_edited_comment_tells_when_and_a_deleted_one_is_gone(world: World) -> None:
+    world.hub.open_issue(world.repo, author="eve", title="It breaks")
+    made = (await world.bot.ask("POST", f"{R}/issues/1/comments", {"body": "On it"})).body
+    assert made["created_at"] == made["updated_at"]
+    one = f"{R}/issues/comments/{made['id']}"
+    comment = world.hub.comments(world.repo, 1)[0]
+    edited = world.hub.edit_comment(comment, by="codepilot[bot]", body="Done")
+    assert edited.updated_at > edited.created_at == comment.created_at
+    world.hub.delete_comment(edited, by="mona")
+    assert (await world.bot.ask("PATCH", one, {"body": "Late"})).status == 404
+    assert (await world.bot.ask("GET", one)).status == 404
+
+
+async def test_an_account_keeps_its_number(world: World) -> None:
+    reply = await world.bot.ask("GET", f"/user/{world.eve.id}")
+    assert (reply.status, reply.body["login"]) == (200, "eve")
+    assert (await world.bot.ask("GET", "/user/1")).status == 404
+
+
+async def test_an_installation_is_suspended_narrowed_and_removed(world: World) -> None:
+    listening(world)
+    hub, at = world.hub, world.installation
+    hub.install(world.app, world.secret)
+    hub.suspend(at, by="mona")
+    refused = await world.bot.ask("GET", R)
+    assert (refused.status, refused.body["message"]) == (403, "This installation has been suspended")
+    hub.open_issue(world.repo, author="mona", title="Unheard")
+    hub.unsuspend(at, by="mona")
+    assert (await world.bot.ask("GET", R)).status == 200
+    hub.take_out(at, world.repo, by="mona")
+    assert (await world.bot.ask("POST", f"{R}/issues", {"title": "x"})).status == 403
+    hub.uninstall(at, by="mona")
+    assert (await world.bot.ask("GET", R)).status == 401
+    assert [each["action"] for each in heard(world, "installation")] == ["suspend", "unsuspend", "deleted"]
+    added, removed = heard(world, "installation_repositories")
+    assert (added["repositories_added"][0]["full_name"], removed["repositories_removed"][0]["full_name"]) == (
+        "acme/secret",
+        "acme/widgets",
+    )
+    assert not heard(world, "issues")
