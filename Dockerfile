@@ -14,6 +14,7 @@ RUN python -m venv /opt/codepilot \
 COPY pyproject.toml README.md LICENSE ./
 COPY agent_runtime agent_runtime
 COPY bot bot
+COPY localhub localhub
 RUN /opt/codepilot/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation .
 
 FROM python:3.13-slim-trixie
