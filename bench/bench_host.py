@@ -22,7 +22,7 @@ from agent_runtime.core.events import Observed, Recorded, Replied, Started
 from agent_runtime.core.outcome import Usage
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import in_thread
-from agent_runtime.run.toolbox import Hands
+from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.transports.blocks.reply import Payload
 from bench.host_cases import CASES, Call, Case
@@ -70,7 +70,7 @@ async def _measured(case: Case) -> list[float]:
         folder = Path(directory)
         case.prepare(folder)
         agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
-        hands = Hands(agent, ask=_asked, events=lambda: events, record=events.append, say=lambda _event: None)
+        hands = Toolbox(agent, ask=_asked, events=lambda: events, record=events.append, say=lambda _event: None)
         await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
         begun, silences = time.perf_counter(), [(0.0, 0.0)]
         ticking = asyncio.create_task(_tick(silences))
@@ -83,7 +83,7 @@ async def _measured(case: Case) -> list[float]:
     return figures
 
 
-async def _work(case: Case, hands: Hands, folder: Path) -> None:
+async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
     for call in case.calls:
         await _call(case.tool or "read_file", call, hands) if call.arguments or case.tool else None
     if not case.tool and "pause" in case.what:
@@ -94,7 +94,7 @@ async def _work(case: Case, hands: Hands, folder: Path) -> None:
         await in_thread(hands.files.changed_by_others)
 
 
-async def _call(tool: str, call: Call, hands: Hands) -> None:
+async def _call(tool: str, call: Call, hands: Toolbox) -> None:
     name = "execute" if "command" in call.arguments else tool
     found = hands.registry.get(name)
     hands.files.begin_step(Payloads([Payload(text=text, filename=None) for text in call.payloads]))

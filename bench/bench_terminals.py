@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.terminals.spool import Logs
+from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.shell import ShellTools
 from bench.measure import Figure, percentile
 
@@ -25,7 +25,7 @@ def measure() -> list[Figure]:
 async def _measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         sandbox = pick_sandbox("auto", SandboxSettings())
-        shell = ShellTools(sandbox, Path(directory), Logs())
+        shell = ShellTools(sandbox, Path(directory), OutputLogs())
         first = await _timed(shell, "true")
         second = await _timed(shell, "true", terminal="second")
         latency = percentile([await _timed(shell, "true") for _ in range(_COMMANDS)], 0.5)

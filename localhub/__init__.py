@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localhub.hub import LocalHub
-from localhub.model import App, CheckRun, Comment, Delivery, Issue, Repo, Review, ReviewComment, User
+from localhub.model import App, CheckRun, Comment, Issue, Repo, Review, ReviewComment, User, WebhookDelivery
 from localhub.model_actions import WorkflowRun
 from localhub.reviews import NewComment
 from localhub.workflows import EndedJob
@@ -12,7 +12,6 @@ __all__ = [
     "App",
     "CheckRun",
     "Comment",
-    "Delivery",
     "EndedJob",
     "Issue",
     "LocalHub",
@@ -21,5 +20,6 @@ __all__ = [
     "Review",
     "ReviewComment",
     "User",
+    "WebhookDelivery",
     "WorkflowRun",
 ]

@@ -114,7 +114,7 @@ def _branch_of(source: Path | None) -> str:
     try:
         # Not `--short`: that says `heads/main` where a tag is called the same.
         return git.text(source, "symbolic-ref", "HEAD").removeprefix("refs/heads/")
-    except git.GitError:  # a detached HEAD names no branch
+    except git.HubGitError:  # a detached HEAD names no branch
         return INITIAL_BRANCH
 
 

@@ -19,7 +19,7 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 _SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
 
 
-class GitError(Exception):
+class HubGitError(Exception):
     """git refused; the text is what it said."""
 
 
@@ -59,7 +59,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TreeEntry:
     """One line of a tree; `size` is None unless it is a blob."""
 
     mode: str
@@ -87,7 +87,7 @@ def program() -> str:
     """
     found = shutil.which("git")
     if found is None:
-        raise GitError("git was not found on the PATH; install it, on Debian and Ubuntu: apt-get install git")
+        raise HubGitError("git was not found on the PATH; install it, on Debian and Ubuntu: apt-get install git")
     return found
 
 
@@ -113,7 +113,7 @@ def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | Non
     argv = [program(), "-c", "safe.directory=*", "-C", str(path), *args]
     done = subprocess.run(argv, input=stdin, capture_output=True, env=environment(env), check=False)
     if done.returncode != 0:
-        raise GitError(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
+        raise HubGitError(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
@@ -152,7 +152,7 @@ def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     for name in (f"{place}{revision}" for place in places):
         try:
             return text(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
-        except GitError:
+        except HubGitError:
             continue
     return None
 
@@ -183,7 +183,7 @@ def is_ref_name(path: Path, name: str) -> bool:
     """Whether git would accept the full name of a reference."""
     try:
         run(path, "check-ref-format", name)
-    except GitError:
+    except HubGitError:
         return False
     return True
 
@@ -192,7 +192,7 @@ def is_ancestor(path: Path, old: str, new: str) -> bool:
     """Whether going from `old` to `new` is a fast-forward."""
     try:
         fixed(path, "merge-base", "--is-ancestor", old, new)
-    except GitError:
+    except HubGitError:
         return False
     return True
 
@@ -232,22 +232,22 @@ def commit(path: Path, sha: str) -> Commit:
     return commits(path, sha, limit=1)[0]
 
 
-def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[Entry]:
+def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[TreeEntry]:
     """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
     flags = ["-r", "-t"] if recursive else []
     return _entries(run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
 
 
-def _entries(listing: bytes) -> list[Entry]:
+def _entries(listing: bytes) -> list[TreeEntry]:
     found = []
     for line in filter(None, listing.decode(errors="surrogateescape").split("\0")):
         meta, name = line.split("\t", 1)
         mode, kind, sha, size = meta.split()
-        found.append(Entry(mode=mode, type=kind, sha=sha, size=None if size == "-" else int(size), path=name))
+        found.append(TreeEntry(mode=mode, type=kind, sha=sha, size=None if size == "-" else int(size), path=name))
     return found
 
 
-def entry(path: Path, treeish: str, name: str) -> Entry | None:
+def entry(path: Path, treeish: str, name: str) -> TreeEntry | None:
     """What a tree has at a path, to the letter; None when nothing."""
     out = run(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
     return next((found for found in _entries(out) if found.path == name), None)
@@ -257,7 +257,7 @@ def kind_of(path: Path, sha: str) -> str | None:
     """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
     try:
         return text(path, "cat-file", "-t", "--end-of-options", sha)
-    except GitError:
+    except HubGitError:
         return None
 
 

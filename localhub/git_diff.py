@@ -30,7 +30,7 @@ def merge_base(path: Path, base: str, head: str) -> str | None:
     """Where two commits parted, or None when their histories are unrelated."""
     try:
         return git.fixed(path, "merge-base", base, head).decode().strip()
-    except git.GitError:
+    except git.HubGitError:
         return None
 
 
@@ -132,5 +132,5 @@ def merge_tree(path: Path, base: str, head: str) -> str | None:
     """The tree of a clean merge, or None when there are conflicts."""
     try:
         return git.fixed(path, "merge-tree", "--write-tree", base, head).decode().splitlines()[0]
-    except git.GitError:
+    except git.HubGitError:
         return None

@@ -22,7 +22,7 @@ from graphql import (
 
 from localhub import graphql_resolvers
 from localhub.errors import HubError
-from localhub.routing import Answer, Call
+from localhub.routing import Call, Response
 
 # GitHub lets a query ask for the state of what may be an issue or a pull request, which are two types.
 _RULES = [rule for rule in specified_rules if rule is not OverlappingFieldsCanBeMergedRule]
@@ -35,7 +35,7 @@ def schema() -> GraphQLSchema:
     return build_schema(files("localhub").joinpath("schema.graphql").read_text(encoding="utf-8"))
 
 
-def answer(call: Call) -> Answer:
+def answer(call: Call) -> Response:
     """Run one operation; errors come back with status 200, as GitHub sends them."""
     if call.viewer.user is None:
         raise HubError(401, "This endpoint requires you to be authenticated.")
@@ -46,7 +46,7 @@ def answer(call: Call) -> Answer:
     body: dict[str, Any] = {"data": result.data}
     if result.errors:
         body["errors"] = [_error(error) for error in result.errors]
-    return Answer(body=body)
+    return Response(body=body)
 
 
 def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:

@@ -8,7 +8,7 @@ from graphql import GraphQLResolveInfo
 
 from localhub import git, views_git
 from localhub.graphql_basics import connection, user
-from localhub.model import CheckRun, Repo, Status
+from localhub.model import CheckRun, CommitStatus, Repo
 from localhub.routing import Call
 from localhub.site import Json, iso, iso_or_none, node_id
 
@@ -51,19 +51,19 @@ def _rollup(call: Call, repo: Repo, sha: str) -> Json | None:
     statuses = {each.context: each for each in store.statuses if (each.repo_id, each.sha) == (repo.id, sha)}
     if not runs and not statuses:
         return None
-    found: list[CheckRun | Status] = [*runs.values(), *statuses.values()]
+    found: list[CheckRun | CommitStatus] = [*runs.values(), *statuses.values()]
     words = {_word(each) for each in found}
     bad = "FAILURE" if words & _BAD else None
     state = bad or ("PENDING" if words & {"PENDING", "QUEUED", "IN_PROGRESS"} else "SUCCESS")
     return {"state": state, "contexts": connection(lambda: found, _context)}
 
 
-def _word(value: CheckRun | Status) -> str:
-    return (value.state if isinstance(value, Status) else value.conclusion or value.status).upper()
+def _word(value: CheckRun | CommitStatus) -> str:
+    return (value.state if isinstance(value, CommitStatus) else value.conclusion or value.status).upper()
 
 
-def _context(value: CheckRun | Status) -> Json:
-    if isinstance(value, Status):
+def _context(value: CheckRun | CommitStatus) -> Json:
+    if isinstance(value, CommitStatus):
         return {
             "__typename": "StatusContext",
             "context": value.context,

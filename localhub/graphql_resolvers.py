@@ -273,7 +273,7 @@ def create_commit(call: Call, wanted: Mapping[str, Any]) -> Json:
     workflow_guard.demand_for_commit(repo.path, call.viewer, sha)
     try:
         git.update_ref(repo.path, name, sha, head.sha)
-    except git.GitError as error:
+    except git.HubGitError as error:
         text = f'Expected branch to point to "{expected}" but it did not. Pull and try again.'
         raise RefusedError("STALE_DATA", text) from error
     branches.sync(call.site, repo, call.user)
@@ -299,13 +299,13 @@ def _branch_of(call: Call, branch: Mapping[str, str]) -> tuple[Repo, str]:
     return _repo(call, full_name, "contents", "write"), name.removeprefix("refs/heads/")
 
 
-def _deletion(old: Mapping[str, git.Entry], path: str) -> tuple[str, str | None, str]:
+def _deletion(old: Mapping[str, git.TreeEntry], path: str) -> tuple[str, str | None, str]:
     if path not in old or old[path].type != "blob":
         raise RefusedError("UNPROCESSABLE", f"A path was requested for deletion which does not exist: {path}")
     return "0", None, path
 
 
-def _addition(repo: Repo, old: Mapping[str, git.Entry], given: Mapping[str, str]) -> tuple[str, str | None, str]:
+def _addition(repo: Repo, old: Mapping[str, git.TreeEntry], given: Mapping[str, str]) -> tuple[str, str | None, str]:
     """A new file gets mode 100644; a file that is there keeps its own."""
     path = given["path"]
     parts = path.split("/")

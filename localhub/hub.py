@@ -17,12 +17,12 @@ from localhub.faults import Faults
 from localhub.git_http import GitHttp
 from localhub.hub_automation import Automation
 from localhub.large_files import LargeFiles
-from localhub.logs import Logs
-from localhub.model import Delivery
+from localhub.logs import JobLogs
+from localhub.model import WebhookDelivery
 from localhub.pages import Pages
 from localhub.server import MAX_REQUEST, Exchange, Server
 from localhub.site import Site
-from localhub.webhooks import Sender
+from localhub.webhooks import WebhookSender
 
 
 class LocalHub(Automation):
@@ -63,7 +63,7 @@ class LocalHub(Automation):
         self._tls = tls
         self._site = Site(directory=directory, now=now, send=webhooks.unsent)
         self._server = Server(site=self._site, faults=self.faults)
-        self._sender: Sender | None = None
+        self._sender: WebhookSender | None = None
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -73,14 +73,14 @@ class LocalHub(Automation):
         GitHttp(self._site, self.faults, self._server.threads).add_to(app)
         LargeFiles(self._site, self.faults).add_to(app)
         Attachments(self._site).add_to(app)
-        Logs(self._site).add_to(app)
+        JobLogs(self._site).add_to(app)
         Pages(self._site, self._server.threads).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls).start()
         port = self._runner.addresses[0][1]
         self._site.url = f"{'https' if self._tls else 'http'}://{self._host}:{port}"
-        self._sender = Sender(self._site)
+        self._sender = WebhookSender(self._site)
         self._site.send = self._sender.send
 
     async def stop(self) -> None:
@@ -129,12 +129,12 @@ class LocalHub(Automation):
         return f"{self.url}/api/graphql"
 
     @property
-    def deliveries(self) -> tuple[Delivery, ...]:
+    def deliveries(self) -> tuple[WebhookDelivery, ...]:
         """Every attempt to deliver a webhook, oldest first."""
         with self._site.lock:
             return tuple(self._site.store.deliveries)
 
-    async def redeliver(self, guid: str) -> Delivery:
+    async def redeliver(self, guid: str) -> WebhookDelivery:
         """Send a delivery again under its GUID.
 
         Raises:

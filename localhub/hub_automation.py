@@ -61,5 +61,7 @@ class Automation(Threads):
     def check(self, repo: Repo, app: App, *, head_sha: str, name: str, conclusion: str, summary: str = "") -> CheckRun:
         """Say that another App's check of a commit has ended, as CI that is no workflow reports it."""
         with self._site.lock:
-            ended = check_runs.Ended(app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary)
+            ended = check_runs.CheckRunResult(
+                app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary
+            )
             return check_runs.end(self._site, self._now(repo), ended)

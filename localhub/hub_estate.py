@@ -246,7 +246,7 @@ class Estate:
             jobs: its jobs, with their logs.
         """
         with self._site.lock:
-            ended = workflows.Ended(
+            ended = workflows.RunResult(
                 workflow=workflow,
                 path=path,
                 event=event,

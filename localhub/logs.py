@@ -38,7 +38,7 @@ def _elsewhere(address: str) -> str:
     return address.replace("http://127.0.0.1:", "http://localhost:", 1)
 
 
-class Logs:
+class JobLogs:
     """Serves them."""
 
     def __init__(self, site: Site) -> None:

@@ -265,7 +265,7 @@ def reaction_kind(subject: Issue | Comment | ReviewComment) -> ReactionKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class CommitStatus:
     """A commit status; newer ones of the same context hide older ones."""
 
     id: int
@@ -303,7 +303,7 @@ class CheckRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class WebhookDelivery:
     """One attempt to deliver a webhook. `status_code` is 0 while it is under way or when nobody answered.
 
     Attributes:

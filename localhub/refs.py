@@ -39,6 +39,6 @@ def move(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
     workflow_guard.demand_for_commit(repo.path, call.viewer, new)
     try:
         git.update_ref(repo.path, name, new, old)
-    except git.GitError as error:  # a push came in between, or the name collides with a folder of names
+    except git.HubGitError as error:  # a push came in between, or the name collides with a folder of names
         raise unprocessable("Reference update failed") from error
     branches.sync(call.site, repo, call.user)

@@ -27,7 +27,7 @@ _MEDIA = re.compile(r"application/vnd\.github(?:\.v3)?\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Response:
     """What goes back: JSON, or text of another media type; `body` of None is an empty body."""
 
     body: Any = None
@@ -171,7 +171,7 @@ def moment_of(value: str, name: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-Handler: TypeAlias = Callable[[Call], Answer]
+Handler: TypeAlias = Callable[[Call], Response]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class Route:
         """What an App would need, as `X-Accepted-GitHub-Permissions` says it: alternatives with a semicolon between."""
         return "; ".join(f"{name}={self.level}" for name in self.permission.split("|") if name)
 
-    def answer(self, call: Call) -> Answer:
+    def answer(self, call: Call) -> Response:
         """Check access and answer.
 
         Raises:
@@ -264,13 +264,13 @@ def _whole(value: str | None, default: int) -> int:
     return int(value) if value is not None and value.isdecimal() else default
 
 
-def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Answer:
+def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Response:
     """Answer one page of a list; only what is on it is rendered."""
     some, headers = page_of(call, items)
-    return Answer(body=[show(item) for item in some], headers=headers)
+    return Response(body=[show(item) for item in some], headers=headers)
 
 
-def wrapped(call: Call, name: str, items: list[Any], show: Callable[[Any], Any]) -> Answer:
+def wrapped(call: Call, name: str, items: list[Any], show: Callable[[Any], Any]) -> Response:
     """The same for the lists that GitHub wraps with a `total_count`."""
     some, headers = page_of(call, items)
-    return Answer(body={"total_count": len(items), name: [show(item) for item in some]}, headers=headers)
+    return Response(body={"total_count": len(items), name: [show(item) for item in some]}, headers=headers)

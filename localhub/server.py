@@ -1,4 +1,4 @@
-"""The HTTP face of the API: from an aiohttp request to a `Call`, from an `Answer` back; faults, ETags, rate limits."""
+"""The HTTP side of the API: from an aiohttp request to a `Call`, from a `Response` back; faults, ETags, rate limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from localhub.errors import HubError, MovedError, not_found
 from localhub.faults import Fault, Faults
 from localhub.model import Repo
 from localhub.rest import all_routes
-from localhub.routing import Answer, Call, Route
+from localhub.routing import Call, Response, Route
 from localhub.site import Site
 
 GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag"})
@@ -105,7 +105,7 @@ class Server:
 
     def _answer(
         self, request: web.Request, route: Route, raw: bytes, fault: Fault | None
-    ) -> tuple[Answer, dict[str, str]]:
+    ) -> tuple[Response, dict[str, str]]:
         with self.site.lock:
             viewer, key = NOBODY, NOBODY.key
             try:
@@ -119,10 +119,10 @@ class Server:
                 if FULL in request.headers.get("Accept", ""):
                     answer = replace(answer, body=with_html(self.site, viewer, answer.body))
             except HubError as error:
-                answer = Answer(status=error.status, body=error.body(), headers=error.headers)
+                answer = Response(status=error.status, body=error.body(), headers=error.headers)
             tag = f'W/"{hashlib.sha256(answer.content()).hexdigest()}"'
             if _is_reading(request) and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
-                answer = Answer(status=NOT_MODIFIED, body=b"")
+                answer = Response(status=NOT_MODIFIED, body=b"")
             accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
             resource = _resource(route)
             if answer.status != NOT_MODIFIED and route.template != "/rate_limit":
@@ -209,7 +209,7 @@ def _pattern(template: str) -> str:
     return template
 
 
-def _nothing(_call: Call) -> Answer:
+def _nothing(_call: Call) -> Response:
     raise not_found()
 
 
@@ -229,13 +229,13 @@ def _trouble(fault: Fault, site: Site) -> HubError:
 _MESSAGES = {"401": "Bad credentials", "403": "Forbidden", "404": "Not Found"}
 
 
-def _graphql_trouble(fault: Fault) -> Answer:
+def _graphql_trouble(fault: Fault) -> Response:
     """What GitHub sends with status 200."""
     if fault.trouble == "graphql_rate_limited":
         error = {"type": "RATE_LIMITED", "message": "API rate limit exceeded for installation ID 1."}
-        return Answer(body={"errors": [error]}, headers={"Retry-After": str(fault.retry_after)})
+        return Response(body={"errors": [error]}, headers={"Retry-After": str(fault.retry_after)})
     said = "Something went wrong while executing your query. This may be the result of a timeout."
-    return Answer(body={"data": None, "errors": [{"message": said}]})
+    return Response(body={"data": None, "errors": [{"message": said}]})
 
 
 def hang_up(request: web.Request) -> web.Response:
@@ -245,7 +245,7 @@ def hang_up(request: web.Request) -> web.Response:
     return web.Response(status=500)
 
 
-def _exchange(request: web.Request, route: Route, raw: bytes, answer: Answer, content: bytes) -> Exchange:
+def _exchange(request: web.Request, route: Route, raw: bytes, answer: Response, content: bytes) -> Exchange:
     return Exchange(
         method=request.method,
         template=route.template,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from localhub.model import Delivery
+from localhub.model import WebhookDelivery
 from localhub.rate import RateCounter
 from localhub.store import Store
 
@@ -31,7 +31,7 @@ class Site:
 
     directory: Path
     now: Callable[[], datetime]
-    send: Callable[[Delivery], None]
+    send: Callable[[WebhookDelivery], None]
     url: str = ""
     store: Store = field(default_factory=Store)
     lock: threading.RLock = field(default_factory=threading.RLock)

@@ -12,7 +12,7 @@ from localhub.model import (
     App,
     CheckRun,
     Comment,
-    Delivery,
+    CommitStatus,
     Installation,
     InstallationToken,
     Issue,
@@ -23,8 +23,8 @@ from localhub.model import (
     Review,
     ReviewComment,
     Role,
-    Status,
     User,
+    WebhookDelivery,
     reaction_kind,
 )
 from localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
@@ -96,14 +96,14 @@ class Store:
     reviews: Table[Review] = field(default_factory=Table)
     review_comments: Table[ReviewComment] = field(default_factory=Table)
     reactions: Table[Reaction] = field(default_factory=Table)
-    statuses: Table[Status] = field(default_factory=Table)
+    statuses: Table[CommitStatus] = field(default_factory=Table)
     check_runs: Table[CheckRun] = field(default_factory=Table)
     workflows: Table[Workflow] = field(default_factory=Table)
     workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
     workflow_jobs: Table[WorkflowJob] = field(default_factory=Table)
     artifacts: Table[Artifact] = field(default_factory=Table)
     releases: Table[Release] = field(default_factory=Table)
-    deliveries: Table[Delivery] = field(default_factory=Table)
+    deliveries: Table[WebhookDelivery] = field(default_factory=Table)
     uploads: Table[Upload] = field(default_factory=Table)
     large: dict[tuple[int, str], bytes] = field(default_factory=dict)
     tokens: dict[str, InstallationToken] = field(default_factory=dict)

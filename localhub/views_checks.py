@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from localhub import git, views, views_git, views_threads
-from localhub.model import CheckRun, Delivery, Repo, Status
+from localhub.model import CheckRun, CommitStatus, Repo, WebhookDelivery
 from localhub.site import Json, Site, iso, iso_or_none, node_id
 
 
@@ -76,17 +76,17 @@ def check_suite(site: Site, repo: Repo, runs: Sequence[CheckRun]) -> Json:
     }
 
 
-def status(site: Site, repo: Repo, value: Status) -> Json:
+def status(site: Site, repo: Repo, value: CommitStatus) -> Json:
     """`status`."""
     creator = views.user_by_id(site, value.creator_id)
     return simple_status(site, repo, value) | {"creator": creator}
 
 
-def simple_status(site: Site, repo: Repo, value: Status) -> Json:
+def simple_status(site: Site, repo: Repo, value: CommitStatus) -> Json:
     """`simple-commit-status`."""
     return {
         "id": value.id,
-        "node_id": node_id("Status", value.id),
+        "node_id": node_id("CommitStatus", value.id),
         "url": site.api("repos", repo.owner, repo.name, "statuses", value.sha),
         "avatar_url": f"{site.html('avatars', value.creator_id)}.svg",
         "state": value.state,
@@ -98,7 +98,7 @@ def simple_status(site: Site, repo: Repo, value: Status) -> Json:
     }
 
 
-def delivery_item(value: Delivery) -> Json:
+def delivery_item(value: WebhookDelivery) -> Json:
     """`hook-delivery-item`."""
     return {
         "id": value.id,
@@ -116,7 +116,7 @@ def delivery_item(value: Delivery) -> Json:
     }
 
 
-def delivery(value: Delivery) -> Json:
+def delivery(value: WebhookDelivery) -> Json:
     """`hook-delivery`, with what was sent and answered."""
     return delivery_item(value) | {
         "url": value.url,

@@ -159,13 +159,13 @@ def diff_entry(site: Site, repo: Repo, value: git_diff.FileDiff, sha: str) -> Js
     return shown
 
 
-def tree(site: Site, repo: Repo, sha: str, entries: list[git.Entry]) -> Json:
+def tree(site: Site, repo: Repo, sha: str, entries: list[git.TreeEntry]) -> Json:
     """`git-tree`."""
     url = api(site, repo, "git", "trees", sha)
     return {"sha": sha, "url": url, "tree": [_tree_entry(site, repo, e) for e in entries], "truncated": False}
 
 
-def _tree_entry(site: Site, repo: Repo, value: git.Entry) -> Json:
+def _tree_entry(site: Site, repo: Repo, value: git.TreeEntry) -> Json:
     shown: Json = {"path": value.path, "mode": value.mode, "type": value.type, "sha": value.sha}
     if value.size is not None:
         shown["size"] = value.size
@@ -186,7 +186,7 @@ def blob(site: Site, repo: Repo, sha: str, content: bytes) -> Json:
     }
 
 
-def content(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
+def content(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json:
     """What `content-file` and the entries of `content-directory` share."""
     where = quote(value.path)
     page = site.html(repo.owner, repo.name)
@@ -208,7 +208,7 @@ def content(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
     }
 
 
-def content_entry(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
+def content_entry(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json:
     """An entry of `content-directory`, where a submodule counts as a file."""
     shown = content(site, repo, value, at)
     if value.mode == LINK:
@@ -216,18 +216,18 @@ def content_entry(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
     return shown | {"type": "file"} if value.type == "commit" else shown
 
 
-def content_file(site: Site, repo: Repo, value: git.Entry, at: str, *, shown: bool) -> Json:
+def content_file(site: Site, repo: Repo, value: git.TreeEntry, at: str, *, shown: bool) -> Json:
     """`content-file`; its content is left out when it is too large."""
     encoded = base64.encodebytes(git.blob(repo.path, value.sha)).decode() if shown else ""
     return content(site, repo, value, at) | {"content": encoded, "encoding": "base64" if shown else "none"}
 
 
-def content_link(site: Site, repo: Repo, value: git.Entry, at: str, *, target: str) -> Json:
+def content_link(site: Site, repo: Repo, value: git.TreeEntry, at: str, *, target: str) -> Json:
     """`content-symlink`."""
     return content(site, repo, value, at) | {"type": "symlink", "target": target}
 
 
-def content_submodule(site: Site, repo: Repo, value: git.Entry, at: str) -> Json:
+def content_submodule(site: Site, repo: Repo, value: git.TreeEntry, at: str) -> Json:
     """`content-submodule`; its own repository is wherever `.gitmodules` says."""
     found = content(site, repo, value, at)
     return (

@@ -13,7 +13,7 @@ from dataclasses import replace
 import aiohttp
 
 from localhub import views
-from localhub.model import App, Delivery, Installation, Repo, User
+from localhub.model import App, Installation, Repo, User, WebhookDelivery
 from localhub.site import Json, Site, iso, node_id
 
 TIMEOUT = 10.0
@@ -62,7 +62,7 @@ def repository(site: Site, repo: Repo, event: str) -> Json:
 
 def dispatch(
     site: Site, app: App, event: str, payload: Json, *, installation: Installation | None, repo: Repo | None
-) -> Delivery | None:
+) -> WebhookDelivery | None:
     """Record a delivery to one App and put it on its way; nothing happens when it has no webhook address."""
     if site.seen_payload is not None:
         site.seen_payload(event, payload)
@@ -70,7 +70,7 @@ def dispatch(
         return None
     body = json.dumps(payload).encode()
     guid = str(uuid.uuid4())
-    delivery = Delivery(
+    delivery = WebhookDelivery(
         id=site.store.new_id(),
         guid=guid,
         app_id=app.id,
@@ -89,7 +89,7 @@ def dispatch(
     return delivery
 
 
-def redeliver(site: Site, old: Delivery) -> Delivery:
+def redeliver(site: Site, old: WebhookDelivery) -> WebhookDelivery:
     """Send the same bytes under the same GUID again, to where the App's webhook points now."""
     app = site.store.apps[old.app_id]
     again = replace(
@@ -184,7 +184,7 @@ def _headers(app: App, event: str, guid: str, body: bytes) -> dict[str, str]:
     }
 
 
-def unsent(delivery: Delivery) -> None:
+def unsent(delivery: WebhookDelivery) -> None:
     """What `Site.send` is while the hub is not running.
 
     Raises:
@@ -193,7 +193,7 @@ def unsent(delivery: Delivery) -> None:
     raise RuntimeError(f"the hub is not running, so {delivery.event} cannot be delivered; call start() first")
 
 
-class Sender:
+class WebhookSender:
     """Carries deliveries out in the background, on the hub's event loop."""
 
     def __init__(self, site: Site) -> None:
@@ -202,16 +202,16 @@ class Sender:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, delivery: Delivery) -> None:
+    def send(self, delivery: WebhookDelivery) -> None:
         """Start one attempt; may be called from any thread."""
         self._loop.call_soon_threadsafe(self._start, delivery)
 
-    def _start(self, delivery: Delivery) -> None:
+    def _start(self, delivery: WebhookDelivery) -> None:
         task = self._loop.create_task(self._deliver(delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    async def _deliver(self, delivery: WebhookDelivery) -> None:
         began = time.monotonic()
         done = delivery
         try:

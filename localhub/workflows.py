@@ -30,7 +30,7 @@ class EndedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class RunResult:
     """What is said of a run; see `LocalHub.workflow_run`."""
 
     workflow: str
@@ -45,7 +45,7 @@ class Ended:
     jobs: Sequence[EndedJob] = ()
 
 
-def end(site: Site, repo: Repo, ended: Ended) -> WorkflowRun:
+def end(site: Site, repo: Repo, ended: RunResult) -> WorkflowRun:
     """Keep a run that has ended and tell of it; the sender is who started it."""
     store = site.store
     workflow = _workflow(site, repo, ended)
@@ -151,7 +151,7 @@ def _tell(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
         check_runs.announce_actions(site, repo, run)
 
 
-def _workflow(site: Site, repo: Repo, ended: Ended) -> Workflow:
+def _workflow(site: Site, repo: Repo, ended: RunResult) -> Workflow:
     for known in site.store.workflows:
         if (known.repo_id, known.path) == (repo.id, ended.path):
             return known

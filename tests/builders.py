@@ -13,7 +13,7 @@ from agent_runtime import RunLimits
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import Command, Fix
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
-from bot.gate.decision import AccessRequest, ThreadFacts
+from bot.gate.decision import AccessRequest, ThreadState
 from bot.gate.repo_config import RepoConfig
 
 SECRET = "It's a Secret to Everybody"
@@ -44,7 +44,7 @@ def a_job(
     )
 
 
-def thread_facts(**changes: Any) -> ThreadFacts:  # noqa: ANN401 - whatever ThreadFacts takes
+def thread_facts(**changes: Any) -> ThreadState:  # noqa: ANN401 - whatever ThreadFacts takes
     """An open pull request from `mona/patch-1` to `main`, in the repository of `a_job`."""
     usual: dict[str, Any] = {
         "default_branch": "main",
@@ -58,7 +58,7 @@ def thread_facts(**changes: Any) -> ThreadFacts:  # noqa: ANN401 - whatever Thre
         "private": False,
         "author_id": 3,
     }
-    return ThreadFacts(**{**usual, **changes})
+    return ThreadState(**{**usual, **changes})
 
 
 def a_request_for(job: Job, **changes: Any) -> AccessRequest:  # noqa: ANN401 - whatever AccessRequest takes

@@ -13,7 +13,7 @@ from typing import Any
 from bot.apps.composition import work_step
 from bot.control.save_artifact import SESSION_FILE
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action
 from localhub import LocalHub
 from localhub.model import Repo, User
@@ -73,7 +73,7 @@ class Handed:
         keep: bool = True,
         hours: int | None = None,
         **variables: str,
-    ) -> JobState | Ignored:
+    ) -> JobState | IgnoredDelivery:
         """Comment, and have a workflow run on that with a token and a disk of its own.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bot.domain.job import Job
 from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.triggers import job_from
 from tests.builders import a_comment_event, changed
 
@@ -132,7 +132,7 @@ def a_payload(event: str, /, **changes: object) -> dict[str, Any]:
 
 def read(
     event: str, payload: Mapping[str, Any], *, delivery_id: str = "d1", installation: int | None = 30
-) -> Job | Ignored:
+) -> Job | IgnoredDelivery:
     """What the triggers make of a payload."""
     action = str(payload.get("action", ""))
     delivery = Delivery(id=delivery_id, event=event, action=action, payload=payload, installation=installation)
@@ -149,5 +149,5 @@ def job(event: str, /, *, delivery_id: str = "d1", **changes: object) -> Job:
 def reason(event: str, /, **changes: object) -> str:
     """Why a payload asks for nothing."""
     found = read(event, a_payload(event, **changes))
-    assert isinstance(found, Ignored), found
+    assert isinstance(found, IgnoredDelivery), found
     return found.reason

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bot.domain.job import Job
 from bot.github import GitHub
-from bot.publishing.plan import Commit, Publication, PullRequest
+from bot.publishing.plan import CommitPlan, Publication, PullRequestPlan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.wording import branch_name, commit_body, pull_body
@@ -62,7 +62,7 @@ class Outlet:
         """What the workspace holds now: for a branch that is there, or for one of ours with a pull request."""
         change = change or await self.tree.change()
         job = self.job("pull" if branch else "issue")
-        commit = Commit(
+        commit = CommitPlan(
             branch=branch or branch_name(job),
             expected_head=change.base_sha,
             create_branch=branch is None,
@@ -71,7 +71,7 @@ class Outlet:
             change=change,
         )
         body = pull_body(job, f"Fixed it. {SECRET}", server=self.hub.url)
-        request = PullRequest(base="main", title=commit.title, body=body, draft=False)
+        request = PullRequestPlan(base="main", title=commit.title, body=body, draft=False)
         return Publication(commit=commit, pull_request=None if branch else request)
 
     async def send(

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
-from bot.apps.composition import Service, service
+from bot.apps.composition import BotService, service
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import SqliteQueue, Stored
 from bot.settings.load import AgentSettings, Settings
@@ -382,7 +382,7 @@ def _playing(scripts: Iterable[Script], made: list[ScriptedProvider]) -> Callabl
 
 
 @asynccontextmanager
-async def _at_work(bot: Service, gate: asyncio.Event) -> AsyncIterator[str]:
+async def _at_work(bot: BotService, gate: asyncio.Event) -> AsyncIterator[str]:
     await bot.runner.setup()
     await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bot.apps.composition import act
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action
 from localhub import LocalHub
 from localhub.model import Repo, User
@@ -24,7 +24,7 @@ _NUMBERS = itertools.count(41)
 class WorkflowRun:
     """How one ended: its outcome, its step's outputs and its summary."""
 
-    ended: JobState | Ignored
+    ended: JobState | IgnoredDelivery
     outputs: str
     summary: str
 

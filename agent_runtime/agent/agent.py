@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.network import Network
 from agent_runtime.core.policy import Policy
 from agent_runtime.providers.protocol import Provider
@@ -58,7 +58,7 @@ class Agent:
     unsafe_mode: bool = False
     repository_instructions: Mapping[str, str] = field(default_factory=dict)
     max_output_chars: Mapping[str, int] = field(default_factory=dict)
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    clock_and_random: ClockAndRandom = field(default_factory=ClockAndRandom)
     logs: Path | None = None
     scrub: Scrub | None = None
     start_in: str = ""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from agent_runtime.agent.reading import read_agent, read_text
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.catalog import CATALOG, provider_for
 from agent_runtime.providers.fallback import FallbackProvider
 from agent_runtime.providers.options import ModelOptions, Thinking
 from agent_runtime.providers.protocol import Provider
-from agent_runtime.providers.retry import Retry
+from agent_runtime.providers.retry import RetryPolicy
 from agent_runtime.sandbox.select import SandboxName
 
 if TYPE_CHECKING:  # loads pydantic, and the SDKs' settings
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loads pydantic, and the SDKs' settings
 
 T = TypeVar("T")
 
-_QUICK = Retry(attempts=2)
+_QUICK = RetryPolicy(attempts=2)
 """For a model that another one stands in for: asking it again and again would only hold the run up."""
 
 
@@ -59,7 +59,7 @@ class ModelSettings:
             SettingsError: there is no such provider.
         """
         if provider not in CATALOG:
-            raise SettingsError(f"There is no provider {provider!r}. {nearest(provider, CATALOG)}")
+            raise SettingsError(f"There is no provider {provider!r}. {did_you_mean(provider, CATALOG)}")
         return cls(
             provider=provider,
             name=name,
@@ -268,7 +268,7 @@ def _options(model: schema.Model, folder: Path) -> ModelOptions:
     )
 
 
-def _limits(runtime: schema.Runtime) -> RunLimits:
+def _limits(runtime: schema.RuntimeSection) -> RunLimits:
     return RunLimits(
         max_steps=runtime.max_steps,
         max_cost_usd=runtime.max_cost_usd,
@@ -277,7 +277,7 @@ def _limits(runtime: schema.Runtime) -> RunLimits:
     )
 
 
-def _rule(permission: schema.Permission) -> Rule:
+def _rule(permission: schema.PermissionSection) -> Rule:
     decision, tool = permission.decided
     return Rule(
         decision=decision,
@@ -288,7 +288,7 @@ def _rule(permission: schema.Permission) -> Rule:
     )
 
 
-def _required(tools: Sequence[schema.Tool]) -> Iterator[Rule]:
+def _required(tools: Sequence[schema.ToolSection]) -> Iterator[Rule]:
     """The rules of `require_permission`; they come last, so that `permissions` can make exceptions."""
     for tool in tools:
         if tool.config.require_permission:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from agent_runtime.agent.document import MAX_CHARS, Document, KeyPath, read_document
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 
 if TYPE_CHECKING:  # a tenth of a second to import, and only agent files need them
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
-    from agent_runtime.agent.schema import Agent
+    from agent_runtime.agent.schema import AgentSection
 
 Shape = TypeVar("Shape", bound="BaseModel")
 
@@ -53,7 +53,7 @@ _BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def read_agent(path: Path) -> tuple[Agent, Document]:
+def read_agent(path: Path) -> tuple[AgentSection, Document]:
     """Read and check an agent file.
 
     Raises:
@@ -116,7 +116,7 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
     path: KeyPath = error["loc"]
     what = _KINDS.get(error["type"])
     if error["type"] == "extra_forbidden":
-        told = f"is no key here. {nearest(str(path[-1]), _keys(top, path[:-1]))}"
+        told = f"is no key here. {did_you_mean(str(path[-1]), _keys(top, path[:-1]))}"
     elif what is not None:
         told = f"must be {what}, and is {_kind(error['input'])}"
     elif error["type"] in _BOUNDS:

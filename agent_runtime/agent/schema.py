@@ -18,7 +18,7 @@ from pydantic import (
 
 from agent_runtime.agent.published import schema_of
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.policy import RunLimits, Verdict
 from agent_runtime.providers import options
 from agent_runtime.providers.catalog import CATALOG
@@ -48,7 +48,7 @@ def _tool(name: str) -> str:
         raise ValueError("`semantic_search` is not offered yet; remove the entry (`find` searches by pattern)")
     if name not in BUILT_IN:
         raise ValueError(
-            f"there is no tool {name!r}. {nearest(name, BUILT_IN)} Tools of your own are registered in code"
+            f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Tools of your own are registered in code"
         )
     return name
 
@@ -59,7 +59,7 @@ def _tool_or_all(name: str) -> str:
 
 def _provider(name: str) -> str:
     if name not in CATALOG:
-        raise ValueError(f"there is no provider {name!r}. {nearest(name, CATALOG)}")
+        raise ValueError(f"there is no provider {name!r}. {did_you_mean(name, CATALOG)}")
     return name
 
 
@@ -100,7 +100,7 @@ class _Section(BaseModel):
         return value
 
 
-class Thinking(_Section):
+class ThinkingSection(_Section):
     """Reasoning before the answer, for `anthropic`; left to the model when the section is left out."""
 
     enabled: bool = False
@@ -128,7 +128,7 @@ class Model(_Section):
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without a byte from the service before a reply counts as broken off. When left out, 900 for a model that
     may think and 300 for others."""
-    thinking: Thinking | None = None
+    thinking: ThinkingSection | None = None
     """Reasoning before the answer, for `anthropic`."""
     reasoning_effort: options.ReasoningEffort | None = None
     """How hard to reason, for models that can."""
@@ -147,7 +147,7 @@ class MainModel(Model):
     """Asked instead, in this order, when the ones before cannot answer."""
 
 
-class Runtime(_Section):
+class RuntimeSection(_Section):
     """Where the agent works, and how much it may do in one run."""
 
     work_dir: Text = "."
@@ -168,7 +168,7 @@ class Runtime(_Section):
     """Seconds that one run may take."""
 
 
-class Memory(_Section):
+class MemorySection(_Section):
     """When the conversation is made shorter."""
 
     max_context_tokens: int = _MEMORY.max_context_tokens
@@ -188,7 +188,7 @@ class ToolConfig(_Section):
     """Characters of one result that the model is shown at most: its beginning and its end."""
 
 
-class Tool(_Section):
+class ToolSection(_Section):
     """One tool."""
 
     name: ToolName
@@ -198,7 +198,7 @@ class Tool(_Section):
     config: ToolConfig = ToolConfig()
 
 
-class Permission(_Section):
+class PermissionSection(_Section):
     """One rule about calls: exactly one of `allow`, `ask` and `deny`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in ("allow", "ask", "deny")]})
@@ -237,7 +237,7 @@ class Permission(_Section):
         return self
 
 
-class Agent(_Section):
+class AgentSection(_Section):
     """The agent."""
 
     name: Text
@@ -247,16 +247,16 @@ class Agent(_Section):
     system_prompt: str = ""
     """Further instructions: the text itself, or the path of a .md file, relative to the agent file."""
     model: MainModel
-    runtime: Runtime = Runtime()
-    memory: Memory = Memory()
-    tools: list[Tool] | None = None
+    runtime: RuntimeSection = RuntimeSection()
+    memory: MemorySection = MemorySection()
+    tools: list[ToolSection] | None = None
     """The tools it has, exactly these; every built-in one when left out."""
-    permissions: list[Permission] = Field(default_factory=list)
+    permissions: list[PermissionSection] = Field(default_factory=list)
     """Which calls are made, asked about or refused; the first rule that fits decides."""
 
     @field_validator("tools")
     @classmethod
-    def _each_tool_once(cls, tools: list[Tool] | None) -> list[Tool] | None:
+    def _each_tool_once(cls, tools: list[ToolSection] | None) -> list[ToolSection] | None:
         names = [tool.name for tool in tools or ()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -267,7 +267,7 @@ class Agent(_Section):
 class AgentDocument(_Section):
     """An agent of Codepilot."""
 
-    agent: Agent
+    agent: AgentSection
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from agent_runtime import prompts
 from agent_runtime.context.candidates import candidates
 from agent_runtime.context.estimate import Meter, estimate, estimate_message
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.context.planner import Pace, Prospect, plan
+from agent_runtime.context.planner import Prospect, RequestForecast, plan
 from agent_runtime.context.results import Results
 from agent_runtime.context.summary import boundary, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
@@ -96,7 +96,7 @@ class Conversation:
             max_entry_chars=memory.max_context_tokens * _LARGEST_ENTRY, sees_images=provider.sees_images
         )
         self._results = Results()
-        self._pace = Pace()
+        self._pace = RequestForecast()
         self._cache = _Cache()
         self._meter = Meter()
         self._system_tokens = estimate(system)

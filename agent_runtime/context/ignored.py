@@ -12,7 +12,7 @@ _MOST_LINES = 500
 _MOST_SECONDS = 2.0
 
 
-class Ignored:
+class IgnoredPaths:
     """Whether git would leave out a path, by the `.gitignore` of the root and of each directory above the path.
 
     The deepest file that says something about a path decides, as in gitignore(5). A stranger's tree must not cost more

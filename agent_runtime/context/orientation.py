@@ -17,7 +17,7 @@ from agent_runtime.context.briefing import (
     mentions,
     printable,
 )
-from agent_runtime.context.ignored import Ignored
+from agent_runtime.context.ignored import IgnoredPaths
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.task import Task
 from agent_runtime.workspace.files import Workspace
@@ -74,7 +74,7 @@ def orient(
 
 def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:
     """Two levels, directories first; what `.gitignore` files name and hidden directories are left out."""
-    ignored = Ignored(partial(_read, workspace))
+    ignored = IgnoredPaths(partial(_read, workspace))
     names = [name for name in _listed(workspace, "", ignored) if not hides(name.rstrip("/"))]
     for number, name in enumerate(names):
         if not name.endswith("/") or number >= _LOOK_INTO:
@@ -86,7 +86,7 @@ def _tree(workspace: Workspace, hides: Callable[[str], bool]) -> Iterator[str]:
         yield f"{printable(name)}: {shown}{more}" if children else printable(name)
 
 
-def _listed(workspace: Workspace, directory: str, ignored: Ignored) -> list[str]:
+def _listed(workspace: Workspace, directory: str, ignored: IgnoredPaths) -> list[str]:
     try:
         names = workspace.names(directory or ".")
     except ToolError:  # not readable, or gone in this moment
@@ -170,7 +170,7 @@ def _definitions(workspace: Workspace, names: list[str]) -> Iterator[Mention]:
 
 def _sources(workspace: Workspace) -> Iterator[str]:
     """Python files, outermost first, a bounded number of them."""
-    ignored = Ignored(partial(_read, workspace))
+    ignored = IgnoredPaths(partial(_read, workspace))
     queue, left = deque([""]), _SCAN_FILES
     for _ in range(_SCAN_DIRECTORIES):
         if not queue:

@@ -95,7 +95,7 @@ def plan(candidates: Sequence[Candidate], prospect: Prospect) -> Shrunk | None:
     )
 
 
-class Pace:
+class RequestForecast:
     """How many requests the runs of a growing log took, and so how many the present one will probably still make."""
 
     def __init__(self) -> None:

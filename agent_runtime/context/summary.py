@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent_runtime.context.archive import TaskRecord, tasks
 from agent_runtime.context.estimate import estimate
-from agent_runtime.context.transcript import Entry
+from agent_runtime.context.transcript import TranscriptEntry
 from agent_runtime.core.events import Ended, Recorded, Replied, Started, Summarised, ToolReturned
 from agent_runtime.prompts import notes
 
@@ -20,7 +20,7 @@ _LAST_CALLS = 12
 _PLACE_CHARS = 80
 
 
-def boundary(events: Sequence[Recorded], entries: Sequence[Entry], *, keep: int, least: int) -> int | None:
+def boundary(events: Sequence[Recorded], entries: Sequence[TranscriptEntry], *, keep: int, least: int) -> int | None:
     """Where the part that a summary replaces ends.
 
     What stays are whole steps and tasks from the end of the conversation, as many as fit, and at least the last one.
@@ -50,7 +50,7 @@ def boundary(events: Sequence[Recorded], entries: Sequence[Entry], *, keep: int,
     return chosen.position if chosen is not None and going >= least else None
 
 
-def place(entries: Sequence[Entry], position: int) -> str:
+def place(entries: Sequence[TranscriptEntry], position: int) -> str:
     """How the model is told up to where its summary has to go."""
     first = next(entry for entry in entries if entry.position >= position)
     words = " ".join(first.text.split())[:_PLACE_CHARS]

@@ -33,7 +33,7 @@ from agent_runtime.providers.protocol import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TranscriptEntry:
     """A piece of the conversation that one event tells.
 
     Attributes:
@@ -124,7 +124,7 @@ class Transcript:
 
     def _rewind(self) -> None:
         """Go back to the log's beginning; what was decided about it stays."""
-        self.entries: list[Entry] = []
+        self.entries: list[TranscriptEntry] = []
         self._running = [0]
         self._told: list[Message] = []
         self._taken = 0
@@ -203,7 +203,7 @@ class Transcript:
             text = notes.cut(text, self._max)
         number = self._task if task is None else task
         tokens = estimate(text) + IMAGE_TOKENS * len(images)
-        entry = Entry(position=self._taken, task=number, role=role, text=text, tokens=tokens)
+        entry = TranscriptEntry(position=self._taken, task=number, role=role, text=text, tokens=tokens)
         self.entries.append(entry)
         self._running.append(self._running[-1] + entry.tokens)
         told = self._told

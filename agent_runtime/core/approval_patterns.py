@@ -15,7 +15,7 @@ from dataclasses import replace
 from agent_runtime.core.outcome import PendingCall
 from agent_runtime.core.policy import Allow, CallFacts, Policy, Rule
 from agent_runtime.core.rules.commands import RUNS_OTHERS, CommandPattern
-from agent_runtime.core.rules.shell import Command, commands_of
+from agent_runtime.core.rules.shell import ParsedCommand, commands_of
 
 _RUNS_FILES = frozenset(
     {
@@ -97,7 +97,7 @@ def _command_of(call: PendingCall) -> str:
     return text if for_bash and isinstance(text, str) else ""
 
 
-def _pattern(command: Command, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
+def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[str] | None]) -> str | None:
     """The pattern of one command; None where none can be made that covers it and can be read."""
     words = command.words
     if command.doubt or not words or any(word is None or "*" in word for word in words):
@@ -110,7 +110,7 @@ def _pattern(command: Command, shape: Callable[[Sequence[str]], Sequence[str] | 
     return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
 
 
-def _written(command: Command) -> str:
+def _written(command: ParsedCommand) -> str:
     return shlex.join([word or "" for word in command.words or ()])
 
 

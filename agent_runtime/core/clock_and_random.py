@@ -14,7 +14,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ClockAndRandom:
     """The clock and the dice whose values reach the model. What a program in the sandbox finds there is its own.
 
     Attributes:

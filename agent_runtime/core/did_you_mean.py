@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for an unknown word: the known one that looks most like it, then all of them."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.5)

@@ -11,7 +11,7 @@ from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.rules.commands import CommandPattern, Fit
 from agent_runtime.core.rules.globs import PathGlob
-from agent_runtime.core.rules.shell import Command, commands_of
+from agent_runtime.core.rules.shell import ParsedCommand, commands_of
 
 Verdict = Literal["allow", "ask", "deny"]
 
@@ -260,7 +260,7 @@ class _Path:
 class _Shell:
     """One simple command of a call, or of what it types into a program, which may take it for anything."""
 
-    command: Command
+    command: ParsedCommand
     typed: bool
 
     @property
@@ -291,8 +291,10 @@ def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
         yield _Whole()
 
 
-def _unread(text: str, shell: str) -> Command:
-    return Command(text=" ".join(text.split())[:_SHOWN], words=None, doubt=f"{shell} is not understood, only bash is")
+def _unread(text: str, shell: str) -> ParsedCommand:
+    return ParsedCommand(
+        text=" ".join(text.split())[:_SHOWN], words=None, doubt=f"{shell} is not understood, only bash is"
+    )
 
 
 def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:

@@ -11,7 +11,7 @@ from typing_extensions import TypeIs
 from agent_runtime.core.errors import FormatError
 from agent_runtime.interpreter.diagnostics import parse_findings, render
 from agent_runtime.interpreter.source import Span
-from agent_runtime.interpreter.worker import Worker
+from agent_runtime.interpreter.worker import InterpreterWorker
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError
@@ -47,7 +47,7 @@ def declarations(stubs: str) -> str:
 
 
 async def start(
-    worker: Worker,
+    worker: InterpreterWorker,
     source: str,
     *,
     tools: AbstractSet[str],

@@ -32,7 +32,7 @@ _MOST_TOLD = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnostic:
     """One finding of the type checker: where (1-based) and what."""
 
     line: int
@@ -79,10 +79,10 @@ class Finding:
         return f"line {self.line}: {self.message[:_MESSAGE_CHARS]}\n    {source_line.strip()[:200]}"
 
 
-def parse_findings(report: str) -> list[Finding]:
+def parse_findings(report: str) -> list[Diagnostic]:
     """Read the checker's JSON report (an array of objects with `name`, `message` and `location`)."""
     return [
-        Finding(
+        Diagnostic(
             line=item["location"]["row"],
             column=item["location"]["column"],
             rule=item["name"],
@@ -92,7 +92,7 @@ def parse_findings(report: str) -> list[Finding]:
     ]
 
 
-def render(findings: list[Finding], source: str) -> str:
+def render(findings: list[Diagnostic], source: str) -> str:
     """Tell the model: the line it wrote under each finding, at most ten of them."""
     lines = ["", *source.split("\n")]
     told = [finding.told(lines[finding.line] if finding.line < len(lines) else "") for finding in findings[:_MOST_TOLD]]

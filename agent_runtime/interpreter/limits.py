@@ -31,7 +31,7 @@ class InterpreterLimits:
     snapshot_bytes: int = 4 * 1024**2
 
 
-class Block:
+class BlockUsage:
     """What one control block has used so far.
 
     Attributes:

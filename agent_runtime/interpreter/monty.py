@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
 from agent_runtime.interpreter.checking import declarations, is_over, start
-from agent_runtime.interpreter.limits import Block, InterpreterLimits
+from agent_runtime.interpreter.limits import BlockUsage, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.interpreter.source import bound_names, discarded_calls
 from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
-from agent_runtime.interpreter.worker import Worker
+from agent_runtime.interpreter.worker import InterpreterWorker
 from agent_runtime.transports.blocks.payload_plan import CodeError, parse_code
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
@@ -107,7 +107,7 @@ class Interpreter:
         self._stubs = declarations(stubs)
         self._limits = limits or InterpreterLimits()
         self._enclose = enclose
-        self._worker: Worker | None = None
+        self._worker: InterpreterWorker | None = None
 
     async def run(self, source: str, *, call: CallTool, show: Callable[[str], None]) -> None:
         """Run one block to its end.
@@ -126,7 +126,7 @@ class Interpreter:
         """
         source = source.replace("\r\n", "\n").replace("\r", "\n")  # as Python's own reader does
         nodes = [*ast.walk(_parsed(source))]
-        block = Block(limits=self._limits, show=show)
+        block = BlockUsage(limits=self._limits, show=show)
         async with self._translated(block):
             worker = await self._started()
             worker.bound |= bound_names(nodes)
@@ -154,7 +154,7 @@ class Interpreter:
             ControlError, LimitError, SandboxError, Suspended: as for `run`.
         """
         await self.close()
-        block = Block(
+        block = BlockUsage(
             limits=self._limits,
             show=show,
             calls=state.calls,
@@ -171,10 +171,10 @@ class Interpreter:
         if worker is not None:
             await worker.close()
 
-    async def _start(self) -> Worker:
-        return await Worker.start(stubs=self._stubs, limits=self._limits, enclose=self._enclose)
+    async def _start(self) -> InterpreterWorker:
+        return await InterpreterWorker.start(stubs=self._stubs, limits=self._limits, enclose=self._enclose)
 
-    async def _started(self) -> Worker:
+    async def _started(self) -> InterpreterWorker:
         if self._worker is None:
             self._worker = await self._start()
             await self._worker.session.feed_run(_PRELUDE, skip_type_check=True)
@@ -182,7 +182,7 @@ class Interpreter:
         return self._worker
 
     @asynccontextmanager
-    async def _translated(self, block: Block) -> AsyncIterator[None]:
+    async def _translated(self, block: BlockUsage) -> AsyncIterator[None]:
         """Turn whatever stops a block into one of our errors, and end a worker that cannot take another block."""
         from pydantic_monty import MontyCrashedError, MontyError  # noqa: PLC0415 - see TYPE_CHECKING above
 
@@ -200,7 +200,9 @@ class Interpreter:
             await self.close()
             raise
 
-    async def _drive(self, worker: Worker, snapshot: AsyncSnapshot, block: Block, call: CallTool) -> None:
+    async def _drive(
+        self, worker: InterpreterWorker, snapshot: AsyncSnapshot, block: BlockUsage, call: CallTool
+    ) -> None:
         """Answer suspensions until the block is complete."""
         from pydantic_monty import (  # noqa: PLC0415 - see TYPE_CHECKING above
             AsyncFunctionSnapshot,
@@ -220,7 +222,7 @@ class Interpreter:
                 raise ControlError("RuntimeError: nothing that can be awaited is left; tools are called without await")
 
     async def _answer(
-        self, worker: Worker, snapshot: AsyncFunctionSnapshot, block: Block, call: CallTool
+        self, worker: InterpreterWorker, snapshot: AsyncFunctionSnapshot, block: BlockUsage, call: CallTool
     ) -> AsyncSnapshot:
         """Answer one call: a tool's, or a refusal."""
         name = snapshot.function_name
@@ -245,7 +247,7 @@ class Interpreter:
             raise Suspended(await self._frozen(worker, name, block)) from None
         return await snapshot.resume({"return_value": value})
 
-    async def _frozen(self, worker: Worker, tool: str, block: Block) -> InterpreterState:
+    async def _frozen(self, worker: InterpreterWorker, tool: str, block: BlockUsage) -> InterpreterState:
         """The block as it stands at a call of `tool`, which counts as not made yet.
 
         Raises:
@@ -271,7 +273,7 @@ class Interpreter:
             bound=worker.bound,
         )
 
-    async def _thawed(self, worker: Worker, state: InterpreterState, block: Block) -> AsyncSnapshot:
+    async def _thawed(self, worker: InterpreterWorker, state: InterpreterState, block: BlockUsage) -> AsyncSnapshot:
         """Load a state into a worker that has run nothing yet.
 
         Raises:
@@ -293,7 +295,7 @@ class Interpreter:
         worker.blocks, worker.discarded, worker.bound = state.blocks, dict(state.discarded), state.bound
         return snapshot
 
-    async def _failure(self, error: MontyError, block: Block) -> ControlError | LimitError:
+    async def _failure(self, error: MontyError, block: BlockUsage) -> ControlError | LimitError:
         """Name what went wrong; after a limit inside the worker its heap is not to be trusted."""
         from pydantic_monty import MontyRuntimeError, MontySyntaxError  # noqa: PLC0415 - see TYPE_CHECKING above
 

@@ -32,7 +32,7 @@ def _settle_at_exit() -> None:
     atexit.register(time.sleep, _SETTLE_SECONDS)
 
 
-class Worker:
+class InterpreterWorker:
     """One worker process.
 
     Attributes:

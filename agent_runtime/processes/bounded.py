@@ -21,7 +21,7 @@ from typing import BinaryIO, Literal, TypeVar, cast, get_args
 
 from agent_runtime.core.errors import BoundExceededError, ToolError, ToolErrorKind
 from agent_runtime.processes.bounded_worker import MOST_PLAIN, MOST_STRUCTURED, is_worker
-from agent_runtime.processes.daemon_thread import aside
+from agent_runtime.processes.daemon_thread import run_in_daemon_thread
 
 T = TypeVar("T")
 Bound = Literal["seconds", "memory", "result"]
@@ -59,7 +59,7 @@ async def run_bounded(
     """
     call = _Call(function, args, seconds=seconds, memory=memory, what=what)
     try:
-        return cast("T", await aside(call.run))
+        return cast("T", await run_in_daemon_thread(call.run))
     except asyncio.CancelledError:
         call.cancel()
         raise

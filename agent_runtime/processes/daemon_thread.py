@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def aside(call: Callable[[], T]) -> T:
+async def run_in_daemon_thread(call: Callable[[], T]) -> T:
     """`asyncio.to_thread`, in a thread that does not keep the process from ending.
 
     A prompt that is still open when its run was stopped would otherwise hold up the interpreter's exit until somebody

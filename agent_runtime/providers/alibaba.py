@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent_runtime.providers.faults import Service
+from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 
@@ -40,7 +40,7 @@ class AlibabaProvider(OpenAIClient):
         Raises:
             SettingsError: there is no usable key, or the address is none.
         """
-        service = Service(
+        service = ModelService(
             name="Alibaba",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=MAINLAND_URL),

@@ -18,7 +18,7 @@ from agent_runtime.core.errors import ModelRefusedError
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
-from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
+from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import ReplyEnd, Request, StopReason, TextChunk
@@ -72,7 +72,7 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
             SettingsError: there is no usable key, the address is none, or the model cannot think as it should.
         """
         key = checked_key(api_key, provider="anthropic", variable=KEY_VARIABLE)
-        service = Service(
+        service = ModelService(
             name="Anthropic",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=_URL),
@@ -111,7 +111,7 @@ class AnthropicProvider(SdkProvider["AsyncAnthropic"]):
 class _Reading:
     """One reply being read: events in, chunks out."""
 
-    service: Service
+    service: ModelService
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -237,7 +237,7 @@ def _failure(error: Exception, *, begun: bool) -> Failure:
             return broken_off(error, begun=begun)
 
 
-def _refusal(details: types.RefusalStopDetails | None, service: Service) -> str:
+def _refusal(details: types.RefusalStopDetails | None, service: ModelService) -> str:
     said = [part for part in (details.category, details.explanation) if part] if details else []
     why = f" ({service.clean(': '.join(said))})" if said else ""
     return (

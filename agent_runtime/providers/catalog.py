@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.providers import alibaba, anthropic, llm, openai, scripted
 from agent_runtime.providers.options import ModelOptions
@@ -25,7 +25,7 @@ class Maker(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CatalogEntry:
     """What is known of a provider without making one, and without loading its SDK.
 
     Attributes:
@@ -39,25 +39,25 @@ class Entry:
     key_variable: str | None
 
 
-CATALOG: Mapping[str, Entry] = MappingProxyType(
+CATALOG: Mapping[str, CatalogEntry] = MappingProxyType(
     {
-        "alibaba": Entry(
+        "alibaba": CatalogEntry(
             make=alibaba.AlibabaProvider,
             default_model=alibaba.DEFAULT_MODEL,
             key_variable=alibaba.KEY_VARIABLE,
         ),
-        "anthropic": Entry(
+        "anthropic": CatalogEntry(
             make=anthropic.AnthropicProvider,
             default_model=anthropic.DEFAULT_MODEL,
             key_variable=anthropic.KEY_VARIABLE,
         ),
-        "llm": Entry(make=llm.LLMProvider, default_model="", key_variable=None),
-        "openai": Entry(
+        "llm": CatalogEntry(make=llm.LLMProvider, default_model="", key_variable=None),
+        "openai": CatalogEntry(
             make=openai.OpenAIProvider,
             default_model=openai.DEFAULT_MODEL,
             key_variable=openai.KEY_VARIABLE,
         ),
-        "scripted": Entry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
+        "scripted": CatalogEntry(make=scripted.from_settings, default_model=scripted.MODEL, key_variable=None),
     }
 )
 
@@ -86,5 +86,5 @@ def provider_for(
     """
     entry = CATALOG.get(name)
     if entry is None:
-        raise SettingsError(f"There is no provider {name!r}. {nearest(name, CATALOG)}")
+        raise SettingsError(f"There is no provider {name!r}. {did_you_mean(name, CATALOG)}")
     return entry.make(api_key=api_key, model=model, base_url=base_url, options=options)

@@ -62,7 +62,7 @@ class BrokenOffError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class ModelService:
     """Who is being asked, for error texts.
 
     Attributes:
@@ -116,7 +116,7 @@ class Failure:
     silent: bool = False
 
 
-def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
+def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelError:
     """The exception to raise: `BrokenOffError` to try again, any other to give up.
 
     Returns:
@@ -141,7 +141,7 @@ def verdict(failure: Failure, service: Service) -> BrokenOffError | ModelError:
     return ModelRejectedError(f"{service.name} refused the request to model {service.model!r} ({text}).")
 
 
-def refused(why: str, service: Service) -> ModelRefusedError:
+def refused(why: str, service: ModelService) -> ModelRefusedError:
     """The model, or a filter before it, declined to answer."""
     return ModelRefusedError(
         f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
@@ -149,7 +149,7 @@ def refused(why: str, service: Service) -> ModelRefusedError:
     )
 
 
-def _refusal(failure: Failure, service: Service) -> str | None:
+def _refusal(failure: Failure, service: ModelService) -> str | None:
     """The text for the refusals that a person can mend; None for all others.
 
     The service's own words are left out where they may quote a part of the key.
@@ -180,7 +180,7 @@ def _no_credit(failure: Failure) -> bool:
     return told or failure.status == HTTPStatus.PAYMENT_REQUIRED
 
 
-def _overflow_text(failure: Failure, service: Service) -> str:
+def _overflow_text(failure: Failure, service: ModelService) -> str:
     return (
         f"The conversation no longer fits into the context window of model {service.model!r} at {service.name} "
         f"({service.clean(failure.message)}). Choose a `model` with a larger one, or split the task."

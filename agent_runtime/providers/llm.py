@@ -19,7 +19,7 @@ from agent_runtime.core.errors import ModelError, ModelRejectedError, SettingsEr
 from agent_runtime.core.images import MediaType
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
-from agent_runtime.providers.faults import BrokenOffError, Failure, Service, verdict
+from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, Request, TextChunk
@@ -80,7 +80,7 @@ class LLMProvider:
                 f"Leave it out, or choose another `model`."
             )
         self._key = (api_key or "").strip() or None
-        self._service = Service(
+        self._service = ModelService(
             name="llm",
             model=self._model.model_id,
             url="llm:",
@@ -250,7 +250,7 @@ async def _in_thread(response: llm.Response) -> AsyncGenerator[StreamEvent]:
 
 
 @contextmanager
-def _judging(service: Service) -> Iterator[None]:
+def _judging(service: ModelService) -> Iterator[None]:
     """Judge whatever leaves a plugin. Its code alone is run in here, so that an error of ours stays one."""
     try:
         yield
@@ -258,7 +258,7 @@ def _judging(service: Service) -> Iterator[None]:
         raise _judged(error, service) from None
 
 
-def _judged(error: Exception, service: Service) -> BrokenOffError | ModelError:
+def _judged(error: Exception, service: ModelService) -> BrokenOffError | ModelError:
     """What an error of a plugin means. Most plugins let their client's errors through, which carry an HTTP status."""
     import llm  # noqa: PLC0415 - see LLMProvider._attempt
 

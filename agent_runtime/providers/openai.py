@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_runtime.providers.faults import Service
+from agent_runtime.providers.faults import ModelService
 from agent_runtime.providers.openai_client import OpenAIClient
 from agent_runtime.providers.options import ModelOptions, checked_key, checked_url
 
@@ -33,7 +33,7 @@ class OpenAIProvider(OpenAIClient):
         """
         options = options or ModelOptions()
         compatible = bool(base_url)
-        service = Service(
+        service = ModelService(
             name="The OpenAI-compatible server" if compatible else "OpenAI",
             model=model or DEFAULT_MODEL,
             url=checked_url(base_url, default=_URL),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from agent_runtime.providers.faults import Failure, Service, retry_after, should_retry, verdict
+from agent_runtime.providers.faults import Failure, ModelService, retry_after, should_retry, verdict
 from agent_runtime.providers.openai_wire import ChatReading, ResponsesReading, chat_body, responses_body, told
 from agent_runtime.providers.options import ModelOptions, OpenAIApi
 from agent_runtime.providers.protocol import ReplyEnd, Request, TextChunk
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class OpenAIClient(SdkProvider["openai.AsyncOpenAI"]):
     """What providers that speak one of OpenAI's APIs have in common: everything but who is asked."""
 
-    def __init__(self, service: Service, *, options: ModelOptions, api: OpenAIApi, compatible: bool) -> None:
+    def __init__(self, service: ModelService, *, options: ModelOptions, api: OpenAIApi, compatible: bool) -> None:
         """Get ready; nothing is sent yet.
 
         Args:

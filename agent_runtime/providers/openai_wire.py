@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent_runtime.core.images import Image
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.blocks import BlockJoiner
-from agent_runtime.providers.faults import Failure, Service, refused, verdict
+from agent_runtime.providers.faults import Failure, ModelService, refused, verdict
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, ReplyEnd, Request, StopReason, TextChunk
@@ -150,7 +150,7 @@ def _data_url(image: Image) -> str:
 class ResponsesReading:
     """One reply of the Responses API being read: events in, chunks out."""
 
-    service: Service
+    service: ModelService
     joiner: BlockJoiner = field(default_factory=BlockJoiner)
     refusal: str = ""
 
@@ -203,7 +203,7 @@ class ChatReading:
     the later one knows more.
     """
 
-    service: Service
+    service: ModelService
     refusal: str = ""
     reason: str | None = None
     usage: Usage = field(default_factory=lambda: Usage(requests=1, cost_usd=None))

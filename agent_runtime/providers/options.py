@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.providers.retry import Retry
+from agent_runtime.providers.retry import RetryPolicy
 
 OpenAIApi = Literal["responses", "chat"]
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -58,7 +58,7 @@ class ModelOptions:
     max_tokens: int = 16_000
     temperature: float | None = None
     silence: float | None = None
-    retry: Retry = field(default_factory=Retry)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     api: OpenAIApi | None = None
     cache_key: str | None = None
     thinking: Thinking | None = None
@@ -79,7 +79,7 @@ class ModelOptions:
         if self.silence is not None and self.silence <= 0:
             raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
         if self.reasoning_effort is not None and self.reasoning_effort not in get_args(ReasoningEffort):
-            hint = nearest(str(self.reasoning_effort), get_args(ReasoningEffort))
+            hint = did_you_mean(str(self.reasoning_effort), get_args(ReasoningEffort))
             raise SettingsError(f"There is no reasoning_effort {self.reasoning_effort!r}. {hint}")
         if self.thinking is not None and self.thinking.enabled:
             self._check_budget(self.thinking.budget_tokens)

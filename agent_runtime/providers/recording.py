@@ -16,9 +16,9 @@ from agent_runtime.providers.protocol import Chunk, Provider, Request
 from agent_runtime.providers.tape import (
     VOLATILE,
     Answered,
-    Asked,
     Mask,
     Tape,
+    TapedRequest,
     TapeWriter,
     differences,
     hidden_request,
@@ -158,7 +158,7 @@ class ReplayProvider:
         self._source = str(path)
         self._strict, self._masks, self._secrets = strict, tuple(masks), tuple(secrets)
         self.tape = load_tape(path)
-        self._asked = [entry for entry in self.tape.entries if isinstance(entry, Asked)]
+        self._asked = [entry for entry in self.tape.entries if isinstance(entry, TapedRequest)]
         self._answers = {entry.number: entry for entry in self.tape.entries if isinstance(entry, Answered)}
         self._given = 0
         self.differences: list[str] = []

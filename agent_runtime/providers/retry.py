@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
 from agent_runtime.core.outcome import Usage
-from agent_runtime.providers.faults import BrokenOffError, Service
+from agent_runtime.providers.faults import BrokenOffError, ModelService
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyFault, ReplyStart, TextChunk
 
 Attempt = Callable[[], AsyncGenerator[TextChunk | ReplyEnd]]
@@ -29,7 +29,7 @@ _DRAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class RetryPolicy:
     """How often, and how soon.
 
     Attributes:
@@ -63,7 +63,7 @@ class Retry:
         backoff = min(self.first_wait * 2.0 ** (attempt - 1), self.longest_wait) * (0.5 + self.chance() / 2)
         return max(backoff, retry_after or 0.0)
 
-    async def run(self, attempt: Attempt, service: Service) -> AsyncGenerator[Chunk]:
+    async def run(self, attempt: Attempt, service: ModelService) -> AsyncGenerator[Chunk]:
         """The chunks of one reply, however many attempts it takes; each begins with a `ReplyStart`.
 
         An attempt that ends without a `ReplyEnd` has broken off. One that broke off after its end is whole.
@@ -107,7 +107,7 @@ class Retry:
     def _is_long(self, fault: BrokenOffError) -> bool:
         return (fault.retry_after or 0.0) > self.longest_retry_after
 
-    def _given_up(self, tally: _Tally, service: Service) -> ModelUnreachableError:
+    def _given_up(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
         told = _last_words(tally.last, tally.attempts, service)
         if tally.silent == _SILENT_ATTEMPTS or tally.billed == self.attempts:
             return ModelUnreachableError(told)
@@ -150,7 +150,7 @@ async def _drained(chunks: AsyncGenerator[TextChunk | ReplyEnd]) -> AsyncGenerat
             yield end
 
 
-def _last_words(fault: BrokenOffError, attempts: int, service: Service) -> str:
+def _last_words(fault: BrokenOffError, attempts: int, service: ModelService) -> str:
     tries = f"{attempts} attempts" if attempts > 1 else "1 attempt"
     return (
         f"{service.name} gave no whole reply from model {service.model!r} in {tries}; the last one: {fault}. "

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import ScriptError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import StopReason
@@ -114,7 +114,7 @@ def _stop(value: object) -> StopReason:
         case "stop" | "length":
             return value
         case _:
-            raise ValueError(f"unknown stop {value!r}. {nearest(str(value), get_args(StopReason))}")
+            raise ValueError(f"unknown stop {value!r}. {did_you_mean(str(value), get_args(StopReason))}")
 
 
 def _mapping(value: object, *, known: Iterable[str], what: str) -> Mapping[str, object]:
@@ -122,7 +122,7 @@ def _mapping(value: object, *, known: Iterable[str], what: str) -> Mapping[str, 
         raise ValueError(f"{what} must be a mapping, not {value!r}.")  # noqa: TRY004 - told as ScriptError
     for key in value:
         if key not in known:
-            raise ValueError(f"unknown key {key!r}. {nearest(str(key), known)}")
+            raise ValueError(f"unknown key {key!r}. {did_you_mean(str(key), known)}")
     return value
 
 

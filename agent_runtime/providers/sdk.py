@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from agent_runtime.providers.faults import Failure, Service
+from agent_runtime.providers.faults import Failure, ModelService
 from agent_runtime.providers.options import ModelOptions
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, Request, TextChunk
 from agent_runtime.providers.sight import sees
@@ -52,7 +52,7 @@ _C = TypeVar("_C", bound=_Client)
 class SdkProvider(ABC, Generic[_C]):
     """A `Provider` but for what its vendor's SDK does its own way."""
 
-    def __init__(self, service: Service, options: ModelOptions) -> None:
+    def __init__(self, service: ModelService, options: ModelOptions) -> None:
         """Get ready; nothing is sent yet.
 
         Args:

@@ -58,7 +58,7 @@ VOLATILE: tuple[Mask, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class TapedRequest:
     """A request was sent."""
 
     number: int
@@ -82,7 +82,7 @@ class Note:
     value: Plain
 
 
-Entry = Asked | Answered | Note
+Entry = TapedRequest | Answered | Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ def read_tape(text: str, *, source: str) -> Tape:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ScriptError(f"{source}, line {number} is no entry of a recording ({error!r}).") from error
         entries.append(entry)
-        last = entry.request if isinstance(entry, Asked) else last
+        last = entry.request if isinstance(entry, TapedRequest) else last
     return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
 
 
@@ -241,7 +241,7 @@ def hidden_request(request: Request, secrets: Sequence[str]) -> Request:
 
 def shows_images(tape: Tape) -> bool:
     """Whether any request of a recording holds images."""
-    requests = (entry.request for entry in tape.entries if isinstance(entry, Asked))
+    requests = (entry.request for entry in tape.entries if isinstance(entry, TapedRequest))
     return any(message.images for request in requests for message in request.messages)
 
 
@@ -326,7 +326,7 @@ def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
 def _entry(value: Mapping[str, Any], last: Request) -> Entry:
     if "request" in value:
         new = [_unpacked_message(*message) for message in value["messages"]]
-        return Asked(
+        return TapedRequest(
             number=int(value["request"]),
             request=Request(
                 system=last.system if value["system"] is None else str(value["system"]),

@@ -10,7 +10,7 @@ from agent_runtime.context.transcript import Transcript
 from agent_runtime.core.errors import FormatError, ScriptError, SessionError
 from agent_runtime.core.events import Ended, Observed, Recorded, Summarised
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
-from agent_runtime.providers.tape import EVENT, Answered, Asked, Entry, Note, Tape, differences, shows_images
+from agent_runtime.providers.tape import EVENT, Answered, Entry, Note, Tape, TapedRequest, differences, shows_images
 from agent_runtime.sessions.codec import decode
 from agent_runtime.transports.blocks.reply import ReplyParser
 
@@ -57,7 +57,7 @@ def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> C
         match entry:
             case Note(kind=kind) if kind == EVENT:
                 events.append(_event(entry))
-            case Asked(number=number, request=recorded):
+            case TapedRequest(number=number, request=recorded):
                 if _is_for_summary(following):
                     summaries += 1
                     continue
@@ -95,7 +95,7 @@ def _is_for_summary(following: Sequence[Entry]) -> bool:
     for entry in following:
         if isinstance(entry, Note) and entry.kind == EVENT:
             return isinstance(_event(entry), Summarised)
-        if isinstance(entry, Asked):
+        if isinstance(entry, TapedRequest):
             return False
     return False
 
@@ -136,7 +136,7 @@ def _said(answer: Answered) -> tuple[str, StopReason | None]:
 def _was_understood(following: Sequence[Entry]) -> bool:
     """Whether the step after a reply ran, by what was recorded next."""
     for entry in following:
-        if isinstance(entry, Asked):
+        if isinstance(entry, TapedRequest):
             return False
         if isinstance(entry, Note) and entry.kind == EVENT:
             match _event(entry):

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar, get_args
 
 from agent_runtime.agent.agent import Agent
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
 from agent_runtime.providers.recording import RecordingProvider
 from agent_runtime.providers.tape import DIGITS, EVENT, HISTORY, TIME
@@ -67,11 +67,11 @@ class Recorder:
             SettingsError: the file exists, or cannot be made.
         """
         self._provider = RecordingProvider(agent.provider, path, about=_about(agent), secrets=secrets)
-        around = agent.surroundings
+        around = agent.clock_and_random
         self.agent = replace(
             agent,
             provider=self._provider,
-            surroundings=Surroundings(
+            clock_and_random=ClockAndRandom(
                 now=lambda: self._noted(TIME, around.now(), datetime.isoformat),
                 token=lambda size: self._noted(DIGITS, around.token(size), str),
                 sleep=around.sleep,

@@ -15,7 +15,7 @@ from typing import Any, cast
 from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.context.memory import MemorySettings
-from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ScriptError, SettingsError
 from agent_runtime.core.events import Ended, Event, Parked, Paused, Started
 from agent_runtime.core.outcome import Outcome, Status
@@ -100,7 +100,7 @@ async def replay_recording(
         place = (re.compile("|".join(re.escape(each) for each in sorted(places, key=len, reverse=True))), PLACE)
         provider = ReplayProvider(path, masks=(place, *(() if exact else VOLATILE)), secrets=secrets)
         agent = replace(
-            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox), surroundings=_surroundings(tape)
+            agent_of(tape, provider=provider, work_dir=copy, sandbox=sandbox), clock_and_random=_clock_and_random(tape)
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
         outcomes = await _run(agent, [event for event in events if isinstance(event, Started)])
@@ -180,7 +180,7 @@ def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
         )
 
 
-def _surroundings(tape: Tape) -> Surroundings:
+def _clock_and_random(tape: Tape) -> ClockAndRandom:
     """The recorded clock and dice; a run that asks them more often than the recorded one has left the recording."""
     notes = [each for each in tape.entries if isinstance(each, Note)]
     noted = {kind: iter([each for each in notes if each.kind == kind]) for kind in (DIGITS, TIME)}
@@ -191,7 +191,7 @@ def _surroundings(tape: Tape) -> Surroundings:
             raise ScriptError("The run asks for the time or for chance more often than the recorded one did.")
         return str(note.value)
 
-    return Surroundings(
+    return ClockAndRandom(
         now=lambda: datetime.fromisoformat(next_of(TIME)), token=lambda _size: next_of(DIGITS), sleep=_no_wait
     )
 

@@ -17,7 +17,7 @@ from agent_runtime.core.errors import ResumeError, ToolError
 from agent_runtime.core.events import Event, PermissionAsked, QuestionAsked
 from agent_runtime.core.outcome import PendingCall, PendingKind
 from agent_runtime.interpreter import Suspend
-from agent_runtime.processes.daemon_thread import aside
+from agent_runtime.processes.daemon_thread import run_in_daemon_thread
 from agent_runtime.run.hooks import EventType, Handler, HookSystem, NoAnswer
 from agent_runtime.tools.tool import is_cancelled
 
@@ -184,7 +184,7 @@ class Gate:
         if self._console is None:
             return None
         with self._untimed():
-            typed = await aside(partial(self._console, pending.reason))
+            typed = await run_in_daemon_thread(partial(self._console, pending.reason))
         return None if typed is None else Answer(approved=True, note=typed)
 
     async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
@@ -196,7 +196,7 @@ class Gate:
                     if inspect.iscoroutinefunction(handler):
                         answer = await handler(**arguments)
                     else:
-                        answer = await aside(partial(handler, **arguments))
+                        answer = await run_in_daemon_thread(partial(handler, **arguments))
                     # A lambda or an object around an async function cannot be told from a sync one beforehand.
                     answers.append(await answer if inspect.isawaitable(answer) else answer)
                 except (Exception, SystemExit, asyncio.CancelledError) as error:

@@ -34,7 +34,7 @@ from agent_runtime.interpreter import Interpreter, InterpreterState
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
-from agent_runtime.run.progress import Progress, Repeats
+from agent_runtime.run.progress import Repeats, RunProgress
 from agent_runtime.run.step import Calls, observed
 from agent_runtime.sessions.protocol import Session
 from agent_runtime.tools.payloads import Payloads
@@ -42,7 +42,7 @@ from agent_runtime.transports.blocks.format_errors import unreadable
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 
 
-class Files(Protocol):
+class FileWatch(Protocol):
     """What the tools that keep track of files are told of a step, and what they tell of it."""
 
     @property
@@ -68,7 +68,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StepCheckpoint:
     """Where a paused run goes on.
 
     Attributes:
@@ -110,9 +110,9 @@ class Loop:
     provider: Provider
     interpreter: Interpreter
     calls: Calls
-    files: Files
+    files: FileWatch
     session: Session
-    progress: Progress
+    progress: RunProgress
     conversation: Conversation
     record: Callable[[Recorded], None]
     emit: Callable[[Event], None]
@@ -156,7 +156,7 @@ class Loop:
             Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
         )
 
-    async def resume(self, standing: Standing) -> Outcome:
+    async def resume(self, standing: StepCheckpoint) -> Outcome:
         """Go on in the middle of a step, at the call that was waiting; then like `run`.
 
         Raises:

@@ -11,7 +11,7 @@ from agent_runtime.core.errors import ModelOutageError
 from agent_runtime.core.events import Event, ModelAwaited, Parked, Recorded, Recovered, ReplyBroken
 from agent_runtime.prompts import notes
 from agent_runtime.run.outage import PatientProvider, Waits
-from agent_runtime.run.toolbox import Hands
+from agent_runtime.run.toolbox import Toolbox
 
 
 def patient(
@@ -31,7 +31,7 @@ def patient(
         emit: tells watchers only.
         untimed: while this is entered, the run's clock stands still.
     """
-    world, seconds = agent.surroundings, agent.policy.limits.outage_seconds
+    world, seconds = agent.clock_and_random, agent.policy.limits.outage_seconds
     return PatientProvider(
         agent.provider,
         Waits(seconds=seconds, sleep=world.sleep, token=world.token, untimed=untimed),
@@ -41,19 +41,19 @@ def patient(
     )
 
 
-def parked(error: ModelOutageError, hands: Hands, seconds: float) -> Parked:
+def parked(error: ModelOutageError, toolbox: Toolbox, seconds: float) -> Parked:
     """Where a run stands that waits for the model service; it has used `seconds`."""
     return Parked(
         reason=str(error),
         retry_after=error.retry_after,
         seconds=seconds,
-        files={**hands.files.tracked()},
-        terminals=tuple(hands.terminals),
+        files={**toolbox.files.tracked()},
+        terminals=tuple(toolbox.terminals),
     )
 
 
-def unpark(event: Parked, hands: Hands) -> Recovered | None:
+def unpark(event: Parked, toolbox: Toolbox) -> Recovered | None:
     """Give the tools back what they knew; what the model should know of the break, if anything was lost in it."""
-    hands.files.restore(event.files)
-    dead = [name for name in event.terminals if name not in hands.terminals]
+    toolbox.files.restore(event.files)
+    dead = [name for name in event.terminals if name not in toolbox.terminals]
     return Recovered(text=notes.terminals_died(dead)) if dead else None

@@ -26,7 +26,7 @@ from agent_runtime.core.outcome import Outcome, Status, Usage
 from agent_runtime.transports.blocks.reply import Reply, ReplyParser
 
 
-class Progress:
+class RunProgress:
     """What a log says of its newest run. Each event is looked at once, so that late steps cost no more.
 
     Attributes:
@@ -53,7 +53,7 @@ class Progress:
         self._taken = 0
         self._forget()
 
-    def read(self) -> Progress:
+    def read(self) -> RunProgress:
         """Take in what was recorded since the last time; a shorter log is a new one."""
         if len(self._events) < self._taken:
             self._forget()
@@ -182,7 +182,7 @@ class Repeats:
         self._last = ""
         self._count = 0
 
-    def recall(self, progress: Progress) -> None:
+    def recall(self, progress: RunProgress) -> None:
         """Count what a run has done so far: a pause gives it no new tries."""
         self._last, self._count = "", 0
         for calls, contents in progress.made():

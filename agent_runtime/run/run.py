@@ -27,11 +27,11 @@ from agent_runtime.interpreter import (
 from agent_runtime.prompts import notes
 from agent_runtime.run.approvals import Answer, Gate
 from agent_runtime.run.checkpoint import SavedStep, digest_of, seal, unseal
-from agent_runtime.run.loop import Loop, Standing
+from agent_runtime.run.loop import Loop, StepCheckpoint
 from agent_runtime.run.parking import parked, patient, unpark
-from agent_runtime.run.progress import Progress
+from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.step import Calls
-from agent_runtime.run.toolbox import Hands
+from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sessions.protocol import Session
 
@@ -54,9 +54,9 @@ class Run:
     """
 
     agent: Agent
-    hands: Hands
+    toolbox: Toolbox
     session: Session
-    progress: Progress
+    progress: RunProgress
     conversation: Conversation
     gate: Gate
     record: Callable[[Recorded], None]
@@ -90,7 +90,7 @@ class Run:
             self._note_death()
         else:
             self._used = kept.seconds
-            if (lost := unpark(kept, self.hands)) is not None:
+            if (lost := unpark(kept, self.toolbox)) is not None:
                 self.record(lost)
         return await self._leg(lambda loop: loop.run())
 
@@ -122,7 +122,7 @@ class Run:
         return self._outcome(status, reason)
 
     def _outcome(self, status: Status, reason: str) -> Outcome:
-        progress = self.progress.read() if self._has_started else Progress(())
+        progress = self.progress.read() if self._has_started else RunProgress(())
         return Outcome(status=status, reason=reason, steps=progress.step, usage=progress.usage, seconds=self._seconds)
 
     @contextmanager
@@ -156,7 +156,7 @@ class Run:
         except TimeoutError:
             if self._deadline is None or not self._deadline.expired():
                 raise
-            await self.hands.interrupt("the run's time was up")
+            await self.toolbox.interrupt("the run's time was up")
             return self.cut_short(Status.TIMEOUT, f"The run took longer than {limits.max_seconds:.0f} seconds.")
         except ModelOutageError as error:
             return await self._park(error)
@@ -176,9 +176,9 @@ class Run:
         self.record(Recovered(text=notes.cut_off(progress.step, calls, acted=progress.acted)))
 
     async def _first(self, loop: Loop, task: Task, facts: Sequence[str]) -> Outcome:
-        renewed = await self.hands.renew()
-        orientation = await self.hands.orientation(task, [*facts, *renewed])
-        number, token = self.progress.tasks + 1, self.agent.surroundings.token
+        renewed = await self.toolbox.renew()
+        orientation = await self.toolbox.orientation(task, [*facts, *renewed])
+        number, token = self.progress.tasks + 1, self.agent.clock_and_random.token
         first = opening(
             task,
             orientation,
@@ -195,7 +195,7 @@ class Run:
         waiting = self.gate.waiting
         if waiting is None:
             raise AssertionError("a step is suspended by the gate only")
-        manifest = await self.hands.manifest()
+        manifest = await self.toolbox.manifest()
         pending = replace(waiting, workspace=manifest.digest)
         progress = self.progress.read()
         saved = SavedStep(
@@ -208,9 +208,9 @@ class Run:
             log=await asyncio.to_thread(digest_of, [*self.session.events]),
             shown=calls.shown.to_plain(),
             interpreter=state.to_plain(),
-            files={"tracked": {**self.hands.files.tracked()}, "step": self.hands.files.step_state()},
+            files={"tracked": {**self.toolbox.files.tracked()}, "step": self.toolbox.files.step_state()},
             manifest=manifest.to_plain(),
-            terminals=[*self.hands.terminals],
+            terminals=[*self.toolbox.terminals],
         )
         paused = seal(saved, self.key())
         self.session.append(paused)
@@ -223,7 +223,7 @@ class Run:
 
     async def _park(self, error: ModelOutageError) -> Outcome:
         """Keep where the run stands, between two steps, until the model service is back."""
-        self.record(parked(error, self.hands, self._seconds))
+        self.record(parked(error, self.toolbox, self._seconds))
         await self.session.commit()
         return replace(self._outcome(Status.MODEL_UNAVAILABLE, str(error)), retry_after=error.retry_after)
 
@@ -242,23 +242,23 @@ class Run:
 
     async def _require_unchanged(self, saved: SavedStep) -> None:
         """An approval is of what was shown; nothing may have moved beneath it."""
-        if changed := await self.hands.changed_since(saved.manifest):
+        if changed := await self.toolbox.changed_since(saved.manifest):
             raise ResumeError(
                 f"Request {saved.pending.request_id} is not gone on with: the workspace has changed since the call was "
                 f"shown: {'; '.join(changed)}. Put it back as it was, or deny the call: the agent then looks again."
             )
 
-    def _standing(self, saved: SavedStep) -> Standing:
+    def _standing(self, saved: SavedStep) -> StepCheckpoint:
         state, files = InterpreterState.from_plain(saved.interpreter), dict[str, Any](saved.files)
         require_readable(state)
-        if saved.pending.tool not in self.hands.registry.names:
+        if saved.pending.tool not in self.toolbox.registry.names:
             raise ResumeError(
                 f"Request {saved.pending.request_id} is not gone on with: this runtime has no tool "
                 f"{saved.pending.tool!r}. Register it as it was, or reset the session."
             )
-        self.hands.files.restore(files["tracked"])
-        dead = [name for name in saved.terminals if name not in self.hands.terminals]
-        return Standing(
+        self.toolbox.files.restore(files["tracked"])
+        dead = [name for name in saved.terminals if name not in self.toolbox.terminals]
+        return StepCheckpoint(
             interpreter=state,
             shown=saved.shown,
             files=files["step"],
@@ -267,7 +267,7 @@ class Run:
         )
 
     def _interpreter(self) -> Interpreter:
-        registry, limits = self.hands.registry, self.agent.policy.limits
+        registry, limits = self.toolbox.registry, self.agent.policy.limits
         bounds = InterpreterLimits(calls=limits.max_calls_per_step)
         enclose = enclosing(self.agent.sandbox)
         return Interpreter(tools=registry.names, stubs=registry.stubs, limits=bounds, enclose=enclose)
@@ -278,14 +278,14 @@ class Run:
             provider=patient(agent, self.conversation, record=self.record, emit=self.emit, untimed=self.untimed),
             interpreter=interpreter,
             calls=Calls(
-                registry=self.hands.registry,
+                registry=self.toolbox.registry,
                 policy=agent.policy,
                 gate=self.gate,
                 record=self.record,
                 emit=self.emit,
                 max_output_chars=agent.max_output_chars,
             ),
-            files=self.hands.files,
+            files=self.toolbox.files,
             session=self.session,
             progress=self.progress,
             conversation=self.conversation,
@@ -293,12 +293,12 @@ class Run:
             emit=self.emit,
             inject=self.inject,
             status=self._status,
-            network_lost=lambda: self.hands.network_lost,
+            network_lost=lambda: self.toolbox.network_lost,
             limits=agent.policy.limits,
             chat=agent.chat,
         )
 
     def _status(self, step: int) -> str:
         """What changes with every request; sent last, so that it never breaks the cached prefix."""
-        counter = step_status(step, self.agent.policy.limits.max_steps, self.agent.surroundings.now())
-        return f"{counter}\n{self.hands.status}".rstrip()
+        counter = step_status(step, self.agent.policy.limits.max_steps, self.agent.clock_and_random.now())
+        return f"{counter}\n{self.toolbox.status}".rstrip()

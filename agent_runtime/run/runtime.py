@@ -25,10 +25,10 @@ from agent_runtime.run.announcer import Announcer
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
 from agent_runtime.run.output_schema import require_schema
-from agent_runtime.run.progress import Progress
+from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.run import Run
 from agent_runtime.run.signing_keys import StateKey
-from agent_runtime.run.toolbox import Hands
+from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
@@ -104,10 +104,10 @@ class AsyncRuntime:
         self._announce = Announcer(self.hooks, stream=stream)
         self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
         self._gate = Gate(self.hooks, tell=self._emit, untimed=self._untimed, console=console)
-        self._hands = Hands(
+        self._toolbox = Toolbox(
             self.agent, ask=self._gate.question, events=lambda: self.session.events, record=self._record, say=self._emit
         )
-        self._progress = Progress(self.session.events)
+        self._progress = RunProgress(self.session.events)
         self._talk: Conversation | None = None
         self._messages: deque[str] = deque()
         self._run: Run | None = None
@@ -130,7 +130,7 @@ class AsyncRuntime:
     @property
     def registry(self) -> Registry:
         """The agent's tools."""
-        return self._hands.registry
+        return self._toolbox.registry
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -252,10 +252,10 @@ class AsyncRuntime:
         self.abort()
         async with self._lock:
             self._require_usable(self._resets)
-            await self._hands.reset()
+            await self._toolbox.reset()
             self._messages.clear()
             self.session.reset()
-            self._progress, self._talk = Progress(self.session.events), None
+            self._progress, self._talk = RunProgress(self.session.events), None
             self._emit(SessionReset())
 
     async def close(self) -> None:
@@ -265,7 +265,7 @@ class AsyncRuntime:
         async with self._lock, AsyncExitStack() as stack:  # whatever fails, the rest is given back
             stack.callback(self.session.close)
             stack.push_async_callback(self.agent.provider.close)
-            stack.push_async_callback(self._hands.close)
+            stack.push_async_callback(self._toolbox.close)
 
     def _require_outside(self) -> None:
         """A run waits for its handlers and tools; one of them that waited for a run would wait for ever.
@@ -291,7 +291,7 @@ class AsyncRuntime:
         """See one leg of a run to its end, and record how it ended."""
         self._run = run = Run(
             agent=self.agent,
-            hands=self._hands,
+            toolbox=self._toolbox,
             session=self.session,
             progress=self._progress,
             conversation=self._conversation(),
@@ -307,7 +307,7 @@ class AsyncRuntime:
         try:
             outcome = await self._work
         except asyncio.CancelledError:
-            await self._hands.interrupt("the run was stopped")
+            await self._toolbox.interrupt("the run was stopped")
             outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
             if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
                 if not self._resumable:
@@ -343,7 +343,7 @@ class AsyncRuntime:
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,
-                clock=lambda: agent.surroundings.now().timestamp(),
+                clock=lambda: agent.clock_and_random.now().timestamp(),
             )
         return self._talk
 

@@ -24,7 +24,7 @@ _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
 
 
-class Shown:
+class ShownOutput:
     """What a step shows the model, in order, bounded: past the bound it keeps counting but not collecting."""
 
     def __init__(self, max_chars: int) -> None:
@@ -103,7 +103,7 @@ class Calls:
             max_output_chars: tool name → characters of one result that the model is shown at most.
         """
         self.number = 0
-        self.shown = Shown(0)
+        self.shown = ShownOutput(0)
         self._registry = registry
         self._policy = policy
         self._gate = gate
@@ -113,7 +113,7 @@ class Calls:
 
     def begin_step(self) -> None:
         """Start collecting anew what the step shows."""
-        self.shown = Shown(self._policy.limits.max_output_chars_per_step)
+        self.shown = ShownOutput(self._policy.limits.max_output_chars_per_step)
 
     async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         """Answer one call: check it against the policy, run it, record it.

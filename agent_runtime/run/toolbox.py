@@ -16,11 +16,11 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import Live, NetworkLost, NetworkUsed, Recorded
 from agent_runtime.core.task import Task
 from agent_runtime.sandbox.way_out import way_out
-from agent_runtime.terminals.spool import Logs
+from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.context import ContextTools
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.questions import Ask, QuestionTools
-from agent_runtime.tools.registry import Family, Registry
+from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
@@ -29,7 +29,7 @@ from agent_runtime.workspace.state import Manifest
 _NAMED_FILES = 10
 
 
-class Hands:
+class Toolbox:
     """What an agent works with.
 
     Attributes:
@@ -64,7 +64,7 @@ class Hands:
         self._say = say
         self._oriented = False
         self.network_lost = ""
-        self._logs = Logs(agent.logs)
+        self._logs = OutputLogs(agent.logs)
         sandbox, place = agent.sandbox, agent.work_dir
         self.workspace = Workspace(
             place,
@@ -73,7 +73,7 @@ class Hands:
             confined_to_root=not agent.unsafe_mode,
         )
         withholds = agent.policy.withholds
-        self.files = FileTools(self.workspace, agent.surroundings.now, withholds)
+        self.files = FileTools(self.workspace, agent.clock_and_random.now, withholds)
         self._search = SearchTools(self.workspace, sandbox, withholds=partial(withholds, "find"))
         egress = way_out(
             sandbox,
@@ -163,7 +163,7 @@ class Hands:
         """Whether a file is not to be shown unasked."""
         return self._agent.policy.withholds("read_file", path)
 
-    def _register(self, families: Sequence[Family], wanted: Sequence[str] | None) -> None:
+    def _register(self, families: Sequence[ToolFamily], wanted: Sequence[str] | None) -> None:
         known = [name for family in families for name in family.value_types]
         for name in wanted or ():
             if name not in known:

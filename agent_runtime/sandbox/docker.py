@@ -143,7 +143,7 @@ class Docker:
         if (written := self._enclosed.get(program)) is not None and written.exists():
             return written
         known, _ = self._engine()
-        job = engine.Job(name="", owner=owner(), user=self._user, workspace=None, readable={})
+        job = engine.ContainerJob(name="", owner=owner(), user=self._user, workspace=None, readable={})
         command = self._command(engine.alone(job, self._container, known, program, sorted(libraries_of(program))))
         self._scripts = self._scripts or Temporary("codepilot-docker-")
         script = self._scripts.path / f"enclosed-{secrets.token_hex(4)}"
@@ -211,7 +211,9 @@ class Docker:
                     "name an existing one or leave it out."
                 )
         known, path = self._engine()
-        job = engine.Job(name=name, owner=owner(), user=self._user, workspace=workspace.resolve(), readable=readable)
+        job = engine.ContainerJob(
+            name=name, owner=owner(), user=self._user, workspace=workspace.resolve(), readable=readable
+        )
         return engine.run(self._settings, self._container, known, job, path)
 
     def _command(self, words: Sequence[str]) -> Launch:

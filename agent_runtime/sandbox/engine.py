@@ -68,7 +68,7 @@ def engine_of(info: Mapping[str, Any]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ContainerJob:
     """What one container is for.
 
     Attributes:
@@ -86,7 +86,9 @@ class Job:
     readable: Mapping[str, Path]
 
 
-def run(settings: SandboxSettings, container: ContainerSettings, engine: Engine, job: Job, path: str) -> list[str]:
+def run(
+    settings: SandboxSettings, container: ContainerSettings, engine: Engine, job: ContainerJob, path: str
+) -> list[str]:
     """The words after the engine's name that make a container, up to the program.
 
     Args:
@@ -116,7 +118,7 @@ def run(settings: SandboxSettings, container: ContainerSettings, engine: Engine,
 
 
 def alone(
-    job: Job, container: ContainerSettings, engine: Engine, program_file: Path, libraries: Sequence[str]
+    job: ContainerJob, container: ContainerSettings, engine: Engine, program_file: Path, libraries: Sequence[str]
 ) -> list[str]:
     """The words after the engine's name that start one program with nothing but its file and its libraries.
 

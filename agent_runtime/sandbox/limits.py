@@ -15,7 +15,7 @@ _OUT_OF_SIGHT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ResourceUsage:
     """What one sandbox uses now, or used up so far.
 
     Attributes:
@@ -64,7 +64,7 @@ class Breach:
         )
 
 
-def broken(usage: Usage, limits: SandboxLimits) -> Breach | None:
+def broken(usage: ResourceUsage, limits: SandboxLimits) -> Breach | None:
     """The first limit that is broken, or None."""
     free = limits.free_bytes if usage.free_bytes is None else usage.free_bytes
     over = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from agent_runtime.sandbox.census import Census
 from agent_runtime.sandbox.cgroup import Cgroup
 from agent_runtime.sandbox.consumption import Consumption
-from agent_runtime.sandbox.limits import Breach, Usage, breach, broken, fitted, unwatchable
+from agent_runtime.sandbox.limits import Breach, ResourceUsage, breach, broken, fitted, unwatchable
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 _GLANCE_SECONDS = 0.05
@@ -95,7 +95,7 @@ class Watcher:
 
     def _look(self, *, whole: bool) -> None:
         try:
-            self._breach = broken(Usage(processes=self._census.crowd(self._limits.processes)), self._limits)
+            self._breach = broken(ResourceUsage(processes=self._census.crowd(self._limits.processes)), self._limits)
             if self._breach is None and whole:
                 self._breach = broken(self._usage(), self._limits)
             self._failed = 0
@@ -104,7 +104,7 @@ class Watcher:
             if self._failed == _FAILURES:
                 self._breach = unwatchable(str(error))
 
-    def _usage(self) -> Usage:
+    def _usage(self) -> ResourceUsage:
         limits, taken = self._limits, self._taken
         counted = self._census.count(memory_limit=limits.memory_bytes, process_limit=limits.processes)
         memory, cpu = counted.memory_bytes, counted.cpu_seconds
@@ -112,7 +112,7 @@ class Watcher:
             # The kernel bounds its memory by itself; what is measured here would count shared memory too often.
             memory, cpu = 0, self._cgroup.cpu_seconds()
         taken.look(cpu_seconds=cpu, memory_bytes=memory)
-        return Usage(
+        return ResourceUsage(
             memory_bytes=memory + (taken.memory_bytes if self._cgroup is None else 0),
             processes=counted.processes,
             cpu_seconds=cpu,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_runtime.core.did_you_mean import nearest
+from agent_runtime.core.did_you_mean import did_you_mean
 from agent_runtime.core.errors import SettingsError
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
@@ -40,4 +40,4 @@ def create_session(
         case "db":
             return DatabaseSession(session_id, agent_name, db_url)
         case _:
-            raise SettingsError(f"There is no session backend {backend!r}. {nearest(backend, BACKENDS)}")
+            raise SettingsError(f"There is no session backend {backend!r}. {did_you_mean(backend, BACKENDS)}")

@@ -16,7 +16,7 @@ from agent_runtime.sessions.stored import StoredSession
 
 if TYPE_CHECKING:
     from agent_runtime.sessions.rowlog import RowLog
-    from agent_runtime.sessions.tables import Database
+    from agent_runtime.sessions.tables import SessionDatabase
 
 
 class DatabaseSession(StoredSession):
@@ -77,16 +77,16 @@ class DatabaseSession(StoredSession):
         return read(self._database, self.session_id)
 
 
-def open_database(db_url: str) -> Database:
+def open_database(db_url: str) -> SessionDatabase:
     """The database at an address; nothing is connected yet.
 
     Raises:
         SettingsError: SQLAlchemy or the driver is not installed, or the address is none.
     """
     try:
-        from agent_runtime.sessions.tables import Database  # noqa: PLC0415 - an optional extra, and heavy
+        from agent_runtime.sessions.tables import SessionDatabase  # noqa: PLC0415 - an optional extra, and heavy
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"Sessions in a database need SQLAlchemy ({error}): pip install 'codepilot-bot[db]'"
         ) from error
-    return Database(db_url)
+    return SessionDatabase(db_url)

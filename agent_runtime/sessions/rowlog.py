@@ -23,7 +23,7 @@ from agent_runtime.sessions.lease import BEAT_SECONDS, Lease
 from agent_runtime.sessions.lock import in_use
 from agent_runtime.sessions.messages import message_of
 from agent_runtime.sessions.names import escaped
-from agent_runtime.sessions.tables import Database
+from agent_runtime.sessions.tables import SessionDatabase
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class RowLog:
         recovered: always empty: what a transaction writes is whole.
     """
 
-    def __init__(self, database: Database, header: Header) -> None:
+    def __init__(self, database: SessionDatabase, header: Header) -> None:
         """Make the tables where they are not there, take the lease and read the log.
 
         Args:
@@ -231,7 +231,7 @@ class RowLog:
             _LOGGER.warning("The hold on a session could not be given back: %s", error)
 
 
-def read(database: Database, session_id: str) -> list[Recorded]:
+def read(database: SessionDatabase, session_id: str) -> list[Recorded]:
     """What is recorded by now.
 
     Raises:

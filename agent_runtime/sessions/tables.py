@@ -59,7 +59,7 @@ LEASES = sa.Table(
 )
 
 
-class Database:
+class SessionDatabase:
     """A database that holds sessions.
 
     Attributes:

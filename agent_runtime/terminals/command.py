@@ -14,7 +14,7 @@ going over a limit; `stopped`: broken off. See the note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CommandReport:
     """How a command stands.
 
     Attributes:
@@ -42,8 +42,8 @@ class Report:
 
 
 @dataclass(slots=True, kw_only=True)
-class Command:
-    """A command under way; see `Report`.
+class TerminalCommand:
+    """A command under way; see `CommandReport`.
 
     Attributes:
         launched: whether the shell has it.
@@ -81,12 +81,12 @@ class Command:
             notes.append("the shell itself ended; the next command gets a new one, without its variables and directory")
         self.note = "; ".join(notes)
 
-    def report(self, output: str, *, cwd: str, late: str = "") -> Report:
+    def report(self, output: str, *, cwd: str, late: str = "") -> CommandReport:
         """How it stands, with this of its output to be shown, and what `late` says of earlier ones."""
         log_error = self.output.log_error
         notes = [self.note, f"no log of the whole output: {log_error}" if log_error else "", late]
         ended = self.status != "running"
-        return Report(
+        return CommandReport(
             number=self.number,
             command=self.text,
             status=self.status,

@@ -21,7 +21,7 @@ from agent_runtime.sandbox.protocol import Sandbox, SandboxLimits
 from agent_runtime.sandbox.watcher import Watcher
 from agent_runtime.terminals import keeper
 from agent_runtime.terminals.keeper import Keeper
-from agent_runtime.terminals.processes import Family
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.pty import Pty
 
 if TYPE_CHECKING:  # few runs have a network
@@ -198,5 +198,5 @@ class _InsidePty(Pty):
         if (breach := self._watcher.verdict()) is not None:
             self.ended_for = breach.told()
 
-    def _family(self) -> Family:
-        return Family(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)
+    def _family(self) -> ProcessFamily:
+        return ProcessFamily(mark=self._mark, session=self.leader, namespace=self._keeper.namespace)

@@ -19,7 +19,7 @@ from typing_extensions import override
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import Launch, Sandbox
 from agent_runtime.terminals import processes
-from agent_runtime.terminals.processes import MARK, Family
+from agent_runtime.terminals.processes import MARK, ProcessFamily
 from agent_runtime.terminals.pty import READ, Pty, default_signals
 from agent_runtime.terminals.screen import COLUMNS, ROWS
 
@@ -109,7 +109,7 @@ class SpawnedPty(Pty):
             os.kill(self._pid, signal.SIGHUP)
             await self._reap(_LAST_SECONDS)
             await asyncio.to_thread(processes.kill_those_left, others)
-        await Family(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
+        await ProcessFamily(mark=self._mark, session=session, namespace=None).kill(within=_LAST_SECONDS)
         if self.exit_code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.spool import Spool
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LiveTerminal(Protocol):
         """The command that runs now, or None."""
         ...
 
-    async def run(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - running on is not an exception
+    async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
         """Run a command; come back when it ended or after `timeout` seconds, whichever is first.
 
         Raises:
@@ -47,11 +47,11 @@ class LiveTerminal(Protocol):
         """
         ...
 
-    async def read(self, *, timeout: float) -> Report | None:  # noqa: ASYNC109 - as for `run`
+    async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
         """What is new of the last command; after it ended and was shown, all of it. None when there was no command."""
         ...
 
-    async def send(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - as for `run`
+    async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
         """Type `text` to the running command; come back when it ended, fell quiet after an answer, or at the timeout.
 
         Raises:

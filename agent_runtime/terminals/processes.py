@@ -24,7 +24,7 @@ _ENVIRONMENT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ProcessFamily:
     """What is started on one terminal: its session, and what left the session but kept its environment.
 
     Attributes:

@@ -48,7 +48,7 @@ class Spool:
         return f"{self._seen_as}/{free}.log", (self._directory / f"{free}.log").open("xb", buffering=0)
 
 
-class Logs:
+class OutputLogs:
     """The directory for the logs of one runtime: one that was given, or a private one that goes with this object.
 
     Attributes:

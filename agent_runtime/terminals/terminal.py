@@ -9,7 +9,7 @@ from functools import partial
 
 from agent_runtime.terminals import bash
 from agent_runtime.terminals.backend import Backend
-from agent_runtime.terminals.command import Command, Report
+from agent_runtime.terminals.command import CommandReport, TerminalCommand
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.pty import LONGEST_LINE
 from agent_runtime.terminals.shell import Shell
@@ -35,7 +35,7 @@ class Terminal:
         self._backend = backend
         self._spool = spool
         self._shell: Shell | None = None
-        self._command: Command | None = None
+        self._command: TerminalCommand | None = None
         self._commands = 0
         self._stopping: asyncio.Task[None] | None = None
         self._ended_for = ""
@@ -53,7 +53,7 @@ class Terminal:
         command = self._command
         return command.text if command is not None and command.status == "running" else None
 
-    async def run(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - running on is not an exception
+    async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
         """Run a command; come back when it ended or after `timeout` seconds, whichever is first.
 
         Raises:
@@ -67,7 +67,7 @@ class Terminal:
         self._ended_for = ""
         self._commands += 1
         output = Output(spool=self._spool, name=f"{self._name}-{self._commands}")
-        command = self._command = Command(number=self._commands, text=text, output=output)
+        command = self._command = TerminalCommand(number=self._commands, text=text, output=output)
         command.add(_late_note(late))
         if ended_for:
             command.add(f"this is a new shell; since the last command the old one was killed: {ended_for}")
@@ -90,7 +90,7 @@ class Terminal:
         await shell.wait(lambda: command.status != "running", timeout)
         return command.report(output.take(), cwd=self.cwd)
 
-    async def read(self, *, timeout: float) -> Report | None:  # noqa: ASYNC109 - as for `run`
+    async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
         """What is new of the last command; after it ended and was shown, all of it. None when there was no command.
 
         Waits until the command ends, or `timeout` seconds.
@@ -105,7 +105,7 @@ class Terminal:
             return command.report(command.output.take(), cwd=self.cwd)
         return command.report(command.output.whole(), cwd=self.cwd, late=_late_note(shell.late()))
 
-    async def send(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - as for `run`
+    async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
         """Type `text` to the running command; come back when it ended, fell quiet after an answer, or at the timeout.
 
         Raises:
@@ -198,7 +198,7 @@ class Terminal:
         self._stopping = None
 
     @staticmethod
-    async def _wait_quiet(shell: Shell, command: Command, before: int, seconds: float) -> None:
+    async def _wait_quiet(shell: Shell, command: TerminalCommand, before: int, seconds: float) -> None:
         """Until the command ended, or wrote something after `before` bytes and then nothing for a moment."""
         deadline = time.monotonic() + seconds
         if not await shell.wait(partial(_moved, command, before), seconds):
@@ -218,7 +218,7 @@ async def _parse(shell: Shell, text: str) -> str | None:
     return bash.unfinished(said)
 
 
-def _moved(command: Command, since: int) -> bool:
+def _moved(command: TerminalCommand, since: int) -> bool:
     """Whether the command ended, or wrote more than `since` bytes."""
     return command.status != "running" or command.output.bytes > since
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from agent_runtime.core.errors import SandboxError
 from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.sandbox.temporary import Temporary
-from agent_runtime.terminals.command import Command, Report
+from agent_runtime.terminals.command import CommandReport, TerminalCommand
 from agent_runtime.terminals.conpty import ConPty, Console, Starter
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.screen import ROWS
@@ -94,7 +94,7 @@ class ConsoleTerminal:
         self._changed: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._parted = Parted("")
         self._unpainted = Unpainted(ROWS)
-        self._command: Command | None = None
+        self._command: TerminalCommand | None = None
         self._commands = 0
         self._pid = 0
         self.cwd = ""
@@ -110,7 +110,7 @@ class ConsoleTerminal:
         command = self._command
         return command.text if command is not None and command.status == "running" else None
 
-    async def run(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - running on is not an exception
+    async def run(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - running on is not an exception
         """Run a command; see `LiveTerminal`."""
         if self.running is not None:
             raise RuntimeError("a command is running in this terminal")
@@ -122,7 +122,7 @@ class ConsoleTerminal:
         await self._wait(lambda: command.status != "running", timeout)
         return command.report(command.output.take(), cwd=self.cwd)
 
-    async def read(self, *, timeout: float) -> Report | None:  # noqa: ASYNC109 - as for `run`
+    async def read(self, *, timeout: float) -> CommandReport | None:  # noqa: ASYNC109 - as for `run`
         """What is new of the last command; see `LiveTerminal`."""
         command = self._command
         if command is None:
@@ -132,7 +132,7 @@ class ConsoleTerminal:
         fresh = was_running or command.output.fresh
         return command.report(command.output.take() if fresh else command.output.whole(), cwd=self.cwd)
 
-    async def send(self, text: str, *, timeout: float) -> Report:  # noqa: ASYNC109 - as for `run`
+    async def send(self, text: str, *, timeout: float) -> CommandReport:  # noqa: ASYNC109 - as for `run`
         """Type `text` to the running command; see `LiveTerminal`."""
         command = self._command
         if command is None or command.status != "running" or self._console is None:
@@ -177,8 +177,8 @@ class ConsoleTerminal:
             await self.close()
             raise SandboxError(f"The shell did not start. It said: {said.strip() or 'nothing'}")
 
-    async def _launch(self, output: Output, text: str) -> Command:
-        command = self._command = Command(number=self._commands, text=text, output=output, launched=True)
+    async def _launch(self, output: Output, text: str) -> TerminalCommand:
+        command = self._command = TerminalCommand(number=self._commands, text=text, output=output, launched=True)
         nonce = secrets.token_hex(16)
         self._parted = Parted(nonce)
         path, end = (self._scripts / f"{name}{self._dialect.suffix}" for name in (nonce, "end"))
@@ -250,5 +250,5 @@ class ConsoleTerminal:
             await self.interrupt(f"it wrote more than {command.output.quota:,} bytes and was stopped")
 
 
-def _moved(command: Command, since: int) -> bool:
+def _moved(command: TerminalCommand, since: int) -> bool:
     return command.status != "running" or command.output.bytes > since

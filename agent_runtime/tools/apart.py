@@ -15,11 +15,11 @@ from agent_runtime.core.errors import BoundExceededError, ToolError
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.tools.changes import FileWrite, Planner
 from agent_runtime.tools.write_preview import of_writes
-from agent_runtime.workspace.changes import Change, StaleError
+from agent_runtime.workspace.changes import StaleError, WriteCall
 from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.patches import parse_patch
 from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.staging import FileChange
+from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.text import Text
 
 _LIGHT_BYTES = 256_000
@@ -28,7 +28,7 @@ _SECONDS = 10.0
 _MEMORY = 200 * 1024**2
 
 
-def is_light(change: Change, files: Overlay) -> bool:
+def is_light(change: WriteCall, files: Overlay) -> bool:
     """Whether a write is quickly worked out, whatever is in the file.
 
     Raises:
@@ -46,7 +46,7 @@ def is_light(change: Change, files: Overlay) -> bool:
     return size <= _LIGHT_BYTES and lines * hunks <= _LIGHT_WORK
 
 
-def plan(change: Change, files: Overlay, seen: Seen) -> list[FileWrite]:
+def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
     """`Planner.plan` in a worker process.
 
     Raises:
@@ -84,7 +84,7 @@ def preview(writes: Sequence[FileWrite], replaced: Mapping[str, int]) -> str:
         return ""
 
 
-def _packed(change: Change, files: Overlay, seen: Seen) -> bytes:
+def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
     """In the worker: the writes as JSON, and the new contents behind it; a text for line numbers that are stale."""
     with closing(files):
         try:
@@ -127,7 +127,7 @@ def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) 
     mode, origin, told = header["mode"], header["origin"], header["told"]
     return FileWrite(
         canonical=str(header["canonical"]),
-        change=FileChange(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None),
+        change=StagedFile(path=path, data=data, old=old, mode=mode if isinstance(mode, int) else None),
         text=text,
         version=str(header["version"]),
         whole=header["whole"] is True,

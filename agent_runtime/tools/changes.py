@@ -10,9 +10,9 @@ from agent_runtime.workspace import edits as engine
 from agent_runtime.workspace.changes import (
     LINE_MODES,
     WHOLE_MODES,
-    Change,
     Changed,
     StaleError,
+    WriteCall,
     check_arguments,
     check_placeholders,
     make,
@@ -23,7 +23,7 @@ from agent_runtime.workspace.incremental import SyntaxMemory
 from agent_runtime.workspace.overlay import Overlay, TextFile
 from agent_runtime.workspace.patches import AddFile, DeleteFile, Section, UpdateFile, parse_patch
 from agent_runtime.workspace.seen import Seen
-from agent_runtime.workspace.staging import FileChange
+from agent_runtime.workspace.staging import StagedFile
 from agent_runtime.workspace.text import Text, version_of
 
 _MAX_WHOLE_WRITES = 5
@@ -44,7 +44,7 @@ class FileWrite:
     """
 
     canonical: str
-    change: FileChange
+    change: StagedFile
     text: Text | None
     version: str
     whole: bool = False
@@ -63,7 +63,7 @@ class StepLimits:
         """The same counts, to try something out on."""
         return StepLimits(self.whole_writes, set(self.edited))
 
-    def check(self, change: Change, canonical: str) -> None:
+    def check(self, change: WriteCall, canonical: str) -> None:
         """Refuse what would be too much.
 
         Raises:
@@ -80,7 +80,7 @@ class StepLimits:
                 "one call with mode='multi_edit', or use mode='replace', or go on in the next step"
             )
 
-    def count(self, change: Change, canonical: str) -> None:
+    def count(self, change: WriteCall, canonical: str) -> None:
         """Count a write that was made."""
         self.whole_writes += change.mode in WHOLE_MODES
         if change.mode in LINE_MODES:
@@ -93,7 +93,7 @@ class Planner:
     def __init__(self) -> None:
         self._syntax = SyntaxMemory(parsing.parsed, parsing.fault_in)
 
-    def plan(self, change: Change, files: Overlay, seen: Seen) -> list[FileWrite]:
+    def plan(self, change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
         """Say what a call does, in the order in which it is to be done.
 
         Raises:
@@ -104,7 +104,7 @@ class Planner:
             return self._patch(change, files)
         return [self._one(change, files, seen)]
 
-    def _one(self, change: Change, files: Overlay, seen: Seen) -> FileWrite:
+    def _one(self, change: WriteCall, files: Overlay, seen: Seen) -> FileWrite:
         canonical = files.resolve(change.path)
         old = _present(change, files)
         changed = _changed(change, canonical, old, seen)
@@ -119,7 +119,7 @@ class Planner:
         fault = self._fault(change.path, old, new, force=change.force or whole)
         return FileWrite(
             canonical=canonical,
-            change=FileChange(path=canonical, data=data, old=old.data if old else None),
+            change=StagedFile(path=canonical, data=data, old=old.data if old else None),
             text=new,
             version=version,
             whole=whole,
@@ -141,7 +141,7 @@ class Planner:
             )
         return [f"Syntax error: {fault}"] if fault else []
 
-    def _patch(self, change: Change, files: Overlay) -> list[FileWrite]:
+    def _patch(self, change: WriteCall, files: Overlay) -> list[FileWrite]:
         if change.version is not None:
             raise ToolError(
                 "mode='patch' takes no version; its unchanged lines say what it is about", kind="ValueError"
@@ -177,7 +177,7 @@ class Planner:
                 data = content.encode()
                 version = version_of(data)
                 told = [_head(path, "added", data, new, version), *self._fault(path, None, new, force=True)]
-                made = FileChange(path=canonical, data=data, old=None)
+                made = StagedFile(path=canonical, data=data, old=None)
                 return [FileWrite(canonical=canonical, change=made, text=new, version=version, whole=True, told=told)]
             case DeleteFile(path=path):
                 return [_removal(canonical, files.bytes_of(path), [f"[write_file] {path!r} deleted."])]
@@ -198,7 +198,7 @@ class Planner:
             _require_free(path, None, files)
         verb = f"moved to {path!r}" if moved else "updated"
         if old is None:
-            made = FileChange(path=target, data=before, old=None, mode=files.mode(section.path))
+            made = StagedFile(path=target, data=before, old=None, mode=files.mode(section.path))
             version = version_of(before)
             told = [f"[write_file] {section.path!r} {verb}. Version {version}."]
             write = FileWrite(canonical=target, change=made, text=None, version=version, origin=canonical, told=told)
@@ -213,7 +213,7 @@ class Planner:
         shown = diff(old.text.lines, new.lines) or "Nothing changed: the file read so already."
         write = FileWrite(
             canonical=target,
-            change=FileChange(
+            change=StagedFile(
                 path=target, data=data, old=None if moved else before, mode=files.mode(section.path) if moved else None
             ),
             text=new,
@@ -224,7 +224,7 @@ class Planner:
         return [write, _removal(canonical, before, [])] if moved else [write]
 
 
-def _present(change: Change, files: Overlay) -> TextFile | None:
+def _present(change: WriteCall, files: Overlay) -> TextFile | None:
     """The file to be changed; None for one that is yet to be made or whose content does not matter."""
     if change.mode == "w":
         return files.text_file_if_any(change.path)
@@ -238,7 +238,7 @@ def _present(change: Change, files: Overlay) -> TextFile | None:
         raise ToolError(f"{error}; make it with mode='w'", kind=error.kind) from error
 
 
-def _changed(change: Change, canonical: str, old: TextFile | None, seen: Seen) -> Changed:
+def _changed(change: WriteCall, canonical: str, old: TextFile | None, seen: Seen) -> Changed:
     now, version = old.version if old else None, change.version
     if version is not None and version != now and change.mode not in LINE_MODES:
         state = f"it is at version {now} now" if now else "there is no such text file"
@@ -267,7 +267,7 @@ def _require_free(path: str, content: str | None, files: Overlay) -> None:
 
 def _removal(canonical: str, data: bytes, told: list[str]) -> FileWrite:
     return FileWrite(
-        canonical=canonical, change=FileChange(path=canonical, data=None, old=data), text=None, version="", told=told
+        canonical=canonical, change=StagedFile(path=canonical, data=None, old=data), text=None, version="", told=told
     )
 
 
@@ -279,7 +279,7 @@ def _head(path: str, verb: str, data: bytes, new: Text, version: str) -> str:
     return f"[write_file] {path!r} {verb} ({len(data)} bytes, {len(new.lines)} lines). Version {version}."
 
 
-def _shown(change: Change, old: TextFile | None, new: Text) -> list[str]:
+def _shown(change: WriteCall, old: TextFile | None, new: Text) -> list[str]:
     """What the model needs to see of a change; not what it has just written itself."""
     if old is None:
         return []

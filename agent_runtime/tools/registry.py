@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PRELUDE = "from typing import Any, Literal, TypedDict"
 
 
-class Family(Protocol):
+class ToolFamily(Protocol):
     """Tools that share state: every public method named in `value_types` is a tool.
 
     Attributes:
@@ -80,7 +80,7 @@ class Registry:
         """The tools' names."""
         return tuple(self._tools)
 
-    def add_family(self, family: Family, *, only: Iterable[str] | None = None) -> None:
+    def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
         """Register a family's tools, all or `only` those named."""
         chosen = list(family.value_types if only is None else only)
         inspector = family.inspect if isinstance(family, Inspects) else None

@@ -11,9 +11,9 @@ from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox.protocol import Sandbox
-from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.place import LiveTerminal, place
-from agent_runtime.terminals.spool import Logs, Spool
+from agent_runtime.terminals.spool import OutputLogs, Spool
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.preview import of_call, of_command, of_typing
 
@@ -54,7 +54,7 @@ class ShellTools:
         self,
         sandbox: Sandbox,
         workspace: Path,
-        logs: Logs | None = None,
+        logs: OutputLogs | None = None,
         egress: Egress | None = None,
         *,
         start_in: str = "",
@@ -297,7 +297,7 @@ def _check_seconds(timeout: float) -> None:
         raise ToolError(f"timeout {timeout}: use 0 to {MAX_SECONDS:.0f} seconds", kind="ValueError")
 
 
-def _value(report: Report) -> dict[str, Plain]:
+def _value(report: CommandReport) -> dict[str, Plain]:
     return {
         "status": report.status,
         "exit_code": report.exit_code,
@@ -306,14 +306,14 @@ def _value(report: Report) -> dict[str, Plain]:
     }
 
 
-def _failure(report: Report) -> Plain:
+def _failure(report: CommandReport) -> Plain:
     """What is known of a failed check; its exit code is that of the stage that failed, not of the pipe's last one."""
     value = _value(report)
     failed = next((code for code in report.pipe if code), report.exit_code)
     return value | {"exit_code": failed}
 
 
-def _text(session_id: str, report: Report) -> str:
+def _text(session_id: str, report: CommandReport) -> str:
     """The result as the model reads it; the end of the output stands right above the status line."""
     output = report.output if not report.output or report.output.endswith("\n") else report.output + "\n"
     facts = [f"status: {report.status}"]

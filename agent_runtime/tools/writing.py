@@ -17,7 +17,7 @@ from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.payloads import KeptContents, Payloads
 from agent_runtime.tools.planned import PlannedWrite, planned_writes
 from agent_runtime.transports.blocks.payload_plan import payloads_taken
-from agent_runtime.workspace.changes import Change, StaleError, check_mode, pairs
+from agent_runtime.workspace.changes import StaleError, WriteCall, check_mode, pairs
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
 from agent_runtime.workspace.patches import UpdateFile, parse_patch
@@ -201,7 +201,7 @@ class Writer:
                 names.append(section.move_to)
         return tuple(dict.fromkeys(self._workspace.resolve(name) for name in names))
 
-    def _planned_by(self, change: Change, files: Overlay, seen: Seen, limits: StepLimits) -> list[FileWrite]:
+    def _planned_by(self, change: WriteCall, files: Overlay, seen: Seen, limits: StepLimits) -> list[FileWrite]:
         limits.check(change, files.resolve(change.path or "."))
         if apart.is_light(change, files):
             return self._planner.plan(change, files, seen)
@@ -212,7 +212,7 @@ class Writer:
         blind = [each.canonical for each in writes if each.change.old is None and each.origin is None]
         return {path: self._workspace.size(path) for path in blind if self._workspace.exists(path)}
 
-    def _write(self, change: Change, held: str | None) -> ToolResult:
+    def _write(self, change: WriteCall, held: str | None) -> ToolResult:
         files = Overlay(self._workspace)
         writes = self._planned_by(change, files, self._seen, self._limits)
         _check_held(held, _digest(writes))
@@ -265,7 +265,7 @@ class Writer:
         """Whether a write names a file of which nothing is to be told unasked."""
         return any(map(self._withholds, self._named({"mode": "w", **arguments}, contents)))
 
-    def _try(self, change: Change, files: Overlay, seen: Seen, limits: StepLimits, shown: Seen) -> None:
+    def _try(self, change: WriteCall, files: Overlay, seen: Seen, limits: StepLimits, shown: Seen) -> None:
         canonical = files.resolve(change.path or ".")
         try:
             writes = self._planned_by(change, files, seen, limits)
@@ -292,8 +292,8 @@ def _contents_taken(arguments: Arguments) -> int:
     return payloads_taken(mode, len(pairs(arguments.get("edits"))) if mode == "multi_edit" else None, retried=False)
 
 
-def _change(arguments: Arguments, contents: tuple[str, ...]) -> Change:
-    return Change(
+def _change(arguments: Arguments, contents: tuple[str, ...]) -> WriteCall:
+    return WriteCall(
         path=arguments.get("path", ""),
         mode=arguments.get("mode", "w"),
         lines={name: arguments[name] for name in _LINE_ARGUMENTS if name in arguments},

@@ -32,7 +32,7 @@ _SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class WriteCall:
     """One call of `write_file`.
 
     Attributes:
@@ -113,7 +113,7 @@ def check_placeholders(path: str, lines: Iterable[str], text: Text | None) -> No
         )
 
 
-def make(change: Change, text: Text, base: Lines | None) -> Changed:
+def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
     """Apply a change of any mode but `w` and `patch` to a text.
 
     Args:
@@ -141,7 +141,7 @@ def make(change: Change, text: Text, base: Lines | None) -> Changed:
     return Changed(raw=engine.apply(text, placed), notes=notes)
 
 
-def _line_edits(change: Change, count: int) -> list[LineEdit]:
+def _line_edits(change: WriteCall, count: int) -> list[LineEdit]:
     lines, contents = change.lines, change.contents
     if change.mode == "insert":
         return [engine.insertion(lines["after_line"], contents[0], count)]

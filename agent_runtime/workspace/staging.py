@@ -94,7 +94,7 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class StagedFile:
     """What is to become of one file.
 
     Attributes:
@@ -110,7 +110,7 @@ class FileChange:
     mode: int | None = None
 
 
-class Files(Protocol):
+class WritableFiles(Protocol):
     """What is needed of a workspace."""
 
     def stage(self, path: str, data: bytes, *, mode: int | None = None) -> contextlib.AbstractContextManager[Staged]:
@@ -138,7 +138,7 @@ class Files(Protocol):
         ...
 
 
-def apply_all(files: Files, changes: Sequence[FileChange]) -> None:
+def apply_all(files: WritableFiles, changes: Sequence[StagedFile]) -> None:
     """Make several changes, or none.
 
     All contents are on the disk before the first takes its place; if one then cannot, what was done is taken back.
@@ -148,7 +148,7 @@ def apply_all(files: Files, changes: Sequence[FileChange]) -> None:
         ToolError: a change cannot be made, or a file is no longer as the change found it.
     """
     modes = [files.mode(change.path) for change in changes]
-    done: list[tuple[FileChange, int | None]] = []
+    done: list[tuple[StagedFile, int | None]] = []
     with contextlib.ExitStack() as stack:
         staged = [
             None if each.data is None else stack.enter_context(files.stage(each.path, each.data, mode=each.mode))
@@ -176,7 +176,7 @@ def standing(directory: int, name: str) -> os.stat_result | None:
         return None
 
 
-def _require_unchanged(files: Files, change: FileChange) -> None:
+def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:
     now = _content(files, change.path)
     if now == change.old:
         return
@@ -194,7 +194,7 @@ def _require_unchanged(files: Files, change: FileChange) -> None:
     raise ToolError("\n".join([f"{head} It has {len(text.lines)} lines; now:", *shown]), kind="ValueError")
 
 
-def _content(files: Files, path: str) -> bytes | None:
+def _content(files: WritableFiles, path: str) -> bytes | None:
     """A file's content; None when it is gone or too large to be a text that was worked on."""
     try:
         return files.read_bytes(path, _LARGEST)
@@ -204,7 +204,7 @@ def _content(files: Files, path: str) -> bytes | None:
         raise
 
 
-def _take_back(files: Files, change: FileChange, mode: int | None) -> None:
+def _take_back(files: WritableFiles, change: StagedFile, mode: int | None) -> None:
     if change.old is None:
         files.delete(change.path)
     else:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
-from bot.jobs.services import AgentMaker, Listener, Order
+from bot.jobs.services import AgentMaker, AgentSpec, Listener
 from bot.settings.load import AgentSettings
 
 Models = Callable[[str], Provider]
@@ -26,7 +26,7 @@ def agent_maker(
         scrub: takes the bot's secrets out of what is recorded.
     """
 
-    def make(order: Order, listeners: Sequence[Listener]) -> AsyncRuntime:
+    def make(order: AgentSpec, listeners: Sequence[Listener]) -> AsyncRuntime:
         agent = Agent(
             provider=make_provider(order.model),
             work_dir=order.work_dir,

@@ -23,7 +23,7 @@ from bot.apps.action.end import StepEnd
 from bot.apps.action.summary import summary
 from bot.apps.action.walking import walk
 from bot.apps.redelivery import Redelivery
-from bot.apps.services import house, key_for, redactor_for
+from bot.apps.services import key_for, redactor_for, services
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import Door, make_app, make_runner
 from bot.domain.errors import ConfigError
@@ -34,11 +34,11 @@ from bot.engine.ledger import Ledger
 from bot.engine.queue import SqliteQueue
 from bot.engine.worker_presence import present
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
-from bot.intake.deliveries import Ignored
-from bot.jobs.context import Desk, Ending
+from bot.intake.deliveries import IgnoredDelivery
+from bot.jobs.context import Ending, JobContextFactory
 from bot.jobs.receipt_filter import Receipt
-from bot.jobs.services import Handover, House, Listener
-from bot.pipeline.acknowledge import HELD_SECONDS, Greeter
+from bot.jobs.services import Handover, JobServices, Listener
+from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
@@ -57,7 +57,7 @@ _ACTION_WAIT_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class BotService:
     """A bot ready to run in one process.
 
     Attributes:
@@ -82,7 +82,7 @@ async def service(
     provider: Callable[[], Provider] | None = None,
     seconds_between_writes: float = SECONDS_BETWEEN_WRITES,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[BotService]:
     """Everything that `serve` and `work` need; closed when the body ends.
 
     Args:
@@ -98,7 +98,7 @@ async def service(
         QueueError: the queue's file cannot be used.
     """
     redactor = redactor_for(settings)
-    shared = house(
+    shared = services(
         settings.agent,
         server_url=settings.server_url,
         secret=settings.webhook_secret,
@@ -115,19 +115,21 @@ async def service(
         queue = SqliteQueue(database)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = Ledger(database, trusted_bots=settings.agent.trusted_bots)
-        desk = Desk(
-            house=shared,
+        contexts = JobContextFactory(
+            services=shared,
             queue=queue,
             ledger=ledger,
             github_for=partial(_installed_app, settings, redactor, AppSession(seconds_between_writes)),
         )
-        greeter = Greeter(desk)
+        greeter = Acknowledger(contexts)
         stack.push_async_callback(greeter.close)
-        await stack.enter_async_context(present(settings.agent.data_dir / "workers", name, on_death=queue.take_back))
-        worker = Worker(name, desk=desk, jobs_at_once=settings.jobs)
+        await stack.enter_async_context(
+            present(settings.agent.data_dir / "workers", name, on_death=queue.requeue_orphans)
+        )
+        worker = Worker(name, contexts=contexts, jobs_at_once=settings.jobs)
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=unneeded)
-        yield Service(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
+        yield BotService(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
 
 
 def _redelivery(settings: Settings) -> Redelivery:
@@ -161,7 +163,7 @@ async def _opened(path: Path) -> AsyncIterator[Database]:
 
 async def act(
     settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
-) -> JobState | Ignored:
+) -> JobState | IgnoredDelivery:
     """One workflow run: the event that started it, through the same corridor, to the step's outputs.
 
     Args:
@@ -185,7 +187,7 @@ async def work_step(
 ) -> StepEnd:
     """The same, with all that there is to tell of the end."""
     job, begun = job_of_run(settings), time.monotonic()
-    if isinstance(job, Ignored):
+    if isinstance(job, IgnoredDelivery):
         end = StepEnd(ended=job)
         _report(settings, end)
         return end
@@ -209,8 +211,8 @@ async def _see_through(
         queue = SqliteQueue(database)
         await queue.enqueue(job)
         endings: list[Ending] = []
-        desk = Desk(
-            house=shared,
+        contexts = JobContextFactory(
+            services=shared,
             queue=queue,
             ended=endings.append,
             ledger=Ledger(database, trusted_bots=settings.agent.trusted_bots),
@@ -222,8 +224,8 @@ async def _see_through(
             ),
         )
         patience = 4 * lease_seconds
-        worker = Worker(_worker_name(), desk=desk, lease_seconds=lease_seconds, patience_seconds=patience)
-        last, session_file = await walk(desk, worker, job)
+        worker = Worker(_worker_name(), contexts=contexts, lease_seconds=lease_seconds, patience_seconds=patience)
+        last, session_file = await walk(contexts, worker, job)
         await _tell_owed(queue, worker, last.job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, last.job.id)
         return StepEnd(
@@ -238,9 +240,9 @@ async def _see_through(
         )
 
 
-def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> House:
+def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
     lasting = settings.sealing_secret
-    shared = house(
+    shared = services(
         settings.agent,
         server_url=settings.server_url,
         secret=lasting or settings.token,

@@ -16,7 +16,7 @@ from bot.domain.errors import MalformedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.records import dumped, loaded
-from bot.intake.deliveries import Ignored, Proof, from_proven, lowered
+from bot.intake.deliveries import IgnoredDelivery, Proof, from_proven, lowered
 from bot.intake.triggers import TRIGGERS, job_from
 
 _PIECE_BYTES = 1024 * 1024
@@ -62,7 +62,7 @@ def sweep(folder: Path) -> None:
 
 async def read(
     path: Path, headers: Mapping[str, str], listening: Listening, *, seconds: float = _SECONDS
-) -> Job | Ignored:
+) -> Job | IgnoredDelivery:
     """The job that a proven delivery asks for, or why it asks for none.
 
     Args:
@@ -77,7 +77,7 @@ async def read(
     """
     names = {name: value for name, value in lowered(headers).items() if name in _HEADERS}
     if names.get("x-github-event") not in TRIGGERS:
-        return Ignored(reason="nothing listens to this event")
+        return IgnoredDelivery(reason="nothing listens to this event")
     try:
         answer = await run_bounded(
             job_in, str(path), names, listening, seconds=seconds, memory=_MEMORY, what="Reading the delivery"
@@ -91,7 +91,7 @@ async def read(
         case "job":
             return loaded(text)
         case "ignored":
-            return Ignored(reason=text)
+            return IgnoredDelivery(reason=text)
         case _:
             raise MalformedError(text)
 
@@ -102,4 +102,4 @@ def job_in(path: str, headers: Mapping[str, str], listening: Listening) -> str:
         found = job_from(from_proven(headers, Path(path).read_bytes()), listening)
     except MalformedError as error:
         return f"malformed:{error}"
-    return f"ignored:{found.reason}" if isinstance(found, Ignored) else f"job:{dumped(found)}"
+    return f"ignored:{found.reason}" if isinstance(found, IgnoredDelivery) else f"job:{dumped(found)}"

@@ -16,8 +16,8 @@ from bot.apps.agents import agent_maker, models
 from bot.apps.toolchains import directories_to_show
 from bot.domain.errors import ConfigError
 from bot.gate.network import unkept
-from bot.jobs.results import WorkStore
-from bot.jobs.services import House, Listener
+from bot.jobs.results import RunResults
+from bot.jobs.services import JobServices, Listener
 from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
 from bot.settings.load import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
@@ -35,7 +35,7 @@ _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside th
 _NO_INPUTS = ActionInputs()
 
 
-def house(
+def services(
     agent: AgentSettings,
     *,
     server_url: str,
@@ -48,7 +48,7 @@ def house(
     run_url: str = "",
     inputs: ActionInputs = _NO_INPUTS,
     git_pauses: tuple[float, ...] = GIT_PAUSES,
-) -> House:
+) -> JobServices:
     """What all jobs of a process share.
 
     Args:
@@ -71,7 +71,7 @@ def house(
     """
     sandbox = _sandbox(agent)
     key = key_for(secret, "paused runs")
-    return House(
+    return JobServices(
         workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
         setup=_setup(agent, sandbox, on_runner=not comes_back),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
@@ -81,7 +81,7 @@ def house(
         server_url=server_url.rstrip("/"),
         sandbox=sandbox.level,
         network=agent.network,
-        work=WorkStore(agent.data_dir / "patches", lasting=not comes_back),
+        work=RunResults(agent.data_dir / "patches", lasting=not comes_back),
         sessions=agent.data_dir / "sessions" if comes_back else None,
         comes_back=comes_back,
         marker_key=key_for(secret, "status comment"),

@@ -10,7 +10,7 @@ from bot.domain.errors import BotError
 from bot.gate.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
 from bot.github import GitHub
 from bot.github.installations import installation_of
-from bot.settings.app_permissions import Event, Permission, lacking
+from bot.settings.app_permissions import AppEvent, AppPermission, lacking
 from bot.settings.load import Settings
 
 
@@ -18,7 +18,7 @@ class NotInstalledError(BotError):
     """The App is not installed on the repository, or there is no such repository."""
 
 
-class Labelled(Protocol):
+class LabelClient(Protocol):
     """What is needed of GitHub."""
 
     async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
@@ -35,7 +35,7 @@ class Labelled(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class LabelSpec:
     """One label.
 
     Attributes:
@@ -60,11 +60,11 @@ class SetUp:
         lacks: what the App was not given, or its owner has not accepted, for this repository.
     """
 
-    labels: tuple[Label, ...]
-    lacks: tuple[Permission | Event, ...]
+    labels: tuple[LabelSpec, ...]
+    lacks: tuple[AppPermission | AppEvent, ...]
 
 
-async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Label, ...]:
+async def set_up(github: LabelClient, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
     """Make the labels that the repository's configuration names and that are not there yet.
 
     Args:
@@ -89,7 +89,7 @@ async def set_up(github: Labelled, repo: str, *, start_label: str) -> tuple[Labe
         (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
     )
     found = tuple(
-        Label(name=name, color=color, description=description, made=name.casefold() not in there)
+        LabelSpec(name=name, color=color, description=description, made=name.casefold() not in there)
         for name, color, description in wanted
     )
     for label in found:
@@ -121,7 +121,7 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
     return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))
 
 
-async def _config(github: Labelled, repo: str) -> RepoConfig:
+async def _config(github: LabelClient, repo: str) -> RepoConfig:
     organisation = f"{repo.partition('/')[0]}/.github"
     above = await github.file_at(organisation, ORGANISATION_PATH)
     own = await github.file_at(repo, PATH)

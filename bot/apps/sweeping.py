@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from bot.domain.errors import BotError
 from bot.engine.queue import SqliteQueue
-from bot.jobs.services import House
+from bot.jobs.services import JobServices
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _HOUR_SECONDS = 3600.0
 _HOURS = 24
 
 
-async def _keep_swept(shared: House, queue: SqliteQueue) -> None:
+async def _keep_swept(shared: JobServices, queue: SqliteQueue) -> None:
     """Tidy the mirrors every hour, beside the jobs; sweep once a day, for a service that is never restarted."""
     while True:
         for _ in range(_HOURS):
@@ -39,7 +39,7 @@ def _logged(what: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def kept_swept(shared: House, queue: SqliteQueue) -> AsyncIterator[None]:
+async def kept_swept(shared: JobServices, queue: SqliteQueue) -> AsyncIterator[None]:
     """Sweep now, and every day while the body runs."""
     await _sweep(shared, queue)
     task = asyncio.create_task(_keep_swept(shared, queue))
@@ -51,7 +51,7 @@ async def kept_swept(shared: House, queue: SqliteQueue) -> AsyncIterator[None]:
             await task
 
 
-async def _sweep(shared: House, queue: SqliteQueue) -> None:
+async def _sweep(shared: JobServices, queue: SqliteQueue) -> None:
     """Clean up what killed workers left, and what has been kept long enough."""
     live = await queue.live_ids()
     try:

@@ -21,7 +21,7 @@ from bot.domain.errors import ConfigError, MalformedError, QueueError, Unauthent
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.queue import Queue
-from bot.intake.deliveries import Ignored, Proof, from_webhook
+from bot.intake.deliveries import IgnoredDelivery, Proof, from_webhook
 from bot.intake.triggers import job_from
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class _Webhook:
             reason = "the job could not be stored; the operator's log says why"
             return web.json_response({"status": "failed", "reason": reason}, status=503)
 
-    async def _found(self, request: web.Request) -> Job | Ignored:
+    async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
         """What a delivery asks for, once it is proven genuine."""
         size, listening = self._size(request), self._door.listening
         secret = self._door.secret.get_secret_value()
@@ -223,11 +223,11 @@ class _Webhook:
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its header says") from error
 
-    async def _taken(self, found: Job | Ignored, delivery_id: str) -> web.Response:
+    async def _taken(self, found: Job | IgnoredDelivery, delivery_id: str) -> web.Response:
         extra = {"delivery": delivery_id}
-        if not isinstance(found, Ignored) and (why := await self._unneeded(found)):
-            found = Ignored(reason=why)
-        if isinstance(found, Ignored):
+        if not isinstance(found, IgnoredDelivery) and (why := await self._unneeded(found)):
+            found = IgnoredDelivery(reason=why)
+        if isinstance(found, IgnoredDelivery):
             log.info("delivery %s: ignored: %s", delivery_id, found.reason, extra=extra)
             return web.json_response({"status": "ignored", "reason": found.reason})
         # What steers is done at once: nobody answers it first.
@@ -246,8 +246,8 @@ def _check_sender(request: web.Request) -> None:
         raise _Refused(400, _NOT_THE_APPS)
 
 
-def _with_installation(found: Job | Ignored) -> Job | Ignored:
-    if not isinstance(found, Ignored) and found.installation is None:
+def _with_installation(found: Job | IgnoredDelivery) -> Job | IgnoredDelivery:
+    if not isinstance(found, IgnoredDelivery) and found.installation is None:
         raise _Refused(400, _NOT_THE_APPS)
     return found
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from bot.domain.commands import Review
 from bot.domain.job import Job
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.jobs.repo_settings import lately_on_default_branch
-from bot.jobs.snapshot import Here
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.marker import is_marked
 
 
-async def unasked_for(case: Case) -> str:
+async def unasked_for(context: JobContext) -> str:
     """Why the job is a review that neither the repository nor the operator wants; empty for any other job."""
-    command = case.job.command
-    if not is_unasked_review(case.job) or not isinstance(command, Review) or command.on is None:
+    command = context.job.command
+    if not is_unasked_review(context.job) or not isinstance(command, Review) or command.on is None:
         return ""
-    config = await lately_on_default_branch(case)
-    wanted = config.reviews(command.on, case.house.bounds.review_on)
+    config = await lately_on_default_branch(context)
+    wanted = config.reviews(command.on, context.services.bounds.review_on)
     return "" if wanted else f"`review_on` in `{config.path}` does not list `{command.on}`."
 
 
@@ -25,14 +25,14 @@ def is_unasked_review(job: Job) -> bool:
     return isinstance(job.command, Review) and job.command.on is not None and job.is_unasked
 
 
-async def unfit_for_review(case: Case, here: Here) -> str:
+async def unfit_for_review(context: JobContext, here: ThreadSnapshot) -> str:
     """Why a pull request is not to be reviewed now; empty when it is."""
     pull, head = here.snapshot.pull, here.thread.head_sha
     if pull is not None and pull.draft:
         return "It is a draft again."
-    if not case.house.comes_back and case.job.head_sha != head:
+    if not context.services.comes_back and context.job.head_sha != head:
         return "It has moved on; the push has a run of its own."
-    me = (await case.github.me()).id
-    reviews = await case.github.reviews(here.repo.full_name, case.job.thread.number)
+    me = (await context.github.me()).id
+    reviews = await context.github.reviews(here.repo.full_name, context.job.thread.number)
     done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
     return "This commit is reviewed already." if done else ""

@@ -7,45 +7,45 @@ from bot.domain.commands import Explain, Fix, Reddened
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.gate.repo_config import RepoConfig
 from bot.intake.asking import job_id
-from bot.jobs.context import Case, Ending
+from bot.jobs.context import Ending, JobContext
 from bot.jobs.repo_settings import lately_on_default_branch
 
 LEADS_TO = "leads-to"
 """The fact that keeps the id of the work that an event began."""
 
 
-async def reddened(case: Case, command: Reddened) -> Ending:
+async def reddened(context: JobContext, command: Reddened) -> Ending:
     """Begin work on a commit whose checks failed, where the repository or a label asks for it.
 
     All that fails on one commit comes together: whatever is told while the work waits or is under way begins no other.
     Where nobody asked for it, nobody is told.
     """
-    config = await lately_on_default_branch(case)
-    thread = await _thread(case, command, config)
+    config = await lately_on_default_branch(context)
+    thread = await _thread(context, command, config)
     if thread is None:
         return Ending(state=JobState.DONE, reason="nobody asked for failing checks to be fixed here")
     beside = [
         each
-        for each in await case.queue.of_thread(case.job.repo.id, thread.key)
+        for each in await context.queue.of_thread(context.job.repo.id, thread.key)
         if each.job.origin.kind == "ci" and each.job.head_sha == command.head_sha
     ]
     if any(TRANSITIONS[each.state] for each in beside):
         return Ending(state=JobState.DONE, reason="work on this commit is under way already")
-    job = await _work(case, command, thread, ordinal=len(beside))
-    await case.queue.enqueue(job)
-    await case.memory.remember(LEADS_TO, job.id)
+    job = await _work(context, command, thread, ordinal=len(beside))
+    await context.queue.enqueue(job)
+    await context.memory.remember(LEADS_TO, job.id)
     return Ending(state=JobState.DONE)
 
 
-async def _thread(case: Case, command: Reddened, config: RepoConfig) -> Thread | None:
+async def _thread(context: JobContext, command: Reddened, config: RepoConfig) -> Thread | None:
     """Where the work is to be; None where nobody wants any."""
-    everywhere = not case.house.checks and "fix_ci" not in config.given
+    everywhere = not context.services.checks and "fix_ci" not in config.given
     pulls = everywhere or "pull-requests" in config.fix_ci
     if command.fork:
-        number = await _pull_of_fork(case, command) if pulls else None
+        number = await _pull_of_fork(context, command) if pulls else None
         return None if number is None else _pull(number)
     if command.pull:
-        return _pull(command.pull) if pulls or await _is_labelled(case, command.pull, config) else None
+        return _pull(command.pull) if pulls or await _is_labelled(context, command.pull, config) else None
     if not (everywhere or "default-branch" in config.fix_ci):
         return None
     return Thread.of_branch(command.branch)
@@ -55,9 +55,9 @@ def _pull(number: int) -> Thread:
     return Thread(kind="pull", number=number, title="", body="", author="")
 
 
-async def _pull_of_fork(case: Case, command: Reddened) -> int | None:
-    return await case.github.pull_of_fork(
-        case.job.repo.full_name,
+async def _pull_of_fork(context: JobContext, command: Reddened) -> int | None:
+    return await context.github.pull_of_fork(
+        context.job.repo.full_name,
         fork=command.fork,
         fork_id=command.fork_id,
         branch=command.branch,
@@ -65,25 +65,25 @@ async def _pull_of_fork(case: Case, command: Reddened) -> int | None:
     )
 
 
-async def _is_labelled(case: Case, number: int, config: RepoConfig) -> bool:
+async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> bool:
     """Whether the label that asks for it is set, by somebody who may ask for work."""
-    repo = case.job.repo
-    kept = [each for each in await case.ledger.labels(repo.id, number) if config.labels.is_fix_ci(each.name)]
+    repo = context.job.repo
+    kept = [each for each in await context.ledger.labels(repo.id, number) if config.labels.is_fix_ci(each.name)]
     if not kept:
         return False
-    standing = (await case.github.thread_facts(repo.full_name, number)).labels
+    standing = (await context.github.thread_facts(repo.full_name, number)).labels
     if not any(map(config.labels.is_fix_ci, standing)):
         return False
     who = kept[0].labeller
-    return case.house.bounds.hears(who.login) and may_command(
-        await case.github.role_of(repo.full_name, who.id, who.login)
+    return context.services.bounds.hears(who.login) and may_command(
+        await context.github.role_of(repo.full_name, who.id, who.login)
     )
 
 
-async def _work(case: Case, command: Reddened, thread: Thread, *, ordinal: int) -> Job:
+async def _work(context: JobContext, command: Reddened, thread: Thread, *, ordinal: int) -> Job:
     """The work; in a fork's pull request it only reads, and nothing but the diagnosis leaves it."""
-    event = case.job
-    me = await case.github.me()
+    event = context.job
+    me = await context.github.me()
     itself = Actor(id=me.id, login=me.login)
     # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
     # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.

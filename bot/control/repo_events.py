@@ -18,14 +18,14 @@ from bot.domain.job import JobState
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.jobs import approvals
-from bot.jobs.context import Case, Ending, Reply
+from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
-from bot.jobs.resume_base import begun_before
-from bot.jobs.snapshot import arrive
+from bot.jobs.resume_base import resume_base
+from bot.jobs.snapshot import check_access
 from bot.publishing.text import code
 from bot.reporting import endings
 from bot.reporting.check_run import CHECKED
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 from bot.reporting.status_comment import COMMENTING
 
 log = logging.getLogger(__name__)
@@ -34,34 +34,34 @@ _RAISING = frozenset({"ask", "auto"})
 """Levels that a label may raise a run to, and so are bound to a commit."""
 
 
-async def happen(case: Case, command: Happening) -> Ending:
+async def happen(context: JobContext, command: Happening) -> Ending:
     """Take in what happened."""
     match command:
         case Labelled():
-            return await _labelled(case, command)
+            return await _labelled(context, command)
         case Assigned(assignee_id=assignee_id):
-            if assignee_id == (await case.github.me()).id:
-                await case.queue.enqueue(fix_for(case.job, "assignment"))
+            if assignee_id == (await context.github.me()).id:
+                await context.queue.enqueue(fix_for(context.job, "assignment"))
         case Pushed(head_sha=head_sha):
-            return await _pushed(case, head_sha)
+            return await _pushed(context, head_sha)
         case Closed(how=how):
-            await stop_all(case, await _jobs(case), f"The thread was {how}.")
+            await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case Departed(repo_ids=repo_ids):
-            await _departed(case, repo_ids)
+            await _departed(context, repo_ids)
         case Reddened():
-            return await reddened(case, command)
+            return await reddened(context, command)
         case other:
             assert_never(other)
     return Ending(state=JobState.DONE)
 
 
-async def _labelled(case: Case, command: Labelled) -> Ending:
+async def _labelled(context: JobContext, command: Labelled) -> Ending:
     """Keep who set a permission label on what; the repository's own start label asks for a fix."""
-    job, names = case.job, (await lately_on_default_branch(case)).labels
+    job, names = context.job, (await lately_on_default_branch(context)).labels
     if names.is_start(command.label):
-        return await _start(case, command)
+        return await _start(context, command)
     if names.means_something(command.label):
-        await case.ledger.keep_label(
+        await context.ledger.keep_label(
             LabelGrant(
                 repo_id=job.repo.id,
                 number=job.thread.number,
@@ -74,16 +74,16 @@ async def _labelled(case: Case, command: Labelled) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _start(case: Case, command: Labelled) -> Ending:
+async def _start(context: JobContext, command: Labelled) -> Ending:
     """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
-    job = case.job
-    thread = await case.github.thread_facts(job.repo.full_name, job.thread.number)
+    job = context.job
+    thread = await context.github.thread_facts(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
         reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
-        visit = await arrive(case.github, job, bounds=case.house.bounds)
-        return await case.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not visit.may_command))
+        access = await check_access(context.github, job, bounds=context.services.bounds)
+        return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not access.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-    await case.queue.enqueue(fix_for(replace(job, thread=words), "label"))
+    await context.queue.enqueue(fix_for(replace(job, thread=words), "label"))
     return Ending(state=JobState.DONE)
 
 
@@ -95,75 +95,79 @@ def _seconds(at: str) -> float:
         return time.time()
 
 
-async def _pushed(case: Case, head_sha: str) -> Ending:
+async def _pushed(context: JobContext, head_sha: str) -> Ending:
     """What was asked and allowed for the commit before is void; the bot's own commits void nothing."""
-    job = case.job
-    if job.actor.id == (await case.github.me()).id:
+    job = context.job
+    if job.actor.id == (await context.github.me()).id:
         return Ending(state=JobState.DONE)
-    for each in await _jobs(case):
-        if each.state in LIVE and await begun_before(case.about(each.job)) != head_sha:
-            await approvals.void_alike(case.of(each.job))
-        asked = await approvals.awaited(case.of(each.job)) if each.state is JobState.WAITING else None
+    for each in await _jobs(context):
+        if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
+            await approvals.void_alike(context.of(each.job))
+        asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and asked.bound_to != head_sha:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
-            await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
-            await case.queue.wake(each.job.id)
-    await _review_push(case, head_sha)
-    kept = await case.ledger.labels(job.repo.id, job.thread.key)
+            await context.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
+            await context.queue.wake(each.job.id)
+    await _review_push(context, head_sha)
+    kept = await context.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
-    config = await on_default_branch(case.github, job.repo.full_name, case.house.conventions.repo_file)
+    config = await on_default_branch(context.github, job.repo.full_name, context.services.conventions.repo_file)
     gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
-    await case.void(gone)
-    if not gone or not await case.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):
+    await context.void(gone)
+    if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):
         return Ending(state=JobState.DONE)
     names = ", ".join(map(code, gone))
     text = (
         f"I took {names} off: it was set for another commit than {head_sha[:10]}. Look at what was pushed, and set it "
         "again."
     )
-    return Ending(state=JobState.DONE, view=Reply(text=text))
+    return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
 
-async def _review_push(case: Case, head_sha: str) -> None:
+async def _review_push(context: JobContext, head_sha: str) -> None:
     """Have what was pushed reviewed where that is wanted; reviews of the commits before it are of no use any more.
 
     It is held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
     """
-    if not (await lately_on_default_branch(case)).reviews("push", case.house.bounds.review_on):
+    if not (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
         return
-    review = review_of_push(case.job, head_sha)
-    for each in await _jobs(case):
+    review = review_of_push(context.job, head_sha)
+    for each in await _jobs(context):
         if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
-            await _end_or_stop(case, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one.")
-    await case.queue.enqueue(review, held_seconds=case.house.push_pause)
-    await case.memory.remember(LEADS_TO, review.id)
+            await _end_or_stop(
+                context, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one."
+            )
+    await context.queue.enqueue(review, held_seconds=context.services.push_pause)
+    await context.memory.remember(LEADS_TO, review.id)
 
 
-async def _end_or_stop(case: Case, live: Stored, why: str) -> None:
+async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
     """End a job that waits at once; have one that runs stop."""
-    if await case.queue.end(live.job.id, JobState.STOPPED, why, owed=await _last_words(case.about(live.job), why)):
-        await case.house.workspaces.discard(live.job.id)
+    if await context.queue.end(
+        live.job.id, JobState.STOPPED, why, owed=await _last_words(context.about(live.job), why)
+    ):
+        await context.services.workspaces.discard(live.job.id)
     else:
-        await case.queue.signal(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=case.job.id))
+        await context.queue.signal(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
 
 
-async def _departed(case: Case, repo_ids: tuple[int, ...]) -> None:
+async def _departed(context: JobContext, repo_ids: tuple[int, ...]) -> None:
     """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
-    if case.job.installation is None:
+    if context.job.installation is None:
         return
     why = "The App was taken off this repository, or suspended."
-    for each in await case.queue.live_of(case.job.installation, repo_ids):
-        await _end_or_stop(case, each, why)
+    for each in await context.queue.live_of(context.job.installation, repo_ids):
+        await _end_or_stop(context, each, why)
 
 
-async def _last_words(case: Case, why: str) -> dict[str, str]:
+async def _last_words(context: JobContext, why: str) -> dict[str, str]:
     """What its comment is to say of a job that nobody works on any more; nothing where it has none."""
-    if await case.memory.recall(COMMENTING) is None:
+    if await context.memory.recall(COMMENTING) is None:
         return {}
-    ending = Ending(state=JobState.STOPPED, reason=why, view=Account(case).now(state="stopped", reason=why))
-    return await endings.facts_of(case, ending, checked=await case.memory.recall(CHECKED))
+    ending = Ending(state=JobState.STOPPED, reason=why, view=StatusReporter(context).now(state="stopped", reason=why))
+    return await endings.facts_of(context, ending, checked=await context.memory.recall(CHECKED))
 
 
-async def _jobs(case: Case) -> tuple[Stored, ...]:
-    return await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
+async def _jobs(context: JobContext) -> tuple[Stored, ...]:
+    return await context.queue.of_thread(context.job.repo.id, context.job.thread.key)

@@ -21,10 +21,10 @@ from bot.domain.commands import Approve, Continue, Deny, Retry, Steering
 from bot.domain.job import JobState
 from bot.gate.decision import Refusal
 from bot.github import ArtifactFacts, CommentFacts, GitHubError, LogError, Spot, save_log
-from bot.jobs.context import Case, Ending
+from bot.jobs.context import Ending, JobContext
 from bot.jobs.sealed_state import MAX_SEALED_BYTES, SavedJob, SealError, digest_of, unseal
 from bot.jobs.services import Handover
-from bot.jobs.snapshot import Here
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import code
 
 log = logging.getLogger(__name__)
@@ -38,53 +38,53 @@ _AGAIN = "Give the command that began the work again."
 _ANSWERED = "That was answered already, or its run has ended."
 
 
-async def steered(case: Case, command: Steering, here: Here) -> Ending:
+async def steered(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
     """Do what someone with the right to command asks, of jobs that earlier workflow runs have left waiting, too.
 
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
-    handover = case.house.handover
+    handover = context.services.handover
     if handover is None or isinstance(command, Retry):
-        return await steer(case, command, here)
-    why = await _Fetching(case, here, handover).fetch()
+        return await steer(context, command, here)
+    why = await _Fetching(context, here, handover).fetch()
     if why and isinstance(command, (Approve, Deny, Continue)):
-        return await case.refuse(Refusal(reason=why, cause="no-saved-job"))
-    ending = await steer(case, command, here)
-    for stored in await case.queue.of_thread(case.job.repo.id, case.job.thread.key):
+        return await context.refuse(Refusal(reason=why, cause="no-saved-job"))
+    ending = await steer(context, command, here)
+    for stored in await context.queue.of_thread(context.job.repo.id, context.job.thread.key):
         saved = handover.saved.get(stored.job.id)
-        if saved is not None and stored.state is JobState.QUEUED and not await _claim(case, saved, handover):
-            await case.queue.end(stored.job.id, JobState.STOPPED, _ANSWERED)
-            return await case.refuse(Refusal(reason=_ANSWERED, cause="answered"))
+        if saved is not None and stored.state is JobState.QUEUED and not await _claim(context, saved, handover):
+            await context.queue.end(stored.job.id, JobState.STOPPED, _ANSWERED)
+            return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
     return ending
 
 
-async def _claim(case: Case, saved: SavedJob, handover: Handover) -> bool:
+async def _claim(context: JobContext, saved: SavedJob, handover: Handover) -> bool:
     """Have the comment say that somebody has answered; False when it does not wait for that any more."""
     if saved.job.id in handover.claimed:
         return True
-    found = await _waiting_comment(case, saved)
+    found = await _waiting_comment(context, saved)
     if found is None:
         return False
-    mark = case.house.marker(saved.job)
-    said = f"▶️ Answered. [This workflow run]({case.house.run_url}) goes on with the work.\n\n{mark}"
-    await case.github.edit_comment(saved.job.repo.full_name, found[0], found[1].id, said)
+    mark = context.services.marker(saved.job)
+    said = f"▶️ Answered. [This workflow run]({context.services.run_url}) goes on with the work.\n\n{mark}"
+    await context.github.edit_comment(saved.job.repo.full_name, found[0], found[1].id, said)
     handover.claimed.add(saved.job.id)
     return True
 
 
-async def _waiting_comment(case: Case, saved: SavedJob) -> tuple[Spot, CommentFacts] | None:
+async def _waiting_comment(context: JobContext, saved: SavedJob) -> tuple[Spot, CommentFacts] | None:
     """The job's status comment, if it still stands as the run has left it: nobody has answered since."""
-    found = await comment_of(case.github, saved.job, saved.facts)
+    found = await comment_of(context.github, saved.job, saved.facts)
     return found if found is not None and digest_of(found[1].body) == saved.comment else None
 
 
 class _Fetching:
     """One look for the jobs that wait in a thread."""
 
-    def __init__(self, case: Case, here: Here, handover: Handover) -> None:
-        self._case, self._here, self._handover = case, here, handover
-        self._name = handover.name_for(case.job)
+    def __init__(self, context: JobContext, here: ThreadSnapshot, handover: Handover) -> None:
+        self._context, self._here, self._handover = context, here, handover
+        self._name = handover.name_for(context.job)
         self._unfit = ""
 
     async def fetch(self) -> str:
@@ -96,7 +96,7 @@ class _Fetching:
         kept = [each for each in artifacts if not each.expired]
         for each in kept[:_MOST_READ]:
             saved = await self._opened(each)
-            if saved is not None and saved.job.id not in known and await _waiting_comment(self._case, saved):
+            if saved is not None and saved.job.id not in known and await _waiting_comment(self._context, saved):
                 known.add(saved.job.id)
                 await self._restore(saved)
         if known:
@@ -112,9 +112,9 @@ class _Fetching:
 
     async def _listed(self) -> list[ArtifactFacts] | str:
         """The artifacts that runs of the repository's own branches have kept under the name, newest first."""
-        case, repo = self._case, self._here.repo
+        context, repo = self._context, self._here.repo
         try:
-            found = await case.github.artifacts_named(repo.full_name, self._name, _MOST_LISTED)
+            found = await context.github.artifacts_named(repo.full_name, self._name, _MOST_LISTED)
         except GitHubError as error:
             if not error.lacks_permission:
                 raise
@@ -128,11 +128,11 @@ class _Fetching:
 
     async def _opened(self, artifact: ArtifactFacts) -> SavedJob | None:
         """The job in an artifact; None when it is none that this repository's workflow has kept."""
-        case, handover = self._case, self._handover
+        context, handover = self._context, self._handover
         try:
             sealed = await self._downloaded(artifact)
             return await asyncio.to_thread(
-                unseal, sealed, handover.key, repo_id=self._here.repo.id, thread=case.job.thread.key
+                unseal, sealed, handover.key, repo_id=self._here.repo.id, thread=context.job.thread.key
             )
         except (SealError, LogError, ValueError, BoundExceededError) as error:
             log.warning("artifact %d, %s, is not used: %s", artifact.id, self._name, error)
@@ -143,7 +143,7 @@ class _Fetching:
             return None
 
     async def _downloaded(self, artifact: ArtifactFacts) -> bytes:
-        github, repo = self._case.github, self._here.repo.full_name
+        github, repo = self._context.github, self._here.repo.full_name
         address = await github.address_of_artifact(repo, artifact.id)
         with tempfile.TemporaryDirectory(prefix="codepilot-artifact-") as folder:
             file = Path(folder, "artifact.zip")
@@ -155,24 +155,24 @@ class _Fetching:
 
     async def _restore(self, saved: SavedJob) -> None:
         """Have the job wait in this run's queue, as it did in the other's."""
-        case, job_id = self._case, saved.job.id
+        context, job_id = self._context, saved.job.id
         worker = f"restoring-{job_id}"
         await asyncio.to_thread(self._put, saved)
-        await case.queue.enqueue(saved.job)
-        await case.queue.claim(worker, _SECONDS)
+        await context.queue.enqueue(saved.job)
+        await context.queue.claim(worker, _SECONDS)
         for key, value in saved.facts.items():
-            await case.queue.remember(job_id, key, value)
+            await context.queue.remember(job_id, key, value)
         self._handover.saved[job_id] = saved
         # One that has expired is told so by whoever answers it.
         until = max(saved.until, time.time() + _EXPIRED_SECONDS)
-        await case.queue.park(job_id, worker, until=until)
+        await context.queue.park(job_id, worker, until=until)
 
     def _put(self, saved: SavedJob) -> None:
-        house = self._case.house
-        folder = house.session_of(saved.job)
+        services = self._context.services
+        folder = services.session_of(saved.job)
         if folder is not None and saved.session:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, content in saved.session.items():
                 (folder / Path(name).name).write_bytes(content)
         if saved.patch is not None:
-            house.work.put(saved.job.id, saved.patch)
+            services.work.put(saved.job.id, saved.patch)

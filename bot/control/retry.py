@@ -10,7 +10,7 @@ from bot.domain.job import Job
 from bot.intake.asking import job_id
 
 
-def again(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
+def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     """The work of `old` once more: for whoever asks now, with the thread's words as they are now.
 
     Args:

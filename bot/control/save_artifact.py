@@ -9,7 +9,7 @@ from pathlib import Path
 from bot.domain.job import Job
 from bot.github import CommentFacts, GitHub, Spot
 from bot.jobs import approvals
-from bot.jobs.context import Case, spot_of
+from bot.jobs.context import JobContext, spot_of
 from bot.jobs.results import WORK
 from bot.jobs.sealed_state import SavedJob, SealError, digest_of, seal
 from bot.workspace.carrying import Carried
@@ -21,7 +21,7 @@ _MOST_SESSION_BYTES = 64 * 1024 * 1024
 _UNASKED = "The comment in which people would be asked is gone."
 
 
-async def save(case: Case) -> Path:
+async def save(context: JobContext) -> Path:
     """Write a waiting job to a file, and give back where.
 
     Raises:
@@ -29,25 +29,25 @@ async def save(case: Case) -> Path:
         WorkspaceError: its files cannot be kept.
         GitHubError: the comment could not be read.
     """
-    handover, asked = case.house.handover, await approvals.awaited(case.memory)
-    facts = dict(await case.memory.recall_all())
-    found = await comment_of(case.github, case.job, facts)
+    handover, asked = context.services.handover, await approvals.awaited(context.memory)
+    facts = dict(await context.memory.recall_all())
+    found = await comment_of(context.github, context.job, facts)
     if handover is None or asked is None or found is None:
         raise SealError(_UNASKED)
     saved = SavedJob(
-        job=case.job,
+        job=context.job,
         request_id=asked.request_id,
         until=asked.until,
         facts=facts,
-        session=await asyncio.to_thread(_read, case.house.session_of(case.job)),
-        patch=await asyncio.to_thread(case.house.work.whole, case.job.id) if WORK in facts else None,
-        work=Carried() if WORK in facts else await _changed(case),
+        session=await asyncio.to_thread(_read, context.services.session_of(context.job)),
+        patch=await asyncio.to_thread(context.services.work.whole, context.job.id) if WORK in facts else None,
+        work=Carried() if WORK in facts else await _changed(context),
         comment=digest_of(found[1].body),
     )
     sealed = await asyncio.to_thread(seal, saved, handover.key)
-    path = await asyncio.to_thread(_write, handover.folder / case.job.id, sealed)
-    await case.house.workspaces.discard(case.job.id)
-    await asyncio.to_thread(case.house.forget_session, case.job)
+    path = await asyncio.to_thread(_write, handover.folder / context.job.id, sealed)
+    await context.services.workspaces.discard(context.job.id)
+    await asyncio.to_thread(context.services.forget_session, context.job)
     return path
 
 
@@ -60,8 +60,8 @@ async def comment_of(github: GitHub, job: Job, facts: Mapping[str, str]) -> tupl
     return None if found is None else (spot, found)
 
 
-async def _changed(case: Case) -> Carried:
-    async with case.house.workspaces.reopen(case.job.id, keep=_kept) as tree:
+async def _changed(context: JobContext) -> Carried:
+    async with context.services.workspaces.reopen(context.job.id, keep=_kept) as tree:
         return await tree.carried()
 
 

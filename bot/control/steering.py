@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import assert_never
 
-from bot.control.retry import again
+from bot.control.retry import retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
 from bot.domain.job import Job, JobState
 from bot.engine.queue import Signal, Stored
@@ -13,9 +13,9 @@ from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal, may_command
 from bot.gate.sanitise import clean
 from bot.jobs import approvals, model_outage
-from bot.jobs.approvals import Answer, Shown, Waiting
-from bot.jobs.context import ENDING, Case, Ending, Reply
-from bot.jobs.snapshot import Here
+from bot.jobs.approvals import ApprovalAnswer, ShownRequest, Waiting
+from bot.jobs.context import ENDING, Ending, JobContext, ShortReply
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import code, duration, fenced
 
 _MESSAGE_CHARS = 8_000
@@ -35,116 +35,125 @@ class _Unfit(Exception):  # noqa: N818 - an answer that travels as an exception
         self.refusal = Refusal(reason=reason, cause=cause)
 
 
-async def steer(case: Case, command: Steering, here: Here) -> Ending:
+async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
     """Do what someone with the right to command asks of the thread's jobs."""
-    jobs = await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
+    jobs = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
     try:
         match command:
             case Stop():
-                await _stop(case, jobs)
+                await _stop(context, jobs)
             case Continue(message=message):
-                await _continue(case, jobs, clean(message, limit=_MESSAGE_CHARS))
+                await _continue(context, jobs, clean(message, limit=_MESSAGE_CHARS))
             case Approve(request_id=request_id, like=like):
-                await _answer(case, here, jobs, request_id, approved=True, note="", like=like)
+                await _answer(context, here, jobs, request_id, approved=True, note="", like=like)
             case Deny(request_id=request_id, why=why):
                 words = clean(why, limit=_MESSAGE_CHARS)
-                if words and not await _is_asked(case, jobs, request_id):
+                if words and not await _is_asked(context, jobs, request_id):
                     # The first of the words looked like an id, as `added` does.
                     request_id, words = "", f"{request_id} {words}".strip()
-                await _answer(case, here, jobs, request_id, approved=False, note=words)
+                await _answer(context, here, jobs, request_id, approved=False, note=words)
             case Retry(job_id=job_id):
-                await _retry(case, here, jobs, job_id)
+                await _retry(context, here, jobs, job_id)
             case Status():
-                return Ending(state=JobState.DONE, view=Reply(text=await _told(case, jobs)))
+                return Ending(state=JobState.DONE, view=ShortReply(text=await _told(context, jobs)))
             case other:
                 assert_never(other)
     except _Unfit as unfit:
-        return await case.refuse(unfit.refusal)
-    await case.react("+1")
+        return await context.refuse(unfit.refusal)
+    await context.react("+1")
     return Ending(state=JobState.DONE)
 
 
-async def stop_all(case: Case, jobs: tuple[Stored, ...], why: str) -> None:
+async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> None:
     """End every job that is alive; each tells it in its own comment, and keeps what it did."""
     for each in (each for each in jobs if each.state in LIVE):
-        await case.queue.signal(each.job.id, Signal(kind="stop", text=why, by=case.job.actor.login, id=case.job.id))
-        await case.queue.wake(each.job.id)
+        await context.queue.signal(
+            each.job.id, Signal(kind="stop", text=why, by=context.job.actor.login, id=context.job.id)
+        )
+        await context.queue.wake(each.job.id)
 
 
-async def _stop(case: Case, jobs: tuple[Stored, ...]) -> None:
+async def _stop(context: JobContext, jobs: tuple[Stored, ...]) -> None:
     if not any(each.state in LIVE for each in jobs):
         raise _Unfit("nothing-to-stop", _NOTHING)
-    await stop_all(case, jobs, f"Stopped by @{case.job.actor.login}.")
+    await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
 
 
-async def _continue(case: Case, jobs: tuple[Stored, ...], message: str) -> None:
+async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str) -> None:
     for each in (each for each in jobs if each.state is JobState.WAITING):
-        asked = await approvals.awaited(case.of(each.job))
+        asked = await approvals.awaited(context.of(each.job))
         if asked is not None and asked.kind == "question":
-            await _give(case, each.job, asked, approved=True, note=message)
+            await _give(context, each.job, asked, approved=True, note=message)
             return
     # Of those that have not begun, the newest may be anybody's.
     states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
-    hearing = [each for each in jobs if each.state in states and await _hears(case, each)]
+    hearing = [each for each in jobs if each.state in states and await _hears(context, each)]
     target = next((each.job for state in states for each in hearing if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
         remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
         raise _Unfit("nothing-to-continue", remedy)
-    signal = Signal(kind="message", text=message, by=case.job.actor.login, id=case.job.id)
-    await case.queue.signal(target.id, signal)
+    signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
+    await context.queue.signal(target.id, signal)
 
 
-async def _hears(case: Case, stored: Stored) -> bool:
+async def _hears(context: JobContext, stored: Stored) -> bool:
     """Whether a job's agent reads what it is told; not before an answer, while it waits for that."""
-    memory = case.of(stored.job)
+    memory = context.of(stored.job)
     if stored.state is JobState.WAITING:
         return await model_outage.is_waited_out(memory, stored.until)
     return await memory.recall(ENDING) is None
 
 
 async def _answer(
-    case: Case, here: Here, jobs: tuple[Stored, ...], request_id: str, *, approved: bool, note: str, like: bool = False
+    context: JobContext,
+    here: ThreadSnapshot,
+    jobs: tuple[Stored, ...],
+    request_id: str,
+    *,
+    approved: bool,
+    note: str,
+    like: bool = False,
 ) -> None:
-    before = await case.memory.recall(_MEANT)
-    if before is not None and not await _is_asked(case, jobs, before):
-        await _wake_answered(case, jobs)
+    before = await context.memory.recall(_MEANT)
+    if before is not None and not await _is_asked(context, jobs, before):
+        await _wake_answered(context, jobs)
         return
-    target, asked = await _meant(case, jobs, before or request_id, "approve" if approved else "deny")
+    target, asked = await _meant(context, jobs, before or request_id, "approve" if approved else "deny")
     if approved and asked.kind == "question":
-        remedy = f"Answer it with `{case.job.trigger} continue` and your words."
+        remedy = f"Answer it with `{context.job.trigger} continue` and your words."
         raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
     if approved:
         refusal = approver_refusal(
             target,
-            approver=case.job.actor,
+            approver=context.job.actor,
             role=here.roles[0],
             facts=here.thread,
             author_id=here.thread.author_id,
             bound_to_sha=asked.bound_to,
-            trusted_bots=case.house.bounds.trusted_bots,
+            trusted_bots=context.services.bounds.trusted_bots,
         )
         if refusal is not None:
             if refusal.cause == "moved-head":
-                await stop_all(case, tuple(each for each in jobs if each.job.id == target.id), refusal.reason)
+                await stop_all(context, tuple(each for each in jobs if each.job.id == target.id), refusal.reason)
             raise _Unfit(refusal.cause, refusal.reason)
     if like and not asked.like:
-        plain = f"`{case.job.trigger} approve {asked.request_id}`"
+        plain = f"`{context.job.trigger} approve {asked.request_id}`"
         raise _Unfit("nothing-alike", f"Nothing else can be approved with {code(asked.request_id)}. Answer {plain}.")
-    await _give(case, target, asked, approved=approved, note=note, like=asked.like if like else ())
+    await _give(context, target, asked, approved=approved, note=note, like=asked.like if like else ())
 
 
-async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
+async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str, verb: str) -> tuple[Job, Waiting]:
     """The one request that an answer is about."""
-    found = await _open_requests(case, jobs)
-    shown = {each.request_id: each for stored in jobs for each in await approvals.shown_by(case.of(stored.job))}
+    found = await _open_requests(context, jobs)
+    shown = {each.request_id: each for stored in jobs for each in await approvals.shown_by(context.of(stored.job))}
     # One that is about to be shown can be answered by nobody but who guesses its id.
     readable = [asked for _, asked in found if asked.request_id in shown]
     if not request_id:
-        await _check_unmistakable(case, readable, shown, verb)
+        await _check_unmistakable(context, readable, shown, verb)
         found = [(job, asked) for job, asked in found if asked in readable]
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
-    lines = _lines_for(case, readable, verb)
+    lines = _lines_for(context, readable, verb)
     if not fitting:
         reason = f"No request {code(request_id)} waits here."
         raise _Unfit("no-such-request", f"{reason} {lines}" if readable else reason)
@@ -155,7 +164,9 @@ async def _meant(case: Case, jobs: tuple[Stored, ...], request_id: str, verb: st
     return fitting[0]
 
 
-async def _check_unmistakable(case: Case, waits: list[Waiting], shown: dict[str, Shown], verb: str) -> None:
+async def _check_unmistakable(
+    context: JobContext, waits: list[Waiting], shown: dict[str, ShownRequest], verb: str
+) -> None:
     """See that an answer without an id can only be about the one request that its author has read.
 
     Raises:
@@ -163,92 +174,92 @@ async def _check_unmistakable(case: Case, waits: list[Waiting], shown: dict[str,
     """
     if not waits:
         raise _Unfit("no-such-request", "Nothing waits for an answer here.")
-    stored = await case.queue.get(case.job.id)
+    stored = await context.queue.get(context.job.id)
     arrived = stored.enqueued_at if stored is not None else 0.0
     meant = shown[waits[0].request_id]
     several = any(each != meant and each.kind != "question" for each in shown.values())
-    if not several and meant.may_have_been_read(written_at=case.job.origin.at, arrived=arrived):
+    if not several and meant.may_have_been_read(written_at=context.job.origin.at, arrived=arrived):
         return
     why = "More than one request has been shown in this thread" if several else "It was shown after you had written"
-    raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(case, waits, verb)}")
+    raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(context, waits, verb)}")
 
 
-def _lines_for(case: Case, waits: list[Waiting], verb: str) -> str:
+def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
     """What waits, as lines to paste."""
     these = "This waits" if len(waits) == 1 else "These wait"
-    lines = "\n\n".join(fenced(f"{case.job.trigger} {verb} {each.request_id}") for each in waits)
+    lines = "\n\n".join(fenced(f"{context.job.trigger} {verb} {each.request_id}") for each in waits)
     return f"{these}; read what would happen, then answer:\n\n{lines}"
 
 
-async def _open_requests(case: Case, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
+async def _open_requests(context: JobContext, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
     """What waits in the thread for an answer."""
     found = []
     for each in jobs:
         # A job that is about to wait has told so before it does.
         if each.state not in {JobState.WAITING, JobState.RUNNING}:
             continue
-        asked = await approvals.awaited(case.of(each.job))
+        asked = await approvals.awaited(context.of(each.job))
         if asked is not None:
             found.append((each.job, asked))
     return found
 
 
-async def _is_asked(case: Case, jobs: tuple[Stored, ...], request_id: str) -> bool:
-    return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(case, jobs))
+async def _is_asked(context: JobContext, jobs: tuple[Stored, ...], request_id: str) -> bool:
+    return any(asked.is_meant_by(request_id) for _, asked in await _open_requests(context, jobs))
 
 
 async def _give(
-    case: Case, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
+    context: JobContext, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
 ) -> None:
-    await case.memory.remember(_MEANT, asked.request_id)
-    given = Answer(request_id=asked.request_id, approved=approved, note=note, by=case.job.actor, like=like)
-    counts = await approvals.answer(case.of(target), given)
+    await context.memory.remember(_MEANT, asked.request_id)
+    given = ApprovalAnswer(request_id=asked.request_id, approved=approved, note=note, by=context.job.actor, like=like)
+    counts = await approvals.answer(context.of(target), given)
     # Also for whoever answered first: they may have died before they could.
-    await case.queue.wake(target.id)
+    await context.queue.wake(target.id)
     if not counts:
         raise _Unfit("answered", "Somebody else has answered that already.")
 
 
-async def _wake_answered(case: Case, jobs: tuple[Stored, ...]) -> None:
+async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
     for each in jobs:
-        memory = case.of(each.job)
+        memory = context.of(each.job)
         waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(memory, each.until)
         if waits and await approvals.is_answered(memory):
-            await case.queue.wake(each.job.id)
+            await context.queue.wake(each.job.id)
 
 
-async def _retry(case: Case, here: Here, jobs: tuple[Stored, ...], job_id: str) -> None:
+async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, ...], job_id: str) -> None:
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
-        if await _is_ours(case, here, each):
-            opened = await case.of(each.job).recall("pull") is not None
-            await case.queue.enqueue(again(each.job, asked_by=case.job, opened=opened))
+        if await _is_ours(context, here, each):
+            opened = await context.of(each.job).recall("pull") is not None
+            await context.queue.enqueue(retry_of(each.job, asked_by=context.job, opened=opened))
             return
     if job_id:
         raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")
     raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
 
 
-async def _is_ours(case: Case, here: Here, ended: Stored) -> bool:
+async def _is_ours(context: JobContext, here: ThreadSnapshot, ended: Stored) -> bool:
     """Whether somebody with a say here asked for a job: who says `retry` adopts no stranger's words unread."""
     job = ended.job
     if job.is_unasked:
         return ended.state is not JobState.REFUSED
-    return may_command(await case.github.role_of(here.repo.full_name, job.actor.id, job.actor.login))
+    return may_command(await context.github.role_of(here.repo.full_name, job.actor.id, job.actor.login))
 
 
-async def _told(case: Case, jobs: tuple[Stored, ...]) -> str:
+async def _told(context: JobContext, jobs: tuple[Stored, ...]) -> str:
     """What is under way, and what waits, newest first."""
     alive = [each for each in jobs if each.state in LIVE]
-    lines = [await _line(case, each) for each in alive]
+    lines = [await _line(context, each) for each in alive]
     if jobs and not alive:
-        lines = [f"{_NOTHING} Last: {await _line(case, jobs[0])}"]
+        lines = [f"{_NOTHING} Last: {await _line(context, jobs[0])}"]
     return "\n".join(f"- {line}" for line in lines) or _NOTHING
 
 
-async def _line(case: Case, stored: Stored) -> str:
-    job, memory = stored.job, case.of(stored.job)
+async def _line(context: JobContext, stored: Stored) -> str:
+    job, memory = stored.job, context.of(stored.job)
     url = (await memory.recall("comment") or "").partition(" ")[2]
     name = f"[{job.command.verb}]({url})" if url else job.command.verb
     if stored.state is JobState.WAITING and await model_outage.is_waited_out(memory, stored.until):

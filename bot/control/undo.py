@@ -8,12 +8,12 @@ from dataclasses import replace
 from bot.domain.job import JobState
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS
-from bot.jobs.context import Case, Ending
-from bot.jobs.snapshot import Here, arrive
+from bot.jobs.context import Ending, JobContext
+from bot.jobs.snapshot import ThreadSnapshot, check_access
 from bot.publishing.plan import Publication, plan_undo
 from bot.publishing.publish import Target, publish
 from bot.publishing.text import code
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 from bot.workspace import Source
 
 _AIM = "undoing"
@@ -22,24 +22,24 @@ _AIM = "undoing"
 _OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
 
 
-async def aimed(case: Case, here: Here) -> Here | Refusal:
+async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
     """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
-    before = await case.memory.recall(_AIM)
-    aim = before or await _last_commit(case, here)
+    before = await context.memory.recall(_AIM)
+    aim = before or await _last_commit(context, here)
     if aim is None:
         return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to take back.")
     sha, _, branch = aim.partition(" ")
     if before is None:
-        if (refusal := await _moved(case, here, sha, branch)) is not None:
+        if (refusal := await _moved(context, here, sha, branch)) is not None:
             return refusal
-        await case.memory.remember(_AIM, aim)
+        await context.memory.remember(_AIM, aim)
     thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
     return replace(here, thread=thread)
 
 
-async def _moved(case: Case, here: Here, sha: str, branch: str) -> Refusal | None:
+async def _moved(context: JobContext, here: ThreadSnapshot, sha: str, branch: str) -> Refusal | None:
     """Why a commit is not the last one of its branch any more; an attempt before this may have seen to that itself."""
-    head = await case.github.branch_head(here.repo.full_name, branch)
+    head = await context.github.branch_head(here.repo.full_name, branch)
     if head is None:
         return Refusal(cause="undo-gone", reason=f"The branch `{branch}` is gone, and my commit with it.")
     if head != sha:
@@ -51,12 +51,14 @@ async def _moved(case: Case, here: Here, sha: str, branch: str) -> Refusal | Non
     return None
 
 
-async def undo(case: Case, account: Account, here: Here, grant: Grant, source: Source) -> Ending:
+async def undo(
+    context: JobContext, account: StatusReporter, here: ThreadSnapshot, grant: Grant, source: Source
+) -> Ending:
     """Make the opposite commit."""
-    async with case.house.workspaces.open(case.job.id, here.repo.id, source) as tree:
+    async with context.services.workspaces.open(context.job.id, here.repo.id, source) as tree:
         change = await tree.reversal(grant.bound_to_sha)
         publication = plan_undo(
-            case.job,
+            context.job,
             grant,
             change,
             branch=here.thread.head_ref,
@@ -65,17 +67,17 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
             run_url=account.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
-        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
-        if not visit.may_command:
+        access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        if not access.may_command:
             publication = Publication(commit=None, pull_request=None, withheld=NO_WRITE_ACCESS.reason)
         delivered = await publish(
-            case.github,
-            case.memory,
+            context.github,
+            context.memory,
             publication,
-            job=case.job,
-            target=Target.of(visit.repo, case.house.conventions.branch_prefix),
+            job=context.job,
+            target=Target.of(access.repo, context.services.conventions.branch_prefix),
             pusher=tree,
-            redactor=case.house.redactor,
+            redactor=context.services.redactor,
             dry_run=grant.dry_run,
         )
     view = account.now(
@@ -88,22 +90,22 @@ async def undo(case: Case, account: Account, here: Here, grant: Grant, source: S
         files=change.files,
         commit_sha=delivered.commit_sha,
         commit_url=delivered.commit_url,
-        ci_note=case.house.ci_note if delivered.commit_sha else "",
+        ci_note=context.services.ci_note if delivered.commit_sha else "",
     )
     state = JobState.FAILED if delivered.withheld else JobState.DONE
     return Ending(state=state, reason=delivered.withheld, view=view)
 
 
-async def _last_commit(case: Case, here: Here) -> str | None:
+async def _last_commit(context: JobContext, here: ThreadSnapshot) -> str | None:
     """The commit and the branch, with a space between, of the newest job of this thread that made one."""
-    jobs = [each.job for each in await case.queue.of_thread(case.job.repo.id, case.job.thread.key)]
-    prefix, head = case.house.conventions.branch_prefix, here.thread.head_ref
-    is_own = case.job.thread.kind == "pull" and head.startswith(prefix)
+    jobs = [each.job for each in await context.queue.of_thread(context.job.repo.id, context.job.thread.key)]
+    prefix, head = context.services.conventions.branch_prefix, here.thread.head_ref
+    is_own = context.job.thread.kind == "pull" and head.startswith(prefix)
     own = _OWN_BRANCH.fullmatch(head.removeprefix(prefix)) if is_own else None
-    if own is not None and (maker := await case.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
+    if own is not None and (maker := await context.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
         jobs.append(maker.job)  # the pull request is the bot's own: the thread that it was asked for in is another
     for job in jobs:
-        noted = await case.of(job).recall("commit")
-        if noted is not None and job.id != case.job.id:
+        noted = await context.of(job).recall("commit")
+        if noted is not None and job.id != context.job.id:
             return noted
     return None

@@ -146,7 +146,7 @@ class Queue(Protocol):
             TransitionError: such a job may not go to that state.
         """
 
-    async def take_back(self, workers: Collection[str]) -> None:
+    async def requeue_orphans(self, workers: Collection[str]) -> None:
         """Queue the jobs of workers that are known to be dead again, before their leases run out."""
 
     async def get_on(self, job_id: str, steps: int) -> None:
@@ -279,10 +279,10 @@ class SqliteQueue:
         """See `Queue.end`."""
         return await self._run(lambda rows: statements.end(rows, job_id, state, reason, self._clock(), owed or {}))
 
-    async def take_back(self, workers: Collection[str]) -> None:
+    async def requeue_orphans(self, workers: Collection[str]) -> None:
         """See `Queue.take_back`."""
         now = self._clock()
-        await self._run(lambda rows: statements.take_back(rows, workers, now))
+        await self._run(lambda rows: statements.requeue_orphans(rows, workers, now))
         self._work.set()
 
     async def get_on(self, job_id: str, steps: int) -> None:

@@ -97,7 +97,7 @@ def claim(
         return None
     with exclusive(rows):
         for (job_id,) in rows.execute(_LEASE_OVER, names).fetchall():
-            _take_back(rows, job_id, now)
+            _requeue_orphan(rows, job_id, now)
         for (job_id,) in rows.execute(_WAIT_OVER, names).fetchall():
             _requeue(rows, job_id)
             records.put_fact(rows, job_id, EXPIRED, "yes")
@@ -190,12 +190,12 @@ def end(  # noqa: PLR0917 - one column each
     return True
 
 
-def take_back(rows: sqlite3.Connection, workers: Collection[str], now: float) -> None:
+def requeue_orphans(rows: sqlite3.Connection, workers: Collection[str], now: float) -> None:
     """Queue the jobs of dead workers again, and let others tell what they were telling."""
     with exclusive(rows):
         running = rows.execute("SELECT id, worker FROM jobs WHERE state = 'running'").fetchall()
         for job_id in (job_id for job_id, worker in running if worker in workers):
-            _take_back(rows, job_id, now)
+            _requeue_orphan(rows, job_id, now)
         taken_back(rows, workers, now)
 
 
@@ -241,7 +241,7 @@ def _anything_to_claim(rows: sqlite3.Connection, lane: Lane, names: Mapping[str,
     return any(rows.execute(question, names).fetchone() is not None for question in questions)
 
 
-def _take_back(rows: sqlite3.Connection, job_id: str, now: float) -> None:
+def _requeue_orphan(rows: sqlite3.Connection, job_id: str, now: float) -> None:
     """Queue a job again whose worker died."""
     charged = deaths.charge(rows, job_id)
     if charged >= deaths.HOPELESS_DEATHS:

@@ -12,9 +12,9 @@ from typing import Literal, TypeVar, get_args
 from agent_runtime import Image, Quote, Task
 from bot.domain.commands import Bare, Command, Work
 from bot.domain.job import Job, Lines, OriginKind
-from bot.gate.budget import Part, fitted
+from bot.gate.budget import QuoteShare, fitted
 from bot.gate.goals import goal_for
-from bot.gate.pictures import Picture, Words, pictures
+from bot.gate.pictures import Picture, PictureText, pictures
 from bot.gate.red_jobs import change_quotes, job_quotes, remark_lines
 from bot.gate.sanitise import clean, clean_code, clean_line
 from bot.intake.grammar import parse_command
@@ -76,7 +76,7 @@ class LineComment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ReviewVerdict:
     """The words above a review, and what it came to, e.g. `CHANGES_REQUESTED`; `comment.created_at` is when."""
 
     comment: ThreadComment
@@ -127,7 +127,7 @@ class Material:
 
     comments: tuple[ThreadComment, ...] = ()
     line_comments: tuple[LineComment, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[ReviewVerdict, ...] = ()
     diff: str = ""
     checks: tuple[FailingCheck, ...] = ()
     files: tuple[LinkedFile, ...] = ()
@@ -217,7 +217,7 @@ def brief_for(job: Job, command: Command | None = None, material: Material | Non
     return Brief(goal=goal, quotes=tuple(quotes), notes=tuple(notes), pictures=_pictures(job, command.goal, said))
 
 
-def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Part], list[_Told]]:
+def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[QuoteShare], list[_Told]]:
     """All kinds of quotes, those that matter most first; the shares add up to the budget. And what people said."""
 
     def before(items: Sequence[T], comment_of: Callable[[T], ThreadComment], kind: OriginKind) -> list[T]:
@@ -242,7 +242,7 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[P
         ("comments from the middle of the discussion", 5_000, _quotes(comments)),
         ("linked files", 2_000, map(_file, material.files)),
     )
-    parts = [Part(what=what, share=share, quotes=tuple(quotes)) for what, share, quotes in kinds]
+    parts = [QuoteShare(what=what, share=share, quotes=tuple(quotes)) for what, share, quotes in kinds]
     return parts, [*comments, *verdicts, *threads]
 
 
@@ -250,15 +250,17 @@ def _pictures(job: Job, words: str, said: Iterable[_Told]) -> tuple[Picture, ...
     """What the command, the description and the comments that are quoted show."""
     origin, command = job.origin, None
     if origin.kind in {"comment", "review_comment", "review"}:
-        command = Words(kind=origin.kind, id=origin.id, name=f"the command of @{_name(job.actor.login)}", text=words)
-    description = Words(kind="thread", id=0, name=_thread(job), text=job.thread.body)
+        command = PictureText(
+            kind=origin.kind, id=origin.id, name=f"the command of @{_name(job.actor.login)}", text=words
+        )
+    description = PictureText(kind="thread", id=0, name=_thread(job), text=job.thread.body)
     in_order = sorted(said, key=lambda each: (each.comment.created_at, each.comment.id))
     return pictures(description, [_words(each.kind, each.comment) for each in in_order], command)
 
 
-def _words(kind: Literal["comment", "review_comment", "review"], comment: ThreadComment) -> Words:
+def _words(kind: Literal["comment", "review_comment", "review"], comment: ThreadComment) -> PictureText:
     name = f"{kind.replace('review_comment', 'line comment')} {comment.id} by @{_name(comment.author)}"
-    return Words(kind=kind, id=comment.id, name=name, text=comment.body)
+    return PictureText(kind=kind, id=comment.id, name=name, text=comment.body)
 
 
 def _quotes(told: Iterable[_Told]) -> list[Quote]:
@@ -390,7 +392,7 @@ def _line_comment(each: LineComment, *, first: bool) -> _Told:
     return _Told(quote=quote, comment=each.comment, kind="review_comment")
 
 
-def _verdict(each: Verdict) -> _Told:
+def _verdict(each: ReviewVerdict) -> _Told:
     source = f"review by @{_name(each.comment.author)}: {_name(each.state)}"
     quote = Quote(source=source, text=clean(each.comment.body, limit=_COMMENT_CHARS))
     return _Told(quote=quote, comment=each.comment, kind="review")

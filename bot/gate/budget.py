@@ -13,7 +13,7 @@ _LEAST_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class QuoteShare:
     """Quotes of one kind.
 
     Attributes:
@@ -32,7 +32,7 @@ class Part:
         return sum(map(_size, self.quotes))
 
 
-def fitted(parts: Sequence[Part], budget: int) -> tuple[list[Quote], list[str]]:
+def fitted(parts: Sequence[QuoteShare], budget: int) -> tuple[list[Quote], list[str]]:
     """The quotes that fit into `budget` characters, and notes of what was left out.
 
     Args:

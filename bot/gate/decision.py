@@ -13,7 +13,7 @@ from bot.gate.repo_config import RepoConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadFacts:
+class ThreadState:
     """The thread and its repository as GitHub has them now; text is left out on purpose.
 
     Attributes:
@@ -64,7 +64,7 @@ class AccessRequest:
     job: Job
     command: Command
     roles: tuple[Role, ...]
-    facts: ThreadFacts
+    facts: ThreadState
     labels: tuple[SetLabel, ...]
     config: RepoConfig
     bounds: Bounds

@@ -16,7 +16,7 @@ _FILES = ("read_file", "write_file", "list_files", "find")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LevelDecision:
     """The level of one run.
 
     Attributes:
@@ -52,7 +52,7 @@ def binding(request: AccessRequest) -> str:
     return request.facts.head_sha if thread.kind == "pull" else text_binding(thread.title, thread.body)
 
 
-def level_for(request: AccessRequest) -> Found:
+def level_for(request: AccessRequest) -> LevelDecision:
     """The level that operator, fork, configuration and labels come to.
 
     A label that lowers it counts whoever set it. One that raises it counts when who set it may write, for the head it
@@ -77,7 +77,7 @@ def level_for(request: AccessRequest) -> Found:
     lowest = min((_by(label) for label in counting), key=lambda each: _RANK[each.level], default=usual)
     if _RANK[lowest.level] > _RANK[request.config.highest]:
         broken, remedy = "the repository's configuration does not fit", "Fix it on the base branch."
-        lowest = Found(level=request.config.highest, because=broken, remedy=remedy)
+        lowest = LevelDecision(level=request.config.highest, because=broken, remedy=remedy)
     bound = _RANK[lowest.level] > _RANK[usual.level]
     return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
 
@@ -123,39 +123,41 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
             return Policy(rules=(*looking, rest), default="deny", limits=limits)
 
 
-def _usual(request: AccessRequest) -> Found:
+def _usual(request: AccessRequest) -> LevelDecision:
     """What holds without any label."""
     operator, own = request.bounds.level, request.config.level
     if operator == "read-only":
-        return Found(
+        return LevelDecision(
             level=operator,
             because="the operator of this bot lets it read only",
             remedy="Whoever runs it can change that (`CODEPILOT_LEVEL`).",
         )
     if started_by_stranger(request):
-        return Found(
+        return LevelDecision(
             level="read-only",
             because=f"{request.job.actor.login}, who started this workflow by what they did, has no write access here",
             remedy="Let the workflow ask for what only reads: `command: ask`, `explain`, `plan` or `review`.",
         )
     if is_fork(request):
-        return Found(
+        return LevelDecision(
             level="read-only",
             because="this pull request comes from a fork, and I run no code of forks unless I am told to",
             remedy=f"Somebody with write access other than its author can read the code, set the label "
             f"`{request.config.labels.ask}` and ask again; the label counts for that commit only.",
         )
     if own is not None:
-        return Found(
+        return LevelDecision(
             level=own,
             because=f"`level` in `{request.config.path}` on the base branch says so",
             remedy=f"Change it there, or set the label `{request.config.labels.ask}`.",
         )
-    return Found(level=operator, because="the operator of this bot says so", remedy="")
+    return LevelDecision(level=operator, because="the operator of this bot says so", remedy="")
 
 
-def _by(label: SetLabel) -> Found:
-    return Found(level=label.level, because=f"the label `{label.name}` is set", remedy="Take it off and ask again.")
+def _by(label: SetLabel) -> LevelDecision:
+    return LevelDecision(
+        level=label.level, because=f"the label `{label.name}` is set", remedy="Take it off and ask again."
+    )
 
 
 def _void(request: AccessRequest, label: SetLabel) -> str:

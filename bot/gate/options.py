@@ -12,7 +12,7 @@ from bot.gate.repo_config import RepoConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class EffectiveOptions:
     """What a run is made with.
 
     Attributes:
@@ -26,7 +26,7 @@ class Settled:
     notes: tuple[str, ...] = ()
 
 
-def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> Settled | Refusal:
+def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> EffectiveOptions | Refusal:
     """The command's options first, then the configuration, then the operator; never more than the operator's bounds.
 
     Args:
@@ -60,4 +60,4 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
         notes.append(f"{steps:,} steps are over the operator's bound; it is {limits.max_steps:,} steps.")
         steps = limits.max_steps
     limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
-    return Settled(model=model, limits=limits, notes=tuple(notes))
+    return EffectiveOptions(model=model, limits=limits, notes=tuple(notes))

@@ -9,10 +9,10 @@ from bot.domain.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Op
 from bot.domain.job import Actor, Job, ThreadKind
 from bot.domain.listening import TrustedBots, is_app
 from bot.gate.caps import cap_refusal
-from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadFacts
-from bot.gate.levels import Found, is_fork, level_for, policy_for, started_by_stranger, tools_for
+from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadState
+from bot.gate.levels import LevelDecision, is_fork, level_for, policy_for, started_by_stranger, tools_for
 from bot.gate.network import narrowed, reachable
-from bot.gate.options import Settled, settled
+from bot.gate.options import EffectiveOptions, settled
 from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import RepoConfig
 
@@ -22,7 +22,7 @@ __all__ = [
     "Publish",
     "Refusal",
     "Role",
-    "ThreadFacts",
+    "ThreadState",
     "approver_refusal",
     "grant_for",
     "may_command",
@@ -70,7 +70,7 @@ def approver_refusal(
     *,
     approver: Actor,
     role: Role,
-    facts: ThreadFacts,
+    facts: ThreadState,
     author_id: int | None,
     bound_to_sha: str = "",
     trusted_bots: TrustedBots | None = None,
@@ -148,7 +148,7 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
     )
 
 
-def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant | Refusal:
+def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) -> Grant | Refusal:
     looks = isinstance(command, (Review, Explain, Plan, Ask))
     if not looks and found.level == "read-only":
         # Of a workflow that strangers start, its author reads in the run's summary, not they in their threads.
@@ -160,7 +160,9 @@ def _work(request: AccessRequest, command: Work | Undo, found: Found) -> Grant |
     return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
 
 
-def _granted(request: AccessRequest, command: Work | Undo, found: Found, made: Settled, options: Options) -> Grant:
+def _granted(
+    request: AccessRequest, command: Work | Undo, found: LevelDecision, made: EffectiveOptions, options: Options
+) -> Grant:
     looks = isinstance(command, (Review, Explain, Plan, Ask))
     level = "read-only" if looks else found.level
     publish = _publish(request, command)
@@ -221,7 +223,7 @@ def _publish(request: AccessRequest, command: Work | Undo) -> Publish:
             return "nothing"
 
 
-def _reading_refusal(command: Work | Undo, found: Found) -> Refusal:
+def _reading_refusal(command: Work | Undo, found: LevelDecision) -> Refusal:
     """Why nothing is run or changed here, and who can change that."""
     does = {"test": "run nothing"}.get(command.verb, "change nothing")
     return Refusal(

@@ -41,7 +41,7 @@ _ADDRESS = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[!#-;=?-\[\]_a-z~]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class PictureText:
     """A text of a thread in which pictures may stand.
 
     Attributes:
@@ -67,7 +67,7 @@ class Picture:
         address: as the text has it; empty where a definition elsewhere gives it.
     """
 
-    words: Words
+    words: PictureText
     place: tuple[int, int]
     address: str
 
@@ -78,7 +78,7 @@ class Picture:
         return self.words.name if number == 1 else f"{self.words.name}, picture {number}"
 
 
-def pictures(description: Words, said: Sequence[Words], command: Words | None) -> tuple[Picture, ...]:
+def pictures(description: PictureText, said: Sequence[PictureText], command: PictureText | None) -> tuple[Picture, ...]:
     """The pictures of a thread, those that matter most first, each address once.
 
     The command's come first, then the description's, then those of what was said last. They are read in another order:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bot.domain.job import Job
 from bot.domain.options import is_safe_branch
-from bot.gate.decision import Refusal, ThreadFacts
+from bot.gate.decision import Refusal, ThreadState
 
 
-def repository_refusal(job: Job, facts: ThreadFacts) -> Refusal | None:
+def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
     """Why nothing is done in this repository now, or None."""
     if facts.archived:
         return Refusal(
@@ -23,7 +23,7 @@ def repository_refusal(job: Job, facts: ThreadFacts) -> Refusal | None:
     return None
 
 
-def thread_refusal(job: Job, facts: ThreadFacts, *, may_be_closed: bool = False) -> Refusal | None:
+def thread_refusal(job: Job, facts: ThreadState, *, may_be_closed: bool = False) -> Refusal | None:
     """Why no work is done in this thread now, or None.
 
     Args:
@@ -39,7 +39,7 @@ def thread_refusal(job: Job, facts: ThreadFacts, *, may_be_closed: bool = False)
     return None
 
 
-def branch_refusal(job: Job, facts: ThreadFacts, *, pushes: bool) -> Refusal | None:
+def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | None:
     """Why no work is done on this branch, or None.
 
     Args:

@@ -36,7 +36,7 @@ class RepoConfigError(BotError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class Overrides:
     """What a run is to use where its command says nothing else; None where the file says nothing, either.
 
     Attributes:
@@ -131,7 +131,7 @@ class RepoConfig:
     model: str | None = None
     budget_usd: float | None = None
     max_steps: int | None = None
-    verbs: Mapping[str, Wishes] = field(default_factory=dict)
+    verbs: Mapping[str, Overrides] = field(default_factory=dict)
     labels: LabelNames = field(default_factory=LabelNames)
     language: str | None = None
     review_on: frozenset[ReviewEvent] = frozenset()
@@ -150,11 +150,11 @@ class RepoConfig:
         events = self.review_on if "review_on" in self.given else usual
         return on in events or (on == "ready" and "opened" in events)
 
-    def wishes(self, verb: str) -> Wishes:
+    def wishes(self, verb: str) -> Overrides:
         """What a run of a verb is to use."""
         return _over(
-            self.verbs.get(verb, Wishes()),
-            Wishes(model=self.model, budget_usd=self.budget_usd, max_steps=self.max_steps),
+            self.verbs.get(verb, Overrides()),
+            Overrides(model=self.model, budget_usd=self.budget_usd, max_steps=self.max_steps),
         )
 
 
@@ -205,7 +205,7 @@ def merged(organisation: RepoConfig, repository: RepoConfig) -> RepoConfig:
         | {
             "protected": tuple(dict.fromkeys((*organisation.protected, *repository.protected))),
             "verbs": {
-                verb: _over(repository.verbs.get(verb, Wishes()), organisation.verbs.get(verb, Wishes()))
+                verb: _over(repository.verbs.get(verb, Overrides()), organisation.verbs.get(verb, Overrides()))
                 for verb in organisation.verbs.keys() | repository.verbs.keys()
             },
             "labels": replace(
@@ -243,9 +243,9 @@ def _above(path: str) -> frozenset[str]:
     return frozenset("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _over(first: Wishes, second: Wishes) -> Wishes:
+def _over(first: Overrides, second: Overrides) -> Overrides:
     """The first, and the second where that says nothing."""
-    return Wishes(
+    return Overrides(
         model=second.model if first.model is None else first.model,
         budget_usd=second.budget_usd if first.budget_usd is None else first.budget_usd,
         max_steps=second.max_steps if first.max_steps is None else first.max_steps,
@@ -282,5 +282,5 @@ def _config(file: FileKeys) -> RepoConfig:
     )
 
 
-def _wishes(keys: VerbKeys) -> Wishes:
-    return Wishes(model=keys.model, budget_usd=keys.budget_usd, max_steps=keys.max_steps)
+def _wishes(keys: VerbKeys) -> Overrides:
+    return Overrides(model=keys.model, budget_usd=keys.budget_usd, max_steps=keys.max_steps)

@@ -11,18 +11,18 @@ from github import Auth
 
 from bot.github.app_auth import InstallationAuth, app_auth
 from bot.github.checks import Checks
-from bot.github.connection import SECONDS_BETWEEN_WRITES, WAIT_SECONDS, Connection
+from bot.github.connection import SECONDS_BETWEEN_WRITES, WAIT_SECONDS, GitHubConnection
 from bot.github.labels import Labels
 from bot.github.reviews import Reviews
 from bot.github.runs import Runs
 from bot.github.session import AppSession, InstallationSession
 from bot.github.tokens import Tokens
 from bot.github.turns import Turns
-from bot.github.words import Words
-from bot.github.work import Work
+from bot.github.words import Comments
+from bot.github.work import Publishing
 
 
-class GitHub(Words, Reviews, Labels, Checks, Runs, Work, Tokens, Turns):
+class GitHub(Comments, Reviews, Labels, Checks, Runs, Publishing, Tokens, Turns):
     """The one client: its parts, each in a file of its own, on one connection.
 
     There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.
@@ -55,7 +55,7 @@ class GitHub(Words, Reviews, Labels, Checks, Runs, Work, Tokens, Turns):
         """
         shared = session or AppSession(seconds_between_writes).of(installation_id)
         auth = InstallationAuth(app_auth(app_id, private_key), installation_id, tokens=shared.tokens, minted=minted)
-        connection = Connection(auth, base_url, session=shared)
+        connection = GitHubConnection(auth, base_url, session=shared)
         return cls(connection, redact=redact, minted=minted)
 
     @classmethod
@@ -69,7 +69,7 @@ class GitHub(Words, Reviews, Labels, Checks, Runs, Work, Tokens, Turns):
         max_wait_seconds: float = WAIT_SECONDS,
     ) -> Self:
         """Act with a plain token, e.g. a workflow's; `max_wait_seconds` is the longest pause that one call may cost."""
-        connection = Connection(
+        connection = GitHubConnection(
             Auth.Token(token),
             base_url,
             max_wait_seconds=max_wait_seconds,

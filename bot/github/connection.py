@@ -36,7 +36,7 @@ WAIT_SECONDS = 30.0
 """A longer pause is left to whoever can do something else meanwhile: the worker puts the job off, and takes another."""
 
 
-class Connection:
+class GitHubConnection:
     """One identity's way to GitHub, in a thread of its own: who waits for a silent server holds up nobody else.
 
     PyGithub's requester keeps a request's parts in itself, so calls go one by one.

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from bot.github.app_auth import app_auth
-from bot.github.connection import Connection
+from bot.github.connection import GitHubConnection
 from bot.github.errors import unreadable
 
 _PAGE = 100
@@ -53,7 +53,7 @@ class AppDeliveries:
         connection: as the App itself.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GitHubConnection) -> None:
         self._connection = connection
 
     async def attempts(self) -> AsyncIterator[Attempt]:
@@ -92,7 +92,7 @@ async def app_deliveries(*, app_id: int, private_key: str, api_url: str) -> Asyn
         private_key: the App's, in PEM.
         api_url: GitHub's REST address.
     """
-    connection = Connection(app_auth(app_id, private_key), api_url)
+    connection = GitHubConnection(app_auth(app_id, private_key), api_url)
     try:
         yield AppDeliveries(connection)
     finally:

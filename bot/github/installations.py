@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from bot.github.app_auth import app_auth
-from bot.github.connection import Connection
+from bot.github.connection import GitHubConnection
 from bot.github.errors import GitHubError
 
 
@@ -39,7 +39,7 @@ async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: 
     Raises:
         GitHubError: GitHub did not answer, or does not know the App.
     """
-    connection = Connection(app_auth(app_id, private_key), api_url)
+    connection = GitHubConnection(app_auth(app_id, private_key), api_url)
     try:
         found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
     except GitHubError as error:

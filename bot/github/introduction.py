@@ -11,7 +11,7 @@ from github import GithubException
 from jwt.exceptions import InvalidKeyError
 
 from bot.github.app_auth import app_auth
-from bot.github.connection import Connection
+from bot.github.connection import GitHubConnection
 from bot.github.errors import GitHubError
 
 
@@ -41,7 +41,7 @@ async def introduce_app(app_id: int, private_key: str, api_url: str) -> Introduc
         auth.create_jwt()
     except InvalidKeyError as error:
         return Introduction(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
-    connection = Connection(auth, api_url)
+    connection = GitHubConnection(auth, api_url)
     try:
         headers, app = await connection.answered("sign in as the App", "GET", "/app")
     except GitHubError as error:

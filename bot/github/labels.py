@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from bot.github import parsing
 from bot.github.errors import GitHubError
-from bot.github.part import Part
+from bot.github.part import ClientPart
 
 
-class Labels(Part):
+class Labels(ClientPart):
     """The labels of a thread and of a repository."""
 
     async def remove_label(self, repo: str, number: int, name: str) -> None:

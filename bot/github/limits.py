@@ -17,7 +17,7 @@ _PLENTY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class RequestBudget:
     """One of GitHub's budgets, as an answer told it."""
 
     limit: int
@@ -25,7 +25,7 @@ class Budget:
     reset_at: float
 
     @classmethod
-    def told(cls, headers: Mapping[str, str]) -> Budget | None:
+    def told(cls, headers: Mapping[str, str]) -> RequestBudget | None:
         """What the headers of an answer say, names in lower case; None when they say nothing of it."""
         limit, remaining, reset = (headers.get(f"x-ratelimit-{name}", "") for name in ("limit", "remaining", "reset"))
         if not (limit.isdecimal() and remaining.isdecimal() and reset.isdecimal()):
@@ -46,12 +46,12 @@ class Limits:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._budgets: dict[str, Budget] = {}
+        self._budgets: dict[str, RequestBudget] = {}
         self._closed_until = 0.0
 
     def note(self, headers: Mapping[str, str]) -> None:
         """Take in what the headers of an answer say, names in lower case."""
-        budget = Budget.told(headers)
+        budget = RequestBudget.told(headers)
         if budget is not None:
             self._budgets[headers.get("x-ratelimit-resource", "core")] = budget
 

@@ -62,7 +62,7 @@ class Allowance:
         return True
 
 
-class Pace:
+class RequestPace:
     """Shared by all clients of one installation. Who waits takes up no thread.
 
     Args:

@@ -8,14 +8,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from bot.github.connection import Connection
+from bot.github.connection import GitHubConnection
 from bot.github.errors import GitHubError
 
 PAGE = 100
 """The most entries that GitHub puts on a page."""
 
 
-class Part:
+class ClientPart:
     """A part of the client: what it can do about one kind of thing.
 
     Args:
@@ -26,7 +26,7 @@ class Part:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: GitHubConnection,
         *,
         redact: Callable[[str], str],
         minted: Callable[[str], None] = lambda _token: None,

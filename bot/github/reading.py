@@ -12,14 +12,14 @@ from bot.domain.access import Role
 from bot.github import parsing
 from bot.github.errors import GitHubError
 from bot.github.facts import Account, BotIdentity, CommitFacts, PullFacts, RepoFacts, Snapshot, ThreadFacts
-from bot.github.part import Part
+from bot.github.part import ClientPart
 from bot.github.snapshot import BRANCH_QUERY, QUERY, snapshot
 
 # The account behind the token that GitHub gives a workflow: https://api.github.com/users/github-actions[bot]
 _ACTIONS_LOGIN = "github-actions[bot]"
 
 
-class Reading(Part):
+class Reading(ClientPart):
     """Facts, asked of GitHub now."""
 
     async def me(self) -> BotIdentity:

@@ -7,14 +7,14 @@ from http import HTTPStatus
 from bot.github import parsing_talk as parsing
 from bot.github.drafts import BODY_LIMIT, ReviewDraft, ReviewNote
 from bot.github.errors import GitHubError
-from bot.github.part import Part
+from bot.github.part import ClientPart
 from bot.github.talk import ReviewFacts
 
 # For the line about what did not fit, and for what redaction makes longer.
 _ROOM = 1_000
 
 
-class Reviews(Part):
+class Reviews(ClientPart):
     """Sending a review."""
 
     async def create_review(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:

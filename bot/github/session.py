@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bot.github.facts import BotIdentity
 from bot.github.limits import Limits
-from bot.github.pace import Pace
+from bot.github.pace import RequestPace
 
 Scope = tuple[str, ...]
 """What a token is for: a repository and its permissions; empty for all that the installation may do."""
@@ -104,7 +104,7 @@ class AppSession:
     """One App, in one process.
 
     Args:
-        seconds: between two writes of one installation; see `Pace`.
+        seconds: between two writes of one installation; see `RequestPace`.
 
     Attributes:
         identity: who the App is, once somebody has asked.
@@ -117,7 +117,7 @@ class AppSession:
 
     def of(self, installation: int) -> InstallationSession:
         """The same one for the same installation."""
-        return self._installations.setdefault(installation, InstallationSession(self, Pace(self._seconds)))
+        return self._installations.setdefault(installation, InstallationSession(self, RequestPace(self._seconds)))
 
 
 class InstallationSession:
@@ -130,7 +130,7 @@ class InstallationSession:
         limits: what GitHub says of its limits.
     """
 
-    def __init__(self, app: AppSession, pace: Pace) -> None:
+    def __init__(self, app: AppSession, pace: RequestPace) -> None:
         self.app = app
         self.pace = pace
         self.tokens = TokenStore()

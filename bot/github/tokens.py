@@ -7,11 +7,11 @@ from datetime import datetime
 
 from bot.github.app_auth import InstallationAuth
 from bot.github.connection import checked
-from bot.github.part import Part
+from bot.github.part import ClientPart
 from bot.github.session import Token
 
 
-class Tokens(Part):
+class Tokens(ClientPart):
     """Minting."""
 
     async def clone_token(self, repo: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bot.github.pace import Urgency
-from bot.github.part import Part
+from bot.github.part import ClientPart
 
 
-class Turns(Part):
+class Turns(ClientPart):
     """The client's place in the line of those who write for the same installation."""
 
     def hurry(self, urgency: Urgency) -> None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from bot.github import parsing_talk as parsing
 from bot.github.pace import Urgency
-from bot.github.part import Part
+from bot.github.part import ClientPart
 from bot.github.talk import CommentFacts, ReviewCommentFacts, ReviewFacts, Spot
 
 Text = Literal["thread", "comment", "review_comment", "review"]
@@ -17,7 +17,7 @@ _FULL = "application/vnd.github.full+json"
 Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
 
 
-class Words(Part):
+class Comments(ClientPart):
     """What was said, and saying something."""
 
     async def react(self, repo: str, spot: Spot, comment_id: int, content: Reaction) -> None:

@@ -24,7 +24,7 @@ from bot.github.reading import Reading
 from bot.workspace.change import Change
 
 
-class Work(Reading):
+class Publishing(Reading):
     """Publishing a change."""
 
     def redacted(self, text: str) -> str:

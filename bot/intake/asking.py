@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from bot.domain.commands import Command, Departed
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.domain.listening import Listening, is_app
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.grammar import parse_command
-from bot.intake.payloads import Event, Issue, PullRequest, Sender, User
+from bot.intake.payloads import EventPayload, Issue, PullRequest, Sender, User
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class ThreadText:
     """What somebody wrote in a thread.
 
     Attributes:
@@ -33,33 +33,33 @@ class Words:
     unique: str
 
 
-def other_action(delivery: Delivery, *wanted: str) -> Ignored:
+def other_action(delivery: Delivery, *wanted: str) -> IgnoredDelivery:
     """Why a delivery with another action than the wanted ones asks for nothing."""
-    return Ignored(
+    return IgnoredDelivery(
         reason=f"{delivery.event} is listened to when it is {', '.join(wanted)}; "
         f"this one was {delivery.action or 'of no action'}"
     )
 
 
-def no_commander(sender: Sender, listening: Listening) -> Ignored | None:
+def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None:
     """Why an account commands nothing, whoever it is; None when the gate may decide about it.
 
     Bots do not command, except those that the operator lists; the bot itself never does.
     """
     if sender.id in listening.own_ids:
-        return Ignored(reason="the sender is the bot's own account, which never commands")
+        return IgnoredDelivery(reason="the sender is the bot's own account, which never commands")
     bots = listening.trusted_bots
     # A name is worth something only with GitHub's word that it is an App's.
     listed = sender.id in bots.ids or (sender.type == "Bot" and bots.hold(sender.id, sender.login))
     if sender.is_bot and not listed:
         names = f"{sender.login} or its user id {sender.id}" if is_app(sender.login) else f"the user id {sender.id}"
-        return Ignored(reason=f"bots do not command; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
+        return IgnoredDelivery(reason=f"bots do not command; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
     return None
 
 
 def asked_in_words(
-    delivery: Delivery, listening: Listening, *, event: Event, thread: Thread, words: Words
-) -> Job | Ignored:
+    delivery: Delivery, listening: Listening, *, event: EventPayload, thread: Thread, words: ThreadText
+) -> Job | IgnoredDelivery:
     """The job that somebody's words ask for, or why they ask for none.
 
     Only the authenticated sender commands, in words of their own. The job's id comes from what holds the words, so that
@@ -69,10 +69,10 @@ def asked_in_words(
     if refusal is not None:
         return refusal
     if words.author.id != event.sender.id:
-        return Ignored(reason="the author of these words is not the sender of the delivery")
+        return IgnoredDelivery(reason="the author of these words is not the sender of the delivery")
     parsed = parse_command(words.text, triggers=listening.triggers)
     if parsed is None:
-        return Ignored(reason=f"the {words.origin.kind.replace('_', ' ')} holds no command")
+        return IgnoredDelivery(reason=f"the {words.origin.kind.replace('_', ' ')} holds no command")
     return job_of(
         delivery,
         event=event,
@@ -86,12 +86,12 @@ def asked_in_words(
 
 
 def asked_in_description(
-    delivery: Delivery, listening: Listening, *, event: Event, about: Issue | PullRequest
-) -> Job | Ignored:
+    delivery: Delivery, listening: Listening, *, event: EventPayload, about: Issue | PullRequest
+) -> Job | IgnoredDelivery:
     """The job that the description of a thread asks for, which was just opened; or why it asks for none."""
     if about.user is None:
-        return Ignored(reason="nobody is known to have written the description")
-    words = Words(
+        return IgnoredDelivery(reason="nobody is known to have written the description")
+    words = ThreadText(
         text=about.body or "",
         author=about.user,
         origin=Origin(kind="description", id=0, at=about.created_at),
@@ -104,7 +104,7 @@ def asked_in_description(
 def job_of(
     delivery: Delivery,
     *,
-    event: Event,
+    event: EventPayload,
     thread: Thread,
     origin: Origin,
     command: Command,
@@ -146,10 +146,10 @@ def job_of(
 
 def departed(
     delivery: Delivery, listening: Listening, *, sender: Sender, repo_ids: tuple[int, ...] = ()
-) -> Job | Ignored:
+) -> Job | IgnoredDelivery:
     """The job of ending what has no purpose any more; it stands in no repository and no thread."""
     if delivery.installation is None:
-        return Ignored(reason=f"the event {delivery.event} names no installation of the App")
+        return IgnoredDelivery(reason=f"the event {delivery.event} names no installation of the App")
     return Job(
         id=job_id(delivery.event, delivery.installation, delivery.id),
         delivery_id=delivery.id,

@@ -39,7 +39,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredDelivery:
     """A genuine delivery that asks for nothing; `reason` is for the log and for GitHub's delivery page."""
 
     reason: str

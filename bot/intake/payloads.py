@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.domain.job import Actor, Repo, Thread
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 
 # GitHub shows the account "ghost" for a deleted author, and sends null.
 _NOBODY = "ghost"
@@ -23,13 +23,13 @@ Text = Annotated[str, AfterValidator(_storable)]
 Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
-class Part(BaseModel):
+class PayloadPart(BaseModel):
     """Part of a payload; fields that are not named are passed over."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class User(Part):
+class User(PayloadPart):
     """An account."""
 
     id: Id
@@ -52,7 +52,7 @@ class Sender(User):
         return self.type == "Bot" or self.login.endswith("[bot]")
 
 
-class Repository(Part):
+class Repository(PayloadPart):
     """A repository."""
 
     id: Id
@@ -65,7 +65,7 @@ class Repository(Part):
         return Repo(id=self.id, full_name=self.full_name, private=self.private)
 
 
-class Issue(Part):
+class Issue(PayloadPart):
     """An issue, or a pull request where GitHub shows it as one."""
 
     number: Id
@@ -88,13 +88,13 @@ class Issue(Part):
         )
 
 
-class Head(Part):
+class Head(PayloadPart):
     """The commit of a pull request's branch."""
 
     sha: Sha
 
 
-class PullRequest(Part):
+class PullRequest(PayloadPart):
     """A pull request."""
 
     number: Id
@@ -118,26 +118,26 @@ class PullRequest(Part):
         )
 
 
-class Label(Part):
+class Label(PayloadPart):
     """A label."""
 
     name: Text
 
 
-class Event(Part):
+class EventPayload(PayloadPart):
     """What every event in a repository says."""
 
     repository: Repository
     sender: Sender
 
 
-Form = TypeVar("Form", bound=Part)
+Form = TypeVar("Form", bound=PayloadPart)
 
 
-def read(form: type[Form], delivery: Delivery) -> Form | Ignored:
+def read(form: type[Form], delivery: Delivery) -> Form | IgnoredDelivery:
     """The payload in a trigger's form, or which of its fields are missing or have another one."""
     try:
         return form.model_validate(delivery.payload)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors(include_input=False))
-        return Ignored(reason=f"the payload lacks, or has in another form: {fields}")
+        return IgnoredDelivery(reason=f"the payload lacks, or has in another form: {fields}")

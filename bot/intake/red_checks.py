@@ -10,8 +10,8 @@ from bot.domain.commands import Reddened
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Id, Part, Repository, Sha, Text
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Id, PayloadPart, Repository, Sha, Text
 
 FAILED = frozenset({"failure", "timed_out", "startup_failure"})
 """Conclusions of what went wrong by itself."""
@@ -24,7 +24,7 @@ ACTIONS = "github-actions"
 _NAME_CHARS, _URL_CHARS = 200, 500
 
 
-class RepoId(Part):
+class RepoId(PayloadPart):
     """A repository, named by its number alone."""
 
     id: Id
@@ -36,14 +36,14 @@ class Home(RepoId):
     full_name: Text = ""
 
 
-class Branch(Part):
+class Branch(PayloadPart):
     """One end of a pull request."""
 
     sha: Sha
     repo: RepoId
 
 
-class Pull(Part):
+class FailedPull(PayloadPart):
     """A pull request as events about checks name it; GitHub leaves those from forks out."""
 
     number: Id
@@ -57,13 +57,13 @@ class HereRepository(Repository):
     default_branch: Text = ""
 
 
-class RedEvent(Event):
+class RedEvent(EventPayload):
     """An event about checks."""
 
     repository: HereRepository
 
 
-class App(Part):
+class CheckApp(PayloadPart):
     """Whose check it is."""
 
     id: Id
@@ -73,20 +73,20 @@ class App(Part):
 Conclusion = Annotated[str, Field(max_length=40)] | None
 
 
-def not_looked_at(conclusion: str | None, app: App | None, listening: Listening) -> Ignored | None:
+def not_looked_at(conclusion: str | None, app: CheckApp | None, listening: Listening) -> IgnoredDelivery | None:
     """Why a check of an App is passed over, or None."""
     if conclusion not in RED:
-        return Ignored(reason="the check did not fail")
+        return IgnoredDelivery(reason="the check did not fail")
     if app is None:
-        return Ignored(reason="the event does not say which App the check is of")
+        return IgnoredDelivery(reason="the event does not say which App the check is of")
     if app.id == listening.own_app_id:
-        return Ignored(reason="the check is the bot's own")
+        return IgnoredDelivery(reason="the check is the bot's own")
     if app.slug == ACTIONS:
-        return Ignored(reason="the workflow_run event tells of this check")
+        return IgnoredDelivery(reason="the workflow_run event tells of this check")
     return None
 
 
-def pull_of(event: RedEvent, head_sha: str, branch: str, pulls: list[Pull | None]) -> int | Ignored:
+def pull_of(event: RedEvent, head_sha: str, branch: str, pulls: list[FailedPull | None]) -> int | IgnoredDelivery:
     """The number of the one pull request here whose head is the commit; 0 for a commit of the default branch.
 
     Branch names prove nothing about pull requests, for a fork's may be the same.
@@ -100,7 +100,7 @@ def pull_of(event: RedEvent, head_sha: str, branch: str, pulls: list[Pull | None
     if not numbers and branch and branch == event.repository.default_branch:
         return 0
     if len(numbers) != 1:
-        return Ignored(
+        return IgnoredDelivery(
             reason=f"the commit is the head of {len(numbers)} pull requests here, not of one, and its branch is not "
             "the default branch"
         )

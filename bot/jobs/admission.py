@@ -6,15 +6,17 @@ from bot.domain.access import SetLabel, Tally
 from bot.gate.decision import AccessRequest, Grant, Refusal
 from bot.gate.permissions import grant_for
 from bot.gate.repo_config import RepoConfig
-from bot.jobs.context import Case
-from bot.jobs.snapshot import Here
+from bot.jobs.context import JobContext
+from bot.jobs.snapshot import ThreadSnapshot
 
 
-async def decide(case: Case, here: Here | Refusal, config: RepoConfig, *, again: bool = False) -> Grant | Refusal:
+async def decide(
+    context: JobContext, here: ThreadSnapshot | Refusal, config: RepoConfig, *, again: bool = False
+) -> Grant | Refusal:
     """What the job may do in this place, under this configuration.
 
     Args:
-        case: the job.
+        context: the job.
         here: its place now, or why it has none.
         config: what the repository asks for.
         again: whether the work is under way already, so that it counts against no cap any more.
@@ -23,21 +25,21 @@ async def decide(case: Case, here: Here | Refusal, config: RepoConfig, *, again:
         return here
     return grant_for(
         AccessRequest(
-            job=case.job,
-            command=case.job.command,
+            job=context.job,
+            command=context.job.command,
             roles=here.roles,
             facts=here.thread,
-            labels=await _set_labels(case, here, config),
+            labels=await _set_labels(context, here, config),
             config=config,
-            bounds=case.house.bounds,
-            tally=Tally() if again else await case.ledger.tally(case.job),
+            bounds=context.services.bounds,
+            tally=Tally() if again else await context.ledger.tally(context.job),
         )
     )
 
 
-async def _set_labels(case: Case, here: Here, config: RepoConfig) -> tuple[SetLabel, ...]:
+async def _set_labels(context: JobContext, here: ThreadSnapshot, config: RepoConfig) -> tuple[SetLabel, ...]:
     """The permission labels that stand on the thread, each with who set it, and what they may do now."""
-    kept = {label.name.casefold(): label for label in await case.ledger.labels(here.repo.id, case.job.thread.key)}
+    kept = {label.name.casefold(): label for label in await context.ledger.labels(here.repo.id, context.job.thread.key)}
     found = []
     for name in here.labels:
         level = config.labels.level_of(name)
@@ -45,8 +47,8 @@ async def _set_labels(case: Case, here: Here, config: RepoConfig) -> tuple[SetLa
             continue
         grant = kept.get(name.casefold())
         who = grant.labeller if grant else None
-        heard = who is not None and case.house.bounds.hears(who.login)
-        role = await case.github.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
+        heard = who is not None and context.services.bounds.hears(who.login)
+        role = await context.github.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
         found.append(
             SetLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
         )

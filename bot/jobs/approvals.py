@@ -52,7 +52,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApprovalAnswer:
     """What a person answered.
 
     Attributes:
@@ -71,7 +71,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownRequest:
     """That a request can be read in its job's comment.
 
     Attributes:
@@ -97,7 +97,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ApprovalVerdict:
     """What was said about a change that waited to be published.
 
     Attributes:
@@ -111,7 +111,7 @@ class Verdict:
     tree_sha: str = ""
 
 
-_WAITINGS, _ANSWERS, _SHOWN = TypeAdapter(Waiting), TypeAdapter(Answer), TypeAdapter(Shown)
+_WAITINGS, _ANSWERS, _SHOWN = TypeAdapter(Waiting), TypeAdapter(ApprovalAnswer), TypeAdapter(ShownRequest)
 _SHOWN_FACT = "shown "
 
 
@@ -155,22 +155,22 @@ async def awaited(memory: JobMemory) -> Waiting | None:
 async def note_shown(memory: JobMemory, *, at: str) -> None:
     """Keep that what the job waits for can be read since `at`; the first time counts."""
     if (waits := await asked(memory)) is not None:
-        shown = Shown(request_id=waits.request_id, kind=waits.kind, at=at, since=time.time())
+        shown = ShownRequest(request_id=waits.request_id, kind=waits.kind, at=at, since=time.time())
         await memory.remember_once(f"{_SHOWN_FACT}{waits.request_id}", spelled(_SHOWN, shown))
 
 
-async def shown_by(memory: JobMemory) -> tuple[Shown, ...]:
+async def shown_by(memory: JobMemory) -> tuple[ShownRequest, ...]:
     """Every request that the job has ever shown."""
     facts = await memory.recall_all()
     return tuple(read(_SHOWN, fact) for key, fact in facts.items() if key.startswith(_SHOWN_FACT))
 
 
-async def answer(memory: JobMemory, given: Answer) -> bool:
+async def answer(memory: JobMemory, given: ApprovalAnswer) -> bool:
     """Keep an answer; False when there is one already: the first counts."""
     return await memory.remember_once(fact_of_answer(given.request_id), spelled(_ANSWERS, given))
 
 
-async def answered(memory: JobMemory, asked: Waiting) -> Answer | None:
+async def answered(memory: JobMemory, asked: Waiting) -> ApprovalAnswer | None:
     """The answer to a request, if there is one."""
     found = await memory.recall(fact_of_answer(asked.request_id))
     return read(_ANSWERS, found) if found else None

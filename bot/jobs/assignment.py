@@ -7,8 +7,8 @@ from typing import Any
 
 from bot.domain.commands import Work
 from bot.gate.decision import Grant
-from bot.jobs.setup import Asked
-from bot.jobs.snapshot import Here
+from bot.jobs.setup import RepoSettings
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import one_line
 from bot.workspace import Source
 
@@ -30,9 +30,9 @@ class Assignment:
     """
 
     command: Work
-    here: Here
+    here: ThreadSnapshot
     grant: Grant
-    asked: Asked
+    asked: RepoSettings
     source: Source
     closing: str = ""
     output_schema: dict[str, Any] | None = None

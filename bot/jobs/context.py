@@ -14,8 +14,8 @@ from bot.engine.ledger import Ledger
 from bot.engine.queue import Queue
 from bot.gate.decision import Refusal
 from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
-from bot.jobs.services import House
-from bot.jobs.snapshot_cache import Visits
+from bot.jobs.services import JobServices
+from bot.jobs.snapshot_cache import AccessChecks
 from bot.publishing.view import StatusView
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ ENDING = "ending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ShortReply:
     """A short answer in a comment of its own.
 
     Attributes:
@@ -66,7 +66,7 @@ class Ending:
 
     state: JobState
     reason: str = ""
-    view: StatusView | Reply | None = None
+    view: StatusView | ShortReply | None = None
     until: float = 0.0
     request_id: str = ""
     status: Status | None = None
@@ -79,7 +79,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class JobContextFactory:
     """Where jobs are dealt with: all that they have in common.
 
     Attributes:
@@ -91,33 +91,33 @@ class Desk:
         ended: told how each job ended, or that it waits, before people are.
     """
 
-    house: House
+    services: JobServices
     queue: Queue
     ledger: Ledger
     github_for: Callable[[Job], GitHub]
-    visits: Visits = field(default_factory=Visits)
+    access_checks: AccessChecks = field(default_factory=AccessChecks)
     ended: Callable[[Ending], None] = lambda _ending: None
 
     @asynccontextmanager
-    async def case(self, job: Job) -> AsyncIterator[Case]:
+    async def case(self, job: Job) -> AsyncIterator[JobContext]:
         """Lay a job on the desk."""
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.hurry(Urgency.ANSWER)
-            yield Case(
+            yield JobContext(
                 job=job,
-                house=self.house,
+                services=self.services,
                 github=github,
                 queue=self.queue,
                 ledger=self.ledger,
                 memory=JobMemory(self.queue, job.id),
-                visits=self.visits,
-                marker=self.house.marker(job),
+                access_checks=self.access_checks,
+                marker=self.services.marker(job),
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class JobContext:
     """One job on the desk.
 
     Attributes:
@@ -132,12 +132,12 @@ class Case:
     """
 
     job: Job
-    house: House
+    services: JobServices
     github: GitHub
     queue: Queue
     ledger: Ledger
     memory: JobMemory
-    visits: Visits
+    access_checks: AccessChecks
     marker: str
 
     @property
@@ -148,19 +148,19 @@ class Case:
     @property
     def can_ask(self) -> bool:
         """Whether a person can answer what a run asks: in a thread, to a bot that is still there then."""
-        return self.house.can_wait and self.job.thread.has_comments
+        return self.services.can_wait and self.job.thread.has_comments
 
     @property
     def kept(self) -> str:
         """Where the patch of work that was not published is, for the comment."""
-        if not self.house.comes_back:
+        if not self.services.comes_back:
             return "The patch is in the summary of this workflow run."
-        where = "attached to the check run, and " if self.house.checks else ""
-        return f"The patch is {where}with the operator for {self.house.keep_days} days, as `{self.job.id}.patch`."
+        where = "attached to the check run, and " if self.services.checks else ""
+        return f"The patch is {where}with the operator for {self.services.keep_days} days, as `{self.job.id}.patch`."
 
-    def about(self, other: Job) -> Case:
+    def about(self, other: Job) -> JobContext:
         """Another job, with the client of this one."""
-        return replace(self, job=other, memory=self.of(other), marker=self.house.marker(other))
+        return replace(self, job=other, memory=self.of(other), marker=self.services.marker(other))
 
     def of(self, other: Job) -> JobMemory:
         """What another job has done so far."""
@@ -203,5 +203,5 @@ class Case:
         if silent or not await self.ledger.may_tell(repo_id, number, refusal.cause):
             await self.react("confused")
             return Ending(state=JobState.REFUSED, reason=refusal.reason)
-        view = Reply(text=refusal.reason, refused=True)
+        view = ShortReply(text=refusal.reason, refused=True)
         return Ending(state=JobState.REFUSED, reason=refusal.reason, view=view)

@@ -18,8 +18,8 @@ from bot.gate.repo_config import (
     parse_config,
 )
 from bot.github import GitHub
-from bot.jobs.context import Case
-from bot.jobs.setup import Asked
+from bot.jobs.context import JobContext
+from bot.jobs.setup import RepoSettings
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Configured:
         warning: what is wrong with the files, for the comment; empty when nothing is.
     """
 
-    asked: Asked
+    asked: RepoSettings
     warning: str = ""
 
 
@@ -79,7 +79,9 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     files = {path: file, **await _for_agents(workspaces, repo_id, base)}
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
     blobs = {name: blob.id if blob else None for name, blob in files.items()}
-    return Configured(asked=Asked(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong)
+    return Configured(
+        asked=RepoSettings(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong
+    )
 
 
 async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dict[str, Blob | None]:
@@ -101,11 +103,11 @@ async def on_default_branch(github: GitHub, repo: str, path: str = PATH) -> Repo
     return merged(organisation, replace((await _parsed(github, repo, path))[0], path=path))
 
 
-async def lately_on_default_branch(case: Case) -> RepoConfig:
+async def lately_on_default_branch(context: JobContext) -> RepoConfig:
     """The same, at most a minute old: of a storm of events one asks GitHub."""
-    known, repo = case.house.configs, case.job.repo
+    known, repo = context.services.configs, context.job.repo
     if (config := known.of(repo.id)) is None:
-        config = await on_default_branch(case.github, repo.full_name, case.house.conventions.repo_file)
+        config = await on_default_branch(context.github, repo.full_name, context.services.conventions.repo_file)
         known.learn(repo.id, config)
     return config
 

@@ -26,7 +26,7 @@ _DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class RunResult:
     """A finished run.
 
     Attributes:
@@ -42,10 +42,10 @@ class Work:
     tree_sha: str
 
 
-_WORK = TypeAdapter(Work)
+_WORK = TypeAdapter(RunResult)
 
 
-class WorkStore:
+class RunResults:
     """Keeps the work of jobs: what can be told in the queue, the patch in a file of its own.
 
     Args:
@@ -56,12 +56,12 @@ class WorkStore:
     def __init__(self, folder: Path, *, lasting: bool = False) -> None:
         self._folder, self._lasting = folder, lasting
 
-    async def keep(self, job_id: str, memory: JobMemory, work: Work, change: Change) -> None:
+    async def keep(self, job_id: str, memory: JobMemory, work: RunResult, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
         await asyncio.to_thread(self._write, job_id, change)
         await memory.remember(WORK, spelled(_WORK, work))
 
-    async def find(self, job_id: str, memory: JobMemory) -> tuple[Work, Path] | None:
+    async def find(self, job_id: str, memory: JobMemory) -> tuple[RunResult, Path] | None:
         """The work of an earlier attempt and the file with its patch, or None where they are not to be had here."""
         fact = await memory.recall(WORK)
         path = self._path(job_id)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bot.gate.decision import Grant
 from bot.jobs import approvals
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 
 _BASE = "base"
 """The fact that keeps the commit which a job works on."""
@@ -16,25 +16,25 @@ _BOUND = "bound"
 """The fact, `yes` or `no`, whether something allowed the job for that commit only."""
 
 
-async def begun_before(case: Case) -> str | None:
+async def resume_base(context: JobContext) -> str | None:
     """The commit that an attempt before this worked on, when it left something to go on with; else None."""
-    session = case.house.session_of(case.job)
+    session = context.services.session_of(context.job)
     goes_on = (
-        await approvals.asked(case.memory) is not None
-        or await case.house.work.find(case.job.id, case.memory) is not None
+        await approvals.asked(context.memory) is not None
+        or await context.services.work.find(context.job.id, context.memory) is not None
         or (session is not None and await asyncio.to_thread(session.exists))
     )
-    return await case.memory.recall(_BASE) if goes_on else None
+    return await context.memory.recall(_BASE) if goes_on else None
 
 
-async def begun_on(case: Case, grant: Grant) -> Grant:
+async def pin_base(context: JobContext, grant: Grant) -> Grant:
     """The grant for the commit that the job works on: that of an attempt before this, or from now on the grant's own.
 
     What one attempt did under a label for that commit follows no other commit in a later one.
     """
-    before = await begun_before(case)
+    before = await resume_base(context)
     if before is None:
-        await case.memory.remember(_BASE, grant.bound_to_sha)
-    bound = not grant.replay or (before is not None and await case.memory.recall(_BOUND) == "yes")
-    await case.memory.remember(_BOUND, "yes" if bound else "no")
+        await context.memory.remember(_BASE, grant.bound_to_sha)
+    bound = not grant.replay or (before is not None and await context.memory.recall(_BOUND) == "yes")
+    await context.memory.remember(_BOUND, "yes" if bound else "no")
     return replace(grant, bound_to_sha=before or grant.bound_to_sha, replay=not bound)

@@ -12,7 +12,7 @@ from bot.domain.job import Job
 from bot.gate.conventions import Conventions
 from bot.github import PullFacts
 from bot.jobs.receipt_filter import KnownConfigs
-from bot.jobs.results import WorkStore
+from bot.jobs.results import RunResults
 from bot.jobs.sealed_state import SavedJob
 from bot.jobs.setup import Setup
 from bot.publishing.defuse import Allowed
@@ -26,7 +26,7 @@ Listener = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class AgentSpec:
     """What the agent of one job is to be like.
 
     Attributes:
@@ -50,7 +50,7 @@ class Order:
     start_in: str = ""
 
 
-AgentMaker = Callable[[Order, Sequence[Listener]], AsyncRuntime]
+AgentMaker = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]
 """Makes a ready agent, whose listeners are told of every event."""
 
 
@@ -85,7 +85,7 @@ def artifact_name(job: Job) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class JobServices:
     """What all jobs share.
 
     Attributes:
@@ -126,7 +126,7 @@ class House:
     server_url: str
     sandbox: str
     network: Network
-    work: WorkStore
+    work: RunResults
     sessions: Path | None
     marker_key: bytes
     comes_back: bool

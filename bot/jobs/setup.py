@@ -40,7 +40,7 @@ done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RepoSettings:
     """What a repository asks for.
 
     Attributes:
@@ -68,7 +68,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readied:
+class SetupResult:
     """What came of it.
 
     Attributes:
@@ -105,13 +105,13 @@ class Setup:
     async def run(
         self,
         tree: Tree,
-        asked: Asked,
+        asked: RepoSettings,
         *,
         job_id: str,
         repo_id: int,
         tell: Callable[[Activity], None],
         start_in: str = "",
-    ) -> Readied:
+    ) -> SetupResult:
         """Run the commands until one fails, or copy what they made before.
 
         A failure is told and ends nothing: what the agent is asked to mend may be what makes the setup fail.
@@ -133,13 +133,13 @@ class Setup:
         if obstacle := in_the_way(config.cache, tree.blobs.keys(), path=config.path):
             raise RepoConfigError(obstacle)
         if not config.setup:
-            return Readied()
+            return SetupResult()
         network = narrowed(self.network, config.network)
         key = await self._key(tree, config, network.network, start_in)
         if key is not None and await self._restored(repo_id, key, tree, config):
             await tree.take_as_given(config.cache)
             tell(Activity(label="setup: copied what an earlier job made", state="done"))
-            return Readied(facts=(_done(config),))
+            return SetupResult(facts=(_done(config),))
         connections: list[Connection] = []
         ends = await self._commands(tree.path, config, network.network, job_id, tell, start_in, connections.append)
         if all(end.ok for end in ends):
@@ -147,7 +147,7 @@ class Setup:
             if key is not None and tree.base_sha == asked.base_sha:
                 await self._keep(repo_id, key, tree, config)
             await tree.take_as_given(config.cache)
-            return Readied(facts=(_done(config),))
+            return SetupResult(facts=(_done(config),))
         await tree.take_as_given(config.cache)
         remedy = network_remedy(ends[-1].output, refused_hosts(connections), self._reach(config, network))
         return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
@@ -231,7 +231,7 @@ class Setup:
         except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
             log.warning("setup cache: nothing was kept for repository %d: %s", repo_id, error)
 
-    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> Readied:
+    def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> SetupResult:
         command, how = one_line(end.command, 200), _how(end)
         if skipped:
             how += f"; {skipped} more {'was' if skipped == 1 else 'were'} not run"
@@ -253,7 +253,7 @@ class Setup:
         quote = Quote(
             source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)
         )
-        return Readied(
+        return SetupResult(
             facts=(f"Setup FAILED before you started: `{command}` {how}. What it installs may be missing.",),
             quotes=(quote,) if wrote else (),
             warning=f"{lead} {' '.join(notes)}{todo}{shown}",

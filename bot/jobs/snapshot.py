@@ -8,7 +8,7 @@ from bot.domain.access import Bounds, Role, commanded_by_workflow, may_command
 from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job
 from bot.domain.listening import is_app
-from bot.gate.decision import ThreadFacts
+from bot.gate.decision import ThreadState
 from bot.github import GitHub, PullLink, RepoFacts, Snapshot
 from bot.github.errors import thread_is_gone
 from bot.workspace import BranchGoneError
@@ -19,7 +19,7 @@ class ReplacedRepositoryError(BotError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class AccessCheck:
     """What GitHub was asked about a job's place: enough to turn away who may not command.
 
     Attributes:
@@ -44,7 +44,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here(Visit):
+class ThreadSnapshot(AccessCheck):
     """The place a job is about, as GitHub has it now.
 
     Attributes:
@@ -52,7 +52,7 @@ class Here(Visit):
         labels: the names of its labels.
     """
 
-    thread: ThreadFacts
+    thread: ThreadState
     labels: tuple[str, ...]
 
     @property
@@ -62,7 +62,7 @@ class Here(Visit):
         return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
 
 
-async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
+async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessCheck:
     """See where a job is about, and who asks. Two requests: strangers can make the bot come as often as they comment.
 
     Args:
@@ -82,30 +82,30 @@ async def arrive(github: GitHub, job: Job, *, bounds: Bounds) -> Visit:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
     people = (job.actor, *job.others)
     roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return Visit(snapshot=snapshot, roles=roles, by_workflow=commanded_by_workflow(job))
+    return AccessCheck(snapshot=snapshot, roles=roles, by_workflow=commanded_by_workflow(job))
 
 
-def look(job: Job, visit: Visit) -> Here:
+def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
     """Look at the thread, or at the branch, too.
 
     Raises:
         GitHubError: it is gone.
     """
     if job.thread.kind == "branch":
-        return _on_branch(job.thread.branch, visit)
-    repo, thread, pull = visit.repo, visit.snapshot.thread, visit.snapshot.pull
+        return _on_branch(job.thread.branch, access)
+    repo, thread, pull = access.repo, access.snapshot.thread, access.snapshot.pull
     if thread is None or (job.thread.kind == "pull" and pull is None):
         raise thread_is_gone(repo.full_name, job.thread.number)
     if pull is not None:
         head = (pull.head_sha, pull.head_ref, pull.head_repo_id, pull.base_ref)
     else:
-        head = (visit.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
-    return Here(
-        snapshot=visit.snapshot,
+        head = (access.snapshot.default_head or "", repo.default_branch, repo.id, repo.default_branch)
+    return ThreadSnapshot(
+        snapshot=access.snapshot,
         labels=thread.labels,
-        roles=visit.roles,
-        by_workflow=visit.by_workflow,
-        thread=ThreadFacts(
+        roles=access.roles,
+        by_workflow=access.by_workflow,
+        thread=ThreadState(
             default_branch=repo.default_branch,
             head_sha=head[0],
             head_ref=head[1],
@@ -120,12 +120,12 @@ def look(job: Job, visit: Visit) -> Here:
     )
 
 
-def _on_branch(branch: str, visit: Visit) -> Here:
+def _on_branch(branch: str, access: AccessCheck) -> ThreadSnapshot:
     """A place without a thread, which nobody can close or lock."""
-    repo = visit.repo
-    facts = ThreadFacts(
+    repo = access.repo
+    facts = ThreadState(
         default_branch=repo.default_branch,
-        head_sha=visit.snapshot.branch_head or "",
+        head_sha=access.snapshot.branch_head or "",
         head_ref=branch,
         head_repo_id=repo.id,
         base_ref=branch,
@@ -134,10 +134,12 @@ def _on_branch(branch: str, visit: Visit) -> Here:
         archived=repo.archived,
         private=repo.private,
     )
-    return Here(snapshot=visit.snapshot, labels=(), roles=visit.roles, by_workflow=visit.by_workflow, thread=facts)
+    return ThreadSnapshot(
+        snapshot=access.snapshot, labels=(), roles=access.roles, by_workflow=access.by_workflow, thread=facts
+    )
 
 
-async def head_of(github: GitHub, here: Here, branch: str) -> str:
+async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
     """The commit that a branch stands at.
 
     Raises:

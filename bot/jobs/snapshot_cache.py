@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bot.jobs.snapshot import Visit
+from bot.jobs.snapshot import AccessCheck
 
 FRESH_SECONDS = 15.0
 """Older answers are asked for anew. They are asked for once more in any case before anything is published."""
 
 
-class Visits:
+class AccessChecks:
     """What was asked about jobs that are about to begin; each is given out once.
 
     Args:
@@ -20,15 +20,15 @@ class Visits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[str, tuple[float, Visit]] = {}
+        self._kept: dict[str, tuple[float, AccessCheck]] = {}
 
-    def keep(self, job_id: str, visit: Visit) -> None:
+    def keep(self, job_id: str, access: AccessCheck) -> None:
         """Keep what was asked just now."""
         now = self._clock()
         self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] <= FRESH_SECONDS}
-        self._kept[job_id] = now, visit
+        self._kept[job_id] = now, access
 
-    def take(self, job_id: str) -> Visit | None:
+    def take(self, job_id: str) -> AccessCheck | None:
         """What was asked about a job, if that was just now."""
-        at, visit = self._kept.pop(job_id, (0.0, None))
-        return visit if self._clock() - at <= FRESH_SECONDS else None
+        at, access = self._kept.pop(job_id, (0.0, None))
+        return access if self._clock() - at <= FRESH_SECONDS else None

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from agent_runtime import AgentError
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.jobs.context import Desk
-from bot.pipeline.pipeline import Corridor
+from bot.jobs.context import JobContextFactory
+from bot.pipeline.pipeline import JobPipeline
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +22,11 @@ HELD_SECONDS = 15.0
 greeting may wait and take, since a request that is given up may still be on its way."""
 
 
-class Greeter:
+class Acknowledger:
     """Reacts to commands and makes their comments, in the background. A courtesy: the worker does what it has not."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, contexts: JobContextFactory) -> None:
+        self._contexts = contexts
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -35,7 +35,7 @@ class Greeter:
         if job.lane != "work":
             return
         if len(self._tasks) >= WAITING:
-            task = asyncio.create_task(self._desk.queue.unhold(job.id))
+            task = asyncio.create_task(self._contexts.queue.unhold(job.id))
         else:
             task = asyncio.create_task(self._greet(job))
         self._tasks.add(task)
@@ -51,16 +51,16 @@ class Greeter:
         try:
             async with asyncio.timeout(GREET_SECONDS), AsyncExitStack() as stack:
                 async with self._slots:
-                    case = await stack.enter_async_context(self._desk.case(job))
-                    corridor = Corridor(case)
-                    visit = await corridor.greet()
+                    context = await stack.enter_async_context(self._contexts.case(job))
+                    pipeline = JobPipeline(context)
+                    access = await pipeline.greet()
                 # A comment has to wait for its turn to write, and others for their reaction meanwhile.
-                if visit is not None:
-                    await corridor.announce(visit)
+                if access is not None:
+                    await pipeline.announce(access)
         except TimeoutError:
             # GitHub may still do what it was asked: the job stays held until a worker would see that.
             log.warning("job %s: no greeting: GitHub did not answer in time", job.id)
             return
         except (BotError, AgentError) as error:
             log.warning("job %s: no greeting: %s", job.id, error)
-        await self._desk.queue.unhold(job.id)
+        await self._contexts.queue.unhold(job.id)

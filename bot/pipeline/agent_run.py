@@ -24,14 +24,14 @@ from bot.engine.queue import Signal
 from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
 from bot.jobs import approvals
-from bot.jobs.approvals import Answer, Waiting
+from bot.jobs.approvals import ApprovalAnswer, Waiting
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case, Ending
-from bot.jobs.results import Work as Done
-from bot.jobs.services import Order
-from bot.jobs.setup import Readied
+from bot.jobs.context import Ending, JobContext
+from bot.jobs.results import RunResult as Done
+from bot.jobs.services import AgentSpec
+from bot.jobs.setup import SetupResult
 from bot.pipeline import pictures
-from bot.pipeline.deliver import Delivery
+from bot.pipeline.deliver import ResultDelivery
 from bot.pipeline.denied_calls import NOBODY_ANSWERS, Unattended, keep_denied
 from bot.pipeline.host_check import is_to_be_proven, keep, prove
 from bot.pipeline.material import gather
@@ -40,7 +40,7 @@ from bot.pipeline.reopening import reopened, set_up
 from bot.pipeline.similar_calls import approves_alike
 from bot.pipeline.structured_output import readable
 from bot.publishing.showing import denies_unshowable
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 from bot.workspace import MissingDirectoryError, Tree, WorkspaceGoneError
 
 log = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ T = TypeVar("T")
 Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 
 
-class Errand:
+class AgentRun:
     """Sees one piece of work through, or to the point where a person must answer."""
 
-    def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
-        self._case, self._account, self._assignment = case, account, assignment
-        self._delivery = Delivery(case, account, assignment)
+    def __init__(self, context: JobContext, account: StatusReporter, assignment: Assignment) -> None:
+        self._context, self._account, self._assignment = context, account, assignment
+        self._delivery = ResultDelivery(context, account, assignment)
         self._interrupt: Callable[[], object] = _nothing
         self._messages = Messages()
         self._stopped = ""
@@ -75,9 +75,9 @@ class Errand:
 
     async def go(self) -> Ending:
         """Begin, go on, or publish, whatever comes next."""
-        memory, work = self._case.memory, self._case.house.work
+        memory, work = self._context.memory, self._context.services.work
         asked = await approvals.asked(memory)
-        done = await work.find(self._case.job.id, memory)
+        done = await work.find(self._context.job.id, memory)
         if done is not None:
             return await self._publish_again(done[0], done[1], asked)
         if asked is None:
@@ -99,10 +99,10 @@ class Errand:
         Raises:
             WorkspaceError: its files are gone.
         """
-        why, memory = self._assignment.closing, self._case.memory
+        why, memory = self._assignment.closing, self._context.memory
         self._stopped = why
         await self._account.recall()
-        done = await self._case.house.work.find(self._case.job.id, memory)
+        done = await self._context.services.work.find(self._context.job.id, memory)
         if done is not None:
             ended = replace(done[0], outcome=replace(done[0].outcome, status=status, reason=why))
             return await self._publish_again(ended, done[1], None)
@@ -116,13 +116,13 @@ class Errand:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
             except (WorkspaceGoneError, ResumeError) as error:
-                log.info("job %s: begun anew: %s", self._case.job.id, error)
+                log.info("job %s: begun anew: %s", self._context.job.id, error)
         return await self._begin_anew()
 
     async def _begin_anew(self) -> Ending:
-        begun, job = self._assignment, self._case.job
-        await asyncio.to_thread(self._case.house.forget_session, job)
-        async with self._case.house.workspaces.open(
+        begun, job = self._assignment, self._context.job
+        await asyncio.to_thread(self._context.services.forget_session, job)
+        async with self._context.services.workspaces.open(
             job.id, begun.here.repo.id, begun.source, keep=self._is_to_stay
         ) as tree:
             with self._staying_when_cancelled():
@@ -132,7 +132,7 @@ class Errand:
                 brief, ready = prepared
                 return await self._end(tree, await self._run(tree, lambda runtime: self._start(runtime, brief, ready)))
 
-    async def _go_on(self, asked: Waiting, answer: Answer) -> Ending:
+    async def _go_on(self, asked: Waiting, answer: ApprovalAnswer) -> Ending:
         """Continue at the call that waited, in the files as they were left."""
 
         def leg(runtime: AsyncRuntime) -> Coroutine[Any, Any, Outcome]:
@@ -149,7 +149,7 @@ class Errand:
                     outcome = Outcome(status=Status.STOPPED, reason=str(error))
                 return await self._end(tree, outcome)
         except WorkspaceGoneError as error:
-            log.warning("job %s: begun anew, as its files are gone: %s", self._case.job.id, error)
+            log.warning("job %s: begun anew, as its files are gone: %s", self._context.job.id, error)
             return await self._begin_anew()
 
     async def _stop_waiting(self, why: str, status: Status = Status.STOPPED) -> Ending:
@@ -159,32 +159,32 @@ class Errand:
     @asynccontextmanager
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
-        async with reopened(self._case, self._account, self._assignment, keep=self._is_to_stay) as tree:
+        async with reopened(self._context, self._account, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_cancelled():
                 yield tree
 
-    async def _prepare(self, tree: Tree) -> tuple[Brief, Readied]:
+    async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
         """Everything that is there before the agent starts."""
-        case, begun, account = self._case, self._assignment, self._account
-        start_in = case.house.conventions.working_directory
+        context, begun, account = self._context, self._assignment, self._account
+        start_in = context.services.conventions.working_directory
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
-        reached = reach(narrowed(case.house.network, begun.asked.config.network).network)
-        ready = await set_up(case, account, begun, tree)
-        material = await gather(case, begun)
+        reached = reach(narrowed(context.services.network, begun.asked.config.network).network)
+        ready = await set_up(context, account, begun, tree)
+        material = await gather(context, begun)
         account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
         account.prepared(reached, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
-        return await asyncio.to_thread(brief_for, case.job, begun.command, material), ready
+        return await asyncio.to_thread(brief_for, context.job, begun.command, material), ready
 
-    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: Readied) -> Outcome:
+    async def _start(self, runtime: AsyncRuntime, brief: Brief, ready: SetupResult) -> Outcome:
         """Show the agent its task, with pictures where its model sees."""
         begun, sees = self._assignment, runtime.agent.provider.sees_images
-        task = await self._unless_stopped(pictures.shown(self._case, begun.here.repo.full_name, brief, sees=sees))
+        task = await self._unless_stopped(pictures.shown(self._context, begun.here.repo.full_name, brief, sees=sees))
         if task is None:
             return Outcome(status=Status.STOPPED)
         self._interrupt = runtime.abort
-        facts = (begun.head_fact, *ready.facts, *(() if self._case.can_ask else (NOBODY_ANSWERS,)))
+        facts = (begun.head_fact, *ready.facts, *(() if self._context.can_ask else (NOBODY_ANSWERS,)))
         task = replace(task, quotes=(*task.quotes, *ready.quotes), output_schema=begun.output_schema)
         return await runtime.run(task, facts=facts)
 
@@ -204,24 +204,24 @@ class Errand:
             self._interrupt = _nothing
 
     async def _run(self, tree: Tree, leg: Leg) -> Outcome:
-        case, begun = self._case, self._assignment
+        context, begun = self._context, self._assignment
         config = begun.asked.config
         instructions = {config.path: config.instructions, **begun.asked.instructions}
-        order = Order(
+        order = AgentSpec(
             work_dir=tree.path,
-            policy=await policy_of(case, begun.grant.policy),
+            policy=await policy_of(context, begun.grant.policy),
             tools=begun.grant.tools,
             model=begun.grant.model,
-            network=narrowed(case.house.network, config.network).network,
+            network=narrowed(context.services.network, config.network).network,
             instructions={name: text for name, text in instructions.items() if text.strip()},
-            session=case.house.session_of(case.job),
-            start_in=case.house.conventions.working_directory,
+            session=context.services.session_of(context.job),
+            start_in=context.services.conventions.working_directory,
         )
-        async with case.house.agent(order, (self._listen, *case.house.listeners)) as runtime:
+        async with context.services.agent(order, (self._listen, *context.services.listeners)) as runtime:
             self._messages.go_to(runtime)
-            if case.can_ask:
-                runtime.hooks.register("permission_request", denies_unshowable(self._case.github.redacted))
-                runtime.hooks.register("permission_request", approves_alike(case, begun))
+            if context.can_ask:
+                runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
+                runtime.hooks.register("permission_request", approves_alike(context, begun))
             else:
                 Unattended(self._account, begun).answer(runtime.hooks)
             self._interrupt = runtime.abort
@@ -233,47 +233,47 @@ class Errand:
 
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
-        case = self._case
-        settled = await parked(case, self._account, outcome, stopped=self._stopped)
+        context = self._context
+        settled = await parked(context, self._account, outcome, stopped=self._stopped)
         if isinstance(settled, Ending):
             self._parked = True
             return settled
         outcome = readable(settled)
         if denied := self._account.progress.denied:
-            await keep_denied(case.memory, denied)
-        if outcome.pending is not None and case.can_ask:
-            until = time.time() + case.house.bounds.approval_seconds
+            await keep_denied(context.memory, denied)
+        if outcome.pending is not None and context.can_ask:
+            until = time.time() + context.services.bounds.approval_seconds
             asked = approvals.request_for(outcome.pending, self._assignment.grant, until=until)
             await self._account.keep()
-            await approvals.ask(case.memory, asked)
+            await approvals.ask(context.memory, asked)
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
         self._account.edited(change)
-        if outcome.status is Status.FINISHED and change and is_to_be_proven(case, self._assignment):
-            proven = await self._unless_stopped(prove(case, self._account, self._assignment, tree, change))
+        if outcome.status is Status.FINISHED and change and is_to_be_proven(context, self._assignment):
+            proven = await self._unless_stopped(prove(context, self._account, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        await keep(case, self._account, outcome, change)
+        await keep(context, self._account, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
     async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
-        case, begun = self._case, self._assignment
-        log.info("job %s: its work is done already; publishing it", case.job.id)
+        context, begun = self._context, self._assignment
+        log.info("job %s: its work is done already; publishing it", context.job.id)
         self._account.progress = done.progress
         if asked is not None and asked.kind == "plan":
             return await self._delivery.planned(done.outcome, asked, self._stopped)
         verdict = None
         held = asked if asked is not None and asked.kind == "publication" else None
         if held is not None and (verdict := await self._delivery.verdict(held, self._stopped)) is None:
-            return await self._delivery.waits(held, patch=case.house.work.patch(case.job.id))
-        async with case.house.workspaces.open(case.job.id, begun.here.repo.id, begun.source) as tree:
+            return await self._delivery.waits(held, patch=context.services.work.patch(context.job.id))
+        async with context.services.workspaces.open(context.job.id, begun.here.repo.id, begun.source) as tree:
             change = await tree.restore(patch, expect=done.tree_sha)
             return await self._delivery.deliver(tree, done.outcome, change, verdict=verdict)
 
     def _was_cut_off(self) -> bool:
         """Whether there is a session of an attempt before this one."""
-        folder = self._case.house.session_of(self._case.job)
+        folder = self._context.services.session_of(self._context.job)
         return folder is not None and folder.exists()
 
     def _is_to_stay(self) -> bool:
@@ -293,7 +293,7 @@ class Errand:
         self._account.listen(event)
         self._messages.note(event)
         if isinstance(event, NetworkUsed):
-            log.info("job %s: network: %s", self._case.job.id, event.connection)
+            log.info("job %s: network: %s", self._context.job.id, event.connection)
 
 
 def _nothing() -> None:

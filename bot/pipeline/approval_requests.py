@@ -8,19 +8,21 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from bot.jobs.approvals import Waiting
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.publishing.plan import Publication
-from bot.publishing.showing import Shown
+from bot.publishing.showing import ShownChange
 from bot.publishing.view import PendingView
 from bot.workspace import WorkflowsForbiddenError
 from bot.workspace.change import Change
 
 
-async def publication_request(case: Case, publication: Publication, change: Change, shown: Shown) -> Waiting:
+async def publication_request(
+    context: JobContext, publication: Publication, change: Change, shown: ShownChange
+) -> Waiting:
     """The request to approve what may not be published without a person.
 
     Args:
-        case: the job.
+        context: the job.
         publication: what is blocked.
         change: all of it.
         shown: the part that the person has to read.
@@ -30,7 +32,7 @@ async def publication_request(case: Case, publication: Publication, change: Chan
         why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
     if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
         why.append(f"Other changed files, which need no approval: {others}.")
-    if change.writes_workflows and await case.github.may_write_workflows() is False:
+    if change.writes_workflows and await context.github.may_write_workflows() is False:
         why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
     return Waiting(
         kind="publication",
@@ -38,20 +40,20 @@ async def publication_request(case: Case, publication: Publication, change: Chan
         reason=" ".join(why),
         preview=shown.diff,
         bound_to=change.base_sha,
-        until=time.time() + case.house.bounds.approval_seconds,
+        until=time.time() + context.services.bounds.approval_seconds,
         tree_sha=change.tree_sha,
     )
 
 
-def pending_view(case: Case, asked: Waiting) -> PendingView:
+def pending_view(context: JobContext, asked: Waiting) -> PendingView:
     """A request as the job's comment shows it."""
     until = datetime.fromtimestamp(asked.until, UTC)
     return PendingView(
         kind=asked.kind,
         request_id=asked.request_id,
-        trigger=case.job.trigger,
+        trigger=context.job.trigger,
         # On its own: what looks like the beginning of a secret must not take what follows with it.
-        reason=case.github.redacted(asked.reason),
+        reason=context.github.redacted(asked.reason),
         preview=asked.preview,
         language=_language(asked),
         like=asked.like,

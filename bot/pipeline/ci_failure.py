@@ -12,19 +12,19 @@ from bot.domain.job import JobState
 from bot.engine.queue import Stored
 from bot.github import GitHubError, JobFacts, RunFacts
 from bot.intake.red_checks import RED
-from bot.jobs.context import Case, Ending, Reply
+from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.repo_settings import lately_on_default_branch
-from bot.jobs.resume_base import begun_before
-from bot.jobs.snapshot import Here
+from bot.jobs.resume_base import resume_base
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.failed_run import remark_of, step_of
 from bot.publishing.render import CI_ASKED
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
 from bot.red_ci.failed import FailedJob, Remark
 from bot.red_ci.reasons import RedFacts, Skip, skip_reason
-from bot.reporting.check_run import CheckRun
+from bot.reporting.check_run import JobCheckRun
 from bot.reporting.missing_permission import lacking
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +35,24 @@ _NAME_CHARS = 100
 _TOLD_SECONDS = 30 * 24 * 3600.0
 
 
-async def left_alone(case: Case, here: Here) -> Ending | None:
+async def left_alone(context: JobContext, here: ThreadSnapshot) -> Ending | None:
     """The ending of work on failed checks that are left alone; None when they are worked on.
 
     Why is told once for each commit and reason: in the thread, and where there is none in the check run.
     """
-    if await begun_before(case) is not None:
+    if await resume_base(context) is not None:
         return None
-    facts = await _facts(case, here)
-    skip = skip_reason(facts) or await _run_again(case, facts)
+    facts = await _facts(context, here)
+    skip = skip_reason(facts) or await _run_again(context, facts)
     if skip is None:
         return None
     told = _refused(skip.reason)
-    if not await _may_tell(case, skip):
+    if not await _may_tell(context, skip):
         return told
-    if case.job.thread.has_comments or not case.house.checks:
-        return replace(told, view=Reply(text=skip.reason))
-    check = CheckRun(case.github, case.memory, case.job, head_sha=facts.now_sha)
-    await check.show(Account(case).now(state="refused", reason=skip.reason))
+    if context.job.thread.has_comments or not context.services.checks:
+        return replace(told, view=ShortReply(text=skip.reason))
+    check = JobCheckRun(context.github, context.memory, context.job, head_sha=facts.now_sha)
+    await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
     return told
 
 
@@ -60,119 +60,121 @@ def _refused(why: str) -> Ending:
     return Ending(state=JobState.REFUSED, reason=why)
 
 
-async def _may_tell(case: Case, skip: Skip) -> bool:
+async def _may_tell(context: JobContext, skip: Skip) -> bool:
     """Whether people are told of it."""
-    job = case.job
+    job = context.job
     if skip.silent:
         return False
-    if not case.house.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
-        me = (await case.github.me()).id
-        said = await case.github.comments(job.repo.full_name, job.thread.number)
+    if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
+        me = (await context.github.me()).id
+        said = await context.github.comments(job.repo.full_name, job.thread.number)
         return not any(each.author_id == me and skip.reason in each.body for each in said)
     cause = f"ci {job.head_sha} {skip.cause}"
-    return await case.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
+    return await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
 
 
-async def _facts(case: Case, here: Here) -> RedFacts:
-    job, thread = case.job, here.thread
+async def _facts(context: JobContext, here: ThreadSnapshot) -> RedFacts:
+    job, thread = context.job, here.thread
     name = code(one_line(job.origin.name or "CI", _NAME_CHARS))
     facts = RedFacts(
         what=f"the workflow {name}" if job.origin.id else f"the check {name}",
         head_sha=job.head_sha,
         now_sha=thread.head_sha,
         conclusion=job.origin.conclusion,
-        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(case.house.conventions.branch_prefix),
+        own_branch=job.thread.kind == "pull" and thread.head_ref.startswith(context.services.conventions.branch_prefix),
         base=thread.base_ref if job.thread.kind == "pull" else "",
     )
     try:
-        return await _asked(case, here, facts)
+        return await _asked(context, here, facts)
     except GitHubError as error:
         if error.passing:
             raise
         log.warning("job %s: what failed was not looked at: %s", job.id, error)
-        unknown = lacking(case, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
+        unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         return replace(facts, unknown=unknown)
 
 
-async def _asked(case: Case, here: Here, facts: RedFacts) -> RedFacts:
+async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> RedFacts:
     """The facts that GitHub is asked for; as few as decide."""
     repo = here.repo.full_name
-    made = await _made_for_ci(case, repo, facts.now_sha)
+    made = await _made_for_ci(context, repo, facts.now_sha)
     if facts.now_sha != facts.head_sha or facts.own_branch:
         return replace(facts, pushed_by_us=made > 0)
-    of_fork = isinstance(case.job.command, Explain)
-    attempts = max(made, await _attempts(case), await _diagnosed(case) if of_fork else 0)
+    of_fork = isinstance(context.job.command, Explain)
+    attempts = max(made, await _attempts(context), await _diagnosed(context) if of_fork else 0)
     facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
         facts = replace(
             facts,
-            pull_url=await case.github.own_pull_into(
-                repo, here.thread.head_ref, case.house.conventions.branch_prefix + FIX_CI
+            pull_url=await context.github.own_pull_into(
+                repo, here.thread.head_ref, context.services.conventions.branch_prefix + FIX_CI
             ),
         )
-    if not case.job.origin.id:
-        return replace(facts, red_on_base=await _check_on_base(case, here, facts))
-    run = await case.github.run_facts(repo, case.job.origin.id)
-    red = [each for each in await case.github.jobs_of_run(repo, run.id) if each.conclusion in RED]
+    if not context.job.origin.id:
+        return replace(facts, red_on_base=await _check_on_base(context, here, facts))
+    run = await context.github.run_facts(repo, context.job.origin.id)
+    red = [each for each in await context.github.jobs_of_run(repo, run.id) if each.conclusion in RED]
     return replace(
         facts,
-        jobs=await _jobs(case, repo, red),
-        passed_before=await case.github.passed_before(repo, run),
-        red_on_base=await _red_on_base(case, repo, run, facts.base) if facts.base else None,
+        jobs=await _jobs(context, repo, red),
+        passed_before=await context.github.passed_before(repo, run),
+        red_on_base=await _red_on_base(context, repo, run, facts.base) if facts.base else None,
     )
 
 
-async def _red_on_base(case: Case, repo: str, run: RunFacts, base: str) -> frozenset[str] | None:
+async def _red_on_base(context: JobContext, repo: str, run: RunFacts, base: str) -> frozenset[str] | None:
     """The jobs that fail there, too; None where the workflow passes."""
-    there = await case.github.red_on_base(repo, run, base)
+    there = await context.github.red_on_base(repo, run, base)
     if there is None:
         return None
-    jobs = await case.github.jobs_of_run(repo, there.id)
+    jobs = await context.github.jobs_of_run(repo, there.id)
     return frozenset(each.name for each in jobs if each.conclusion in RED)
 
 
-async def _check_on_base(case: Case, here: Here, facts: RedFacts) -> frozenset[str] | None:
+async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> frozenset[str] | None:
     """The same for a check of another App, which is known by its name; a suite has the App's, and stands for all."""
     repo, base = here.repo.full_name, here.snapshot.base_head
     if not facts.base or base is None:
         return None
-    before = {each.name for each in await case.github.failing_checks(repo, base)}
-    failing = {each.name for each in await case.github.failing_checks(repo, facts.head_sha)} if before else set[str]()
-    mine = failing & {case.job.origin.name} or failing
+    before = {each.name for each in await context.github.failing_checks(repo, base)}
+    failing = (
+        {each.name for each in await context.github.failing_checks(repo, facts.head_sha)} if before else set[str]()
+    )
+    mine = failing & {context.job.origin.name} or failing
     return frozenset() if mine and mine <= before else None
 
 
-async def _jobs(case: Case, repo: str, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
-    return tuple([await _job(case, repo, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
+async def _jobs(context: JobContext, repo: str, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
+    return tuple([await _job(context, repo, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
 
 
-async def _job(case: Case, repo: str, job: JobFacts, *, read: bool) -> FailedJob:
+async def _job(context: JobContext, repo: str, job: JobFacts, *, read: bool) -> FailedJob:
     """A job without its log; what GitHub remarks on it tells whether its runner was lost."""
     remarks: tuple[Remark, ...] = ()
     if read and job.check_id:
-        remarks = await _remarks(case, repo, job.check_id)
+        remarks = await _remarks(context, repo, job.check_id)
     steps = tuple(map(step_of, job.steps))
     return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
 
 
-async def _remarks(case: Case, repo: str, check_id: int) -> tuple[Remark, ...]:
+async def _remarks(context: JobContext, repo: str, check_id: int) -> tuple[Remark, ...]:
     """GitHub's words on a job; they have a permission of their own, without which the steps alone decide."""
     try:
-        found = await case.github.annotations_of(repo, check_id, _REMARKS)
+        found = await context.github.annotations_of(repo, check_id, _REMARKS)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
-        log.warning("job %s: %s", case.job.id, error)
+        log.warning("job %s: %s", context.job.id, error)
         return ()
     return tuple(map(remark_of, found))
 
 
-async def _attempts(case: Case) -> int:
+async def _attempts(context: JobContext) -> int:
     """How often failing checks have started work on this commit, or on one that the bot made it from."""
-    stored = await case.queue.of_thread(case.job.repo.id, case.job.thread.key)
-    tried = [each.job for each in stored if _is_attempt(each) and each.job.id != case.job.id]
-    made = {(await case.of(job).recall("commit") or "").partition(" ")[0]: job for job in tried}
-    count, head = 0, case.job.head_sha
+    stored = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
+    tried = [each.job for each in stored if _is_attempt(each) and each.job.id != context.job.id]
+    made = {(await context.of(job).recall("commit") or "").partition(" ")[0]: job for job in tried}
+    count, head = 0, context.job.head_sha
     for _ in range(_LINEAGE):
         count += sum(job.head_sha == head for job in tried)
         before = made.get(head)
@@ -182,15 +184,15 @@ async def _attempts(case: Case) -> int:
     return count
 
 
-async def _diagnosed(case: Case) -> int:
+async def _diagnosed(context: JobContext) -> int:
     """How often a workflow's runs have said what is wrong in this thread; each of them forgets what it did.
 
     Whoever has a fork can push to it as often as they like, and be told for nothing.
     """
-    if case.house.checks:  # what is remembered is counted before; see `caps`
+    if context.services.checks:  # what is remembered is counted before; see `caps`
         return 0
-    me = (await case.github.me()).id
-    said = await case.github.comments(case.job.repo.full_name, case.job.thread.number)
+    me = (await context.github.me()).id
+    said = await context.github.comments(context.job.repo.full_name, context.job.thread.number)
     return sum(each.author_id == me and CI_ASKED in each.body for each in said)
 
 
@@ -198,26 +200,26 @@ def _is_attempt(stored: Stored) -> bool:
     return stored.job.origin.kind == "ci" and stored.state is not JobState.REFUSED
 
 
-async def _made_for_ci(case: Case, repo: str, sha: str) -> int:
+async def _made_for_ci(context: JobContext, repo: str, sha: str) -> int:
     """How many commits from this one backwards the bot made because checks failed."""
     for count in range(_LINEAGE):
-        commit = await case.github.commit_facts(repo, sha)
+        commit = await context.github.commit_facts(repo, sha)
         if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
             return count
         sha = commit.parents[0]
     return _LINEAGE
 
 
-async def _run_again(case: Case, facts: RedFacts) -> Skip | None:
+async def _run_again(context: JobContext, facts: RedFacts) -> Skip | None:
     """Have the failed jobs run once more where the repository wants that; then that attempt decides."""
-    job = case.job
-    if not job.origin.id or not (await lately_on_default_branch(case)).rerun_failed_jobs:
+    job = context.job
+    if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
         return None
-    run = await case.github.run_facts(job.repo.full_name, job.origin.id)
+    run = await context.github.run_facts(job.repo.full_name, job.origin.id)
     if run.attempt > 1:
         return None
     try:
-        await case.github.run_failed_jobs_again(job.repo.full_name, run.id)
+        await context.github.run_failed_jobs_again(job.repo.full_name, run.id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise

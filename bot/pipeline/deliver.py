@@ -16,25 +16,25 @@ from bot.gate.decision import Refusal
 from bot.github import Urgency
 from bot.jobs import approvals
 from bot.jobs.admission import decide
-from bot.jobs.approvals import Verdict, Waiting
+from bot.jobs.approvals import ApprovalVerdict, Waiting
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case, Ending
-from bot.jobs.snapshot import Here, arrive, look
+from bot.jobs.context import Ending, JobContext
+from bot.jobs.snapshot import ThreadSnapshot, check_access, fetch_snapshot
 from bot.pipeline.approval_requests import pending_view, publication_request
 from bot.pipeline.branch_number import branch_number
 from bot.pipeline.own_pull import still_open, with_own_pull
-from bot.pipeline.partial_change import Part, left_out
+from bot.pipeline.partial_change import PartialChange, left_out
 from bot.pipeline.reviews import read_review, send_review
-from bot.publishing.plan import Destination, Publication, marked, plan
+from bot.publishing.plan import CommitTarget, Publication, marked, plan
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import prose_of
 from bot.publishing.screening import Objection
-from bot.publishing.showing import Shown, fits, show_files
+from bot.publishing.showing import ShownChange, fits, show_files
 from bot.publishing.text import clean
 from bot.publishing.wording import REMEDIES
 from bot.reporting.long_parts import show_parts
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 from bot.workspace import Tree
 from bot.workspace.change import Change
 
@@ -50,20 +50,22 @@ class _Sent:
 
     delivered: Delivered
     notes: tuple[str, ...]
-    part: Part | None = None
+    part: PartialChange | None = None
 
     @property
     def published(self) -> bool:
         return self.delivered.commit_sha is not None
 
 
-class Delivery:
+class ResultDelivery:
     """Publishes what a piece of work came to, as far as that may be now."""
 
-    def __init__(self, case: Case, account: Account, assignment: Assignment) -> None:
-        self._case, self._account, self._assignment = case, account, assignment
+    def __init__(self, context: JobContext, account: StatusReporter, assignment: Assignment) -> None:
+        self._context, self._account, self._assignment = context, account, assignment
 
-    async def deliver(self, tree: Tree, outcome: Outcome, change: Change, *, verdict: Verdict | None = None) -> Ending:
+    async def deliver(
+        self, tree: Tree, outcome: Outcome, change: Change, *, verdict: ApprovalVerdict | None = None
+    ) -> Ending:
         """Publish, or say why not.
 
         Args:
@@ -72,52 +74,52 @@ class Delivery:
             change: what it changed.
             verdict: what was said about it, where it waited to be published.
         """
-        case, begun = self._case, self._assignment
-        case.github.hurry(Urgency.ENDING)
+        context, begun = self._context, self._assignment
+        context.github.hurry(Urgency.ENDING)
         # A run takes long enough for people to close the thread, to move the repository or to lose their role.
-        visit = await arrive(case.github, case.job, bounds=case.house.bounds)
-        here = look(case.job, visit)
-        place = await still_open(case, here, begun.here.thread.continues)
+        access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        here = fetch_snapshot(context.job, access)
+        place = await still_open(context, here, begun.here.thread.continues)
         here = here if isinstance(place, Refusal) else place
         publication = await self._planned(place, outcome, change, verdict)
         finished = outcome.status is Status.FINISHED
-        may_wait = case.can_ask and not begun.grant.dry_run
+        may_wait = context.can_ask and not begun.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
             shown = await self._readable(publication, change)
             if not shown.hindrance:
                 return await self._hold(outcome, publication, change, shown)
             publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
         part = None
-        if publication.blocked and finished and verdict is None and not case.can_ask:
-            part = await left_out(tree, change, publication.blocked, case.github.redacted)
+        if publication.blocked and finished and verdict is None and not context.can_ask:
+            part = await left_out(tree, change, publication.blocked, context.github.redacted)
             if part.rest is not None:
                 publication = await self._planned(place, outcome, part.rest, verdict, left_out=publication.blocked)
         delivered = await publish(
-            case.github,
-            case.memory,
+            context.github,
+            context.memory,
             publication,
-            job=case.job,
-            target=Target.of(here.repo, case.house.conventions.branch_prefix),
+            job=context.job,
+            target=Target.of(here.repo, context.services.conventions.branch_prefix),
             pusher=tree,
-            redactor=case.house.redactor,
+            redactor=context.services.redactor,
             # What a person approved, and what was proven, is this very tree, and no other.
-            replay=begun.grant.replay and verdict is None and case.job.origin.kind != "ci",
+            replay=begun.grant.replay and verdict is None and context.job.origin.kind != "ci",
             dry_run=begun.grant.dry_run,
         )
         on_head = delivered.branch == here.thread.head_ref and not delivered.note
-        if delivered.commit_sha is not None and on_head and case.job.thread.kind == "pull":
-            await case.ledger.rebind_labels(
-                here.repo.id, case.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
+        if delivered.commit_sha is not None and on_head and context.job.thread.kind == "pull":
+            await context.ledger.rebind_labels(
+                here.repo.id, context.job.thread.number, begun.grant.bound_to_sha, delivered.commit_sha
             )
-        delivered = await with_own_pull(case, here, delivered, change)
+        delivered = await with_own_pull(context, here, delivered, change)
         return await self._told(here, outcome, change, _Sent(delivered=delivered, notes=publication.notes, part=part))
 
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
-        pending = pending_view(self._case, asked)
+        pending = pending_view(self._context, asked)
         view = self._account.now(state="waiting", pending=pending, **changes)
         if asked.kind == "publication" and not fits(asked.preview):
-            parts = await show_parts(self._case, view)
+            parts = await show_parts(self._context, view)
             view = replace(view, pending=replace(pending, parts=parts))
         return Ending(
             state=JobState.WAITING,
@@ -128,33 +130,33 @@ class Delivery:
             patch=patch,
         )
 
-    async def verdict(self, asked: Waiting, stopped: str) -> Verdict | None:
+    async def verdict(self, asked: Waiting, stopped: str) -> ApprovalVerdict | None:
         """What was said about a change that waits to be published; None while it still waits."""
-        answer = await approvals.answered(self._case.memory, asked)
+        answer = await approvals.answered(self._context.memory, asked)
         if stopped:
-            return Verdict(approved=False, why=stopped)
+            return ApprovalVerdict(approved=False, why=stopped)
         if answer is not None:
             said = f": {answer.note}" if answer.note else "."
             why = "" if answer.approved else f"@{answer.by.login} said no{said}"
-            return Verdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
-        return Verdict(approved=False, why=approvals.unanswered(asked)) if asked.until <= time.time() else None
+            return ApprovalVerdict(approved=answer.approved, why=why, tree_sha=asked.tree_sha)
+        return ApprovalVerdict(approved=False, why=approvals.unanswered(asked)) if asked.until <= time.time() else None
 
     async def planned(self, outcome: Outcome, asked: Waiting, stopped: str) -> Ending:
         """Go on from a plan: carry it out when somebody approved it."""
-        case = self._case
+        context = self._context
         verdict = await self.verdict(asked, stopped)
         if verdict is None:
             return await self.waits(asked, completion=outcome.summary)
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
-            await case.queue.enqueue(carried_out(case.job, self._assignment.command, self._shown_plan(outcome)))
+            await context.queue.enqueue(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
             note = "The plan was approved; the work on it has begun."
         view = self._account.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
 
     async def _propose(self, outcome: Outcome) -> Ending:
         """Wait for a person to approve a plan, which they can read whole."""
-        case = self._case
+        context = self._context
         if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
             view = self._account.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
             return Ending(state=JobState.DONE, view=view, status=outcome.status)
@@ -164,43 +166,43 @@ class Delivery:
             reason="",
             preview="",
             bound_to=self._assignment.grant.bound_to_sha,
-            until=time.time() + case.house.bounds.approval_seconds,
+            until=time.time() + context.services.bounds.approval_seconds,
         )
-        await approvals.ask(case.memory, asked)
+        await approvals.ask(context.memory, asked)
         return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
 
     def _shown_plan(self, outcome: Outcome) -> str:
         """A plan as its comment shows it: what nobody could read there is not carried out either."""
-        return self._case.github.redacted(clean(outcome.summary or ""))
+        return self._context.github.redacted(clean(outcome.summary or ""))
 
     async def _planned(
         self,
-        place: Here | Refusal,
+        place: ThreadSnapshot | Refusal,
         outcome: Outcome,
         change: Change,
-        verdict: Verdict | None,
+        verdict: ApprovalVerdict | None,
         left_out: tuple[Objection, ...] = (),
     ) -> Publication:
-        case, begun = self._case, self._assignment
+        context, begun = self._context, self._assignment
         if begun.closing:
             return Publication(commit=None, pull_request=None)
-        decision = await decide(case, place, begun.asked.config, again=True)
+        decision = await decide(context, place, begun.asked.config, again=True)
         if isinstance(decision, Refusal):
             return Publication(commit=None, pull_request=None, withheld=decision.reason)
         here = begun.here if isinstance(place, Refusal) else place
-        to = Destination(
+        to = CommitTarget(
             base_branch=begun.asked.config.base or here.thread.base_ref,
             head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
-            server=case.house.server_url,
-            prefix=case.house.conventions.branch_prefix,
+            server=context.services.server_url,
+            prefix=context.services.conventions.branch_prefix,
             run_url=self._account.run_url,
             keep_unfinished=begun.asked.config.wip_branches,
-            number=await branch_number(case, here.repo.full_name) if change else 1,
+            number=await branch_number(context, here.repo.full_name) if change else 1,
         )
         # The words are read by GitHub's parser several times.
         publication = await asyncio.to_thread(
             plan,
-            case.job,
+            context.job,
             begun.grant,
             outcome,
             change,
@@ -209,39 +211,39 @@ class Delivery:
             left_out=left_out,
             report=self._account.report(begun.command, changed=bool(change), partial=bool(left_out)),
         )
-        if case.job.thread.kind == "issue":
-            publication = marked(publication, case.marker)
+        if context.job.thread.kind == "issue":
+            publication = marked(publication, context.marker)
         if verdict is not None and verdict.why:
             return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
         return publication
 
-    async def _readable(self, publication: Publication, change: Change) -> Shown:
+    async def _readable(self, publication: Publication, change: Change) -> ShownChange:
         """What a person would have to read before they approve a change."""
         paths = [path for each in publication.blocked for path in each.files]
-        return await asyncio.to_thread(show_files, change, paths, self._case.github.redacted)
+        return await asyncio.to_thread(show_files, change, paths, self._context.github.redacted)
 
-    async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: Shown) -> Ending:
+    async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: ShownChange) -> Ending:
         """Wait for a person to approve what may not be published without one."""
-        asked = await publication_request(self._case, publication, change, shown)
-        await approvals.ask(self._case.memory, asked)
+        asked = await publication_request(self._context, publication, change, shown)
+        await approvals.ask(self._context.memory, asked)
         return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
 
-    async def _told(self, here: Here, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
+    async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
         """What came of it, for the comment, the check run and the queue."""
-        case, begun = self._case, self._assignment
+        context, begun = self._context, self._assignment
         finished = outcome.status is Status.FINISHED
-        if isinstance(begun.command, Plan) and finished and case.can_ask:
+        if isinstance(begun.command, Plan) and finished and context.can_ask:
             return await self._propose(outcome)
-        review = await read_review(case, begun, outcome) if isinstance(begun.command, Review) and finished else None
+        review = await read_review(context, begun, outcome) if isinstance(begun.command, Review) and finished else None
         if review is not None and not sent.delivered.withheld:
-            sent = replace(sent, delivered=await send_review(case, begun, here, review))
+            sent = replace(sent, delivered=await send_review(context, begun, here, review))
         if sent.delivered.replayed:
             self._account.replayed()
         part = sent.part if sent.published else None
         partial = part is not None
         came_to = self._account.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
-            await case.memory.remember(VERDICT, came_to.value)
+            await context.memory.remember(VERDICT, came_to.value)
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._account.now(
@@ -250,8 +252,8 @@ class Delivery:
             completion=prose_of(outcome.summary or "") if review else outcome.summary,
             reason=outcome.reason or "",
             remedy=REMEDIES.get(outcome.status, ""),
-            kept=case.kept if lost else "",
-            ci_note=case.house.ci_note if sent.published else "",
+            kept=context.kept if lost else "",
+            ci_note=context.services.ci_note if sent.published else "",
             partial=partial,
             steps=outcome.steps,
             usage=outcome.usage,
@@ -265,7 +267,7 @@ class Delivery:
             patch=lost,
             partial=partial,
             review=review,
-            output_json=case.github.redacted(outcome.output_json),
+            output_json=context.github.redacted(outcome.output_json),
         )
 
     def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from agent_runtime import HookSystem, NoAnswer, PendingCall, exact_patterns
 from bot.engine.job_record import JobMemory, read, spelled
 from bot.jobs.assignment import Assignment
 from bot.publishing.view import DeniedCall
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 
 NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
 """What the agent is told of it before it begins."""
@@ -32,7 +32,7 @@ _INSTEAD = (
 class Unattended:
     """Answers in the place of people who are not there."""
 
-    def __init__(self, account: Account, assignment: Assignment) -> None:
+    def __init__(self, account: StatusReporter, assignment: Assignment) -> None:
         """Deny for a job.
 
         Args:

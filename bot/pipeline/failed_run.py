@@ -11,7 +11,7 @@ from typing import Any
 from agent_runtime import BoundExceededError, run_bounded
 from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
 from bot.intake.red_checks import FAILED
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.pipeline.failed_logs import FailedLogs
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
 from bot.red_ci.workflow import described
@@ -30,13 +30,13 @@ _SAYS_NOTHING = "Process completed with exit code "
 """Of every step that fails; it is in the log, too."""
 
 
-async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int) -> FailedRun:
+async def failed_run(context: JobContext, repo: RepoFacts, source: Source, run_id: int) -> FailedRun:
     """What failed in a workflow run, with all that an agent needs to see it fail again.
 
     A log that cannot be had leaves its job without an excerpt, and the job says why.
 
     Args:
-        case: whose client reads it.
+        context: whose client reads it.
         repo: the repository, as GitHub has it now.
         source: the commit that the run was for, where its workflow's file is read.
         run_id: of the run.
@@ -44,14 +44,14 @@ async def failed_run(case: Case, repo: RepoFacts, source: Source, run_id: int) -
     Raises:
         GitHubError: the run or its jobs cannot be read.
     """
-    run = await case.github.run_facts(repo.full_name, run_id)
-    every = await case.github.jobs_of_run(repo.full_name, run_id)
+    run = await context.github.run_facts(repo.full_name, run_id)
+    every = await context.github.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
-    green, changes = await _since_green(case, repo, source, run)
-    plain = case.house.server_url.startswith("http://")
-    async with FailedLogs(case.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
-        reading = _Reading(case, repo, source, run, logs)
+    green, changes = await _since_green(context, repo, source, run)
+    plain = context.services.server_url.startswith("http://")
+    async with FailedLogs(context.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
+        reading = _Reading(context, repo, source, run, logs)
         failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
     return FailedRun(
         id=run.id,
@@ -76,30 +76,30 @@ def run_behind(server_url: str, repo: str, checks: Iterable[RedCheck]) -> int:
     return next((int(found[1]) for each in checks if (found := page.match(each.html_url))), 0)
 
 
-async def _since_green(case: Case, repo: RepoFacts, source: Source, run: RunFacts) -> tuple[str, str]:
+async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run: RunFacts) -> tuple[str, str]:
     """The commit of the last run that went well on the same branch, and what was changed since.
 
     A pull request's own diff says that of a branch on which none ever did.
     """
     try:
-        green = await case.github.last_green(repo.full_name, run)
+        green = await context.github.last_green(repo.full_name, run)
         if green is None or green.head_sha == run.head_sha:
             return "", ""
         before = replace(source, sha=green.head_sha)
-        return green.head_sha, await case.house.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
+        return green.head_sha, await context.services.workspaces.diff(repo.id, before, source, limit=_CHANGES_CHARS)
     except (GitHubError, WorkspaceError) as error:
         if isinstance(error, GitHubError) and error.passing:
             raise
-        log.warning("job %s: what changed since the last green run was not read: %s", case.job.id, error)
+        log.warning("job %s: what changed since the last green run was not read: %s", context.job.id, error)
         return "", ""
 
 
 class _Reading:
     """Reads the jobs of one run."""
 
-    def __init__(self, case: Case, repo: RepoFacts, source: Source, run: RunFacts, logs: FailedLogs) -> None:
-        self._case, self._repo, self._source, self._run, self._logs = case, repo, source, run, logs
-        self._redacted = case.github.redacted
+    def __init__(self, context: JobContext, repo: RepoFacts, source: Source, run: RunFacts, logs: FailedLogs) -> None:
+        self._context, self._repo, self._source, self._run, self._logs = context, repo, source, run, logs
+        self._redacted = context.github.redacted
 
     async def job(self, job: JobFacts) -> FailedJob:
         """One job with its log, its annotations, and what the workflow's file says of it."""
@@ -107,7 +107,7 @@ class _Reading:
         try:
             excerpt, more = await self._logs.excerpt(job, _moments(job.steps))
         except LogError as error:
-            log.warning("job %s: the log of %s: %s", self._case.job.id, job.html_url or job.id, error)
+            log.warning("job %s: the log of %s: %s", self._context.job.id, job.html_url or job.id, error)
             no_log = str(error)
         told = await self._described(self._run.path, job.name, job.steps)
         steps = told.get("steps", {})
@@ -132,7 +132,9 @@ class _Reading:
         listed = [(each.number, each.name, step_of(each).failed) for each in steps]
         try:
             for _ in range(_MOST_CALLS):
-                blob = await self._case.house.workspaces.read(self._repo.id, self._source, path, limit=_WORKFLOW_BYTES)
+                blob = await self._context.services.workspaces.read(
+                    self._repo.id, self._source, path, limit=_WORKFLOW_BYTES
+                )
                 if blob is None:
                     return {}
                 text = blob.content.decode("utf-8", "replace")
@@ -141,7 +143,7 @@ class _Reading:
                     return told
                 path, name = str(told["calls"]), str(told["name"])
         except (WorkspaceError, ValueError, BoundExceededError) as error:
-            log.warning("job %s: %s was not read: %s", self._case.job.id, path, error)
+            log.warning("job %s: %s was not read: %s", self._context.job.id, path, error)
         return {}
 
     def _step(self, step: StepFacts, told: Mapping[str, Any]) -> Step:
@@ -164,11 +166,11 @@ class _Reading:
         if not job.check_id:
             return ()
         try:
-            found = await self._case.github.annotations_of(self._repo.full_name, job.check_id, _MOST_REMARKS)
+            found = await self._context.github.annotations_of(self._repo.full_name, job.check_id, _MOST_REMARKS)
         except GitHubError as error:
             if error.passing:
                 raise
-            log.warning("job %s: %s", self._case.job.id, error)
+            log.warning("job %s: %s", self._context.job.id, error)
             return ()
         return tuple(
             remark_of(replace(each, message=self._redacted(each.message)))

@@ -12,13 +12,13 @@ from agent_runtime import CommandRunner, Outcome
 from bot.domain.commands import Fix
 from bot.gate.network import narrowed
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case
-from bot.jobs.results import Work
+from bot.jobs.context import JobContext
+from bot.jobs.results import RunResult
 from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.text import one_line
 from bot.publishing.verdict import Check
 from bot.publishing.view import Activity
-from bot.reporting.reporter import Account
+from bot.reporting.reporter import StatusReporter
 from bot.workspace import Tree
 from bot.workspace.change import Change
 
@@ -28,12 +28,12 @@ RERUN_SECONDS = 600.0
 _CACHES = frozenset({".pytest_cache/", ".mypy_cache/", ".ruff_cache/"})
 
 
-def is_to_be_proven(case: Case, begun: Assignment) -> bool:
+def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
     """Whether a change is published only when the failed command passes after it: a fix that failed checks began."""
-    return case.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
+    return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
 
 
-async def prove(case: Case, account: Account, begun: Assignment, tree: Tree, change: Change) -> bool:
+async def prove(context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
     """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
 
     Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
@@ -42,21 +42,23 @@ async def prove(case: Case, account: Account, begun: Assignment, tree: Tree, cha
         SandboxError: the sandbox cannot be started.
     """
     beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
-    rerun, check = await _run_again(case, account, begun, tree)
+    rerun, check = await _run_again(context, account, begun, tree)
     rerun = replace(rerun, beside=beside)
     checks = (*account.progress.checks, *([check] if check else []))
     account.progress = replace(account.progress, rerun=rerun, checks=checks)
     return True
 
 
-async def keep(case: Case, account: Account, outcome: Outcome, change: Change) -> None:
+async def keep(context: JobContext, account: StatusReporter, outcome: Outcome, change: Change) -> None:
     """Keep what a run came to before any of it is published; its session is needed no more."""
-    work = Work(outcome=outcome, progress=account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await case.house.work.keep(case.job.id, case.memory, work, change)
-    await asyncio.to_thread(case.house.forget_session, case.job)
+    work = RunResult(outcome=outcome, progress=account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    await context.services.work.keep(context.job.id, context.memory, work, change)
+    await asyncio.to_thread(context.services.forget_session, context.job)
 
 
-async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree) -> tuple[Rerun, Check | None]:
+async def _run_again(
+    context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree
+) -> tuple[Rerun, Check | None]:
     progress, tell = account.progress, account.tell
     shown = reproduced(progress.checks, progress.edits, progress.failing)
     if shown is None:
@@ -65,16 +67,20 @@ async def _run_again(case: Case, account: Account, begun: Assignment, tree: Tree
     doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
     tell(doing)
     async with CommandRunner(
-        case.house.setup.sandbox,
+        context.services.setup.sandbox,
         tree.path,
-        network=narrowed(case.house.network, begun.asked.config.network).network,
-        start_in=case.house.conventions.working_directory,
-        told=lambda connection: log.info("job %s: proof: network: %s", case.job.id, connection),
+        network=narrowed(context.services.network, begun.asked.config.network).network,
+        start_in=context.services.conventions.working_directory,
+        told=lambda connection: log.info("job %s: proof: network: %s", context.job.id, connection),
     ) as runner:
         end = await runner.run(f"{place}{shown.command}", seconds=RERUN_SECONDS)
     tell(replace(doing, state="done" if end.ok else "failed"))
     log.info(
-        "job %s: proof: exit code %s after %.1f s; it wrote:\n%s", case.job.id, end.exit_code, end.seconds, end.output
+        "job %s: proof: exit code %s after %.1f s; it wrote:\n%s",
+        context.job.id,
+        end.exit_code,
+        end.seconds,
+        end.output,
     )
     check = replace(shown, exit_code=end.exit_code, seconds=end.seconds, ended=time.time(), declared=True, by_host=True)
     rerun = Rerun(

@@ -9,10 +9,10 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from bot.domain.commands import Fix, Test
-from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ThreadComment, Verdict
+from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ReviewVerdict, ThreadComment
 from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.pipeline.failed_run import failed_run, run_behind
 from bot.red_ci.failed import FailedRun, Remark
 from bot.reporting.missing_permission import lacking
@@ -26,7 +26,7 @@ _FILE_BYTES = 200_000
 _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 
 
-async def gather(case: Case, begun: Assignment) -> Material:
+async def gather(context: JobContext, begun: Assignment) -> Material:
     """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
 
     What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
@@ -35,10 +35,10 @@ async def gather(case: Case, begun: Assignment) -> Material:
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
-    repo, number, github = begun.here.repo.full_name, case.job.thread.number, case.github
+    repo, number, github = begun.here.repo.full_name, context.job.thread.number, context.github
     language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
-    red, unread = await _red(case, begun)
-    failed = await _failed(case, begun, red)
+    red, unread = await _red(context, begun)
+    failed = await _failed(context, begun, red)
     material = Material(
         language=language,
         approved_plan=plan,
@@ -47,28 +47,28 @@ async def gather(case: Case, begun: Assignment) -> Material:
         workflow=failed.name if failed is not None else "",
         unread=unread,
     )
-    if case.job.thread.kind == "branch":
+    if context.job.thread.kind == "branch":
         return material
     me = (await github.me()).id
     comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
-    material = replace(material, comments=comments, files=await _linked(case, begun))
-    if case.job.thread.kind == "issue":
+    material = replace(material, comments=comments, files=await _linked(context, begun))
+    if context.job.thread.kind == "issue":
         continues = begun.here.thread.continues > 0
-        diff = await pull_diff(case, begun, limit=_DIFF_CHARS) if continues else ""
+        diff = await pull_diff(context, begun, limit=_DIFF_CHARS) if continues else ""
         return replace(material, continues=continues, diff=diff)
     return replace(
         material,
         line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
         verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
-        diff=await pull_diff(case, begun, limit=_DIFF_CHARS),
+        diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
     )
 
 
-async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
+async def pull_diff(context: JobContext, begun: Assignment, *, limit: int) -> str:
     """What the pull request changes, as git writes it, at most `limit` characters of it."""
     base = begun.asked.base_sha
     source = begun.source
-    return await case.house.workspaces.diff(
+    return await context.services.workspaces.diff(
         begun.here.repo.id,
         replace(source, ref=f"refs/heads/{begun.here.thread.base_ref}", sha=base),
         source,
@@ -76,53 +76,55 @@ async def pull_diff(case: Case, begun: Assignment, *, limit: int) -> str:
     )
 
 
-async def _red(case: Case, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
+async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, ...], str]:
     """The failing checks of a pull request's head, or of the commit that made CI ask; and why they were not read."""
-    has_pull = case.job.thread.kind == "pull" or begun.here.thread.continues > 0
-    if not has_pull and case.job.origin.kind != "ci":
+    has_pull = context.job.thread.kind == "pull" or begun.here.thread.continues > 0
+    if not has_pull and context.job.origin.kind != "ci":
         return (), ""
     try:
-        return await case.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+        return await context.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: its failing checks were not read: %s", case.job.id, error)
+        log.warning("job %s: its failing checks were not read: %s", context.job.id, error)
         # A command of a person's can be about anything else.
-        if case.job.origin.kind != "ci" or not error.lacks_permission:
+        if context.job.origin.kind != "ci" or not error.lacks_permission:
             return (), ""
-        return (), f"The agent was given no annotations of the failing checks. {lacking(case, 'checks')}"
+        return (), f"The agent was given no annotations of the failing checks. {lacking(context, 'checks')}"
 
 
-async def _failed(case: Case, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
+async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck]) -> FailedRun | None:
     """What failed in the workflow run that started the job, or, where a person wants it fixed, in the first red one."""
-    here, run_id = begun.here, case.job.origin.id
-    if case.job.origin.kind != "ci":
+    here, run_id = begun.here, context.job.origin.id
+    if context.job.origin.kind != "ci":
         run_id = (
-            run_behind(case.house.server_url, here.repo.full_name, red) if isinstance(begun.command, Fix | Test) else 0
+            run_behind(context.services.server_url, here.repo.full_name, red)
+            if isinstance(begun.command, Fix | Test)
+            else 0
         )
     if not run_id:
         return None
     try:
-        failed = await failed_run(case, here.repo, begun.source, run_id)
+        failed = await failed_run(context, here.repo, begun.source, run_id)
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: the run that failed was not read: %s", case.job.id, error)
+        log.warning("job %s: the run that failed was not read: %s", context.job.id, error)
         return None
     # Any App can give its check the address of a run of another commit.
     return failed if failed.head_sha == begun.grant.bound_to_sha else None
 
 
-async def _linked(case: Case, begun: Assignment) -> tuple[LinkedFile, ...]:
+async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, ...]:
     """The repository's own files that the thread's description links to, as they are in the commit worked on."""
-    prefix = re.escape(f"{case.house.server_url}/{begun.here.repo.full_name}/blob/")
-    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", case.job.thread.body)
+    prefix = re.escape(f"{context.services.server_url}/{begun.here.repo.full_name}/blob/")
+    links = re.finditer(rf"{prefix}[^/\s]+/([^\s#?)>\]\"']+)(?:#(L[0-9L-]+))?", context.job.thread.body)
     # Whoever wrote the description may have filled it with links that lead nowhere.
     places = list(dict.fromkeys((unquote(link[1]), link[2] or "") for link in links))[:_MOST_FILES]
     found = []
     for path, lines in places:
         try:
-            blob = await case.house.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
+            blob = await context.services.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
         except WorkspaceError:  # no file, or a large one: the agent can look for itself
             continue
         if blob is not None:
@@ -155,7 +157,7 @@ def _line_comment(facts: ReviewCommentFacts, me: int) -> LineComment:
     )
 
 
-def _verdict(facts: ReviewFacts, me: int) -> Verdict:
+def _verdict(facts: ReviewFacts, me: int) -> ReviewVerdict:
     words = ThreadComment(
         id=facts.id,
         author=facts.author,
@@ -164,7 +166,7 @@ def _verdict(facts: ReviewFacts, me: int) -> Verdict:
         updated_at=facts.submitted_at,
         ours=facts.author_id == me,
     )
-    return Verdict(comment=words, state=facts.state)
+    return ReviewVerdict(comment=words, state=facts.state)
 
 
 def _check(red: RedCheck) -> FailingCheck:

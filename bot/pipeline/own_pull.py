@@ -9,9 +9,9 @@ from bot.gate.decision import Refusal
 from bot.gate.permissions import resolved
 from bot.gate.repo_config import RepoConfig
 from bot.github import PullFacts
-from bot.jobs.context import Case
-from bot.jobs.resume_base import begun_before
-from bot.jobs.snapshot import Here
+from bot.jobs.context import JobContext
+from bot.jobs.resume_base import resume_base
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.publish import Delivered
 from bot.publishing.wording import branch_prefix
 from bot.workspace.change import Change
@@ -21,71 +21,71 @@ _CONTINUES = "continues"
 _MOST_BRANCHES = 20
 
 
-async def going_on(case: Case, here: Here, config: RepoConfig) -> Here | Refusal:
+async def going_on(context: JobContext, here: ThreadSnapshot, config: RepoConfig) -> ThreadSnapshot | Refusal:
     """The place with the ends of the bot's own open pull request, where a fix of an issue has one; else as it is.
 
     Args:
-        case: the job.
+        context: the job.
         here: the issue, at the branch that new pull requests are for.
         config: the repository's; says what text without a verb means.
 
     Returns:
         A refusal where the pull request that an earlier attempt went on in is not open any more.
     """
-    job = case.job
+    job = context.job
     command = resolved(job.command, kind=job.thread.kind, config=config)
     if job.thread.kind != "issue" or not isinstance(command, Fix) or command.options.new:
         return here
-    noted = await case.memory.recall(_CONTINUES)
-    if noted is not None and await begun_before(case) is not None:
-        return await still_open(case, here, int(noted))
-    found = await _open_pull(case, here, command.options.base or case.house.conventions.base or None)
-    await case.memory.remember(_CONTINUES, str(found.number if found else 0))
+    noted = await context.memory.recall(_CONTINUES)
+    if noted is not None and await resume_base(context) is not None:
+        return await still_open(context, here, int(noted))
+    found = await _open_pull(context, here, command.options.base or context.services.conventions.base or None)
+    await context.memory.remember(_CONTINUES, str(found.number if found else 0))
     return _at(here, found) if found else here
 
 
-async def still_open(case: Case, here: Here, number: int) -> Here | Refusal:
+async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> ThreadSnapshot | Refusal:
     """The place with the ends that the pull request has now; as it is for the number 0."""
     if not number:
         return here
-    pull = await case.github.pull_facts(here.repo.full_name, number)
-    if _is_ours(case, here, pull):
+    pull = await context.github.pull_facts(here.repo.full_name, number)
+    if _is_ours(context, here, pull):
         return _at(here, pull)
     how = "merged" if pull.merged else "closed, or its branch changed,"
     reason = f"#{number}, which this was to go on in, was {how} meanwhile. Ask again for a new one."
     return Refusal(cause="pull-closed", reason=reason)
 
 
-async def with_own_pull(case: Case, here: Here, delivered: Delivered, change: Change) -> Delivered:
+async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: Delivered, change: Change) -> Delivered:
     """What was sent, with the pull request that the job went on in, unless what it changed is not there."""
     link = here.pull_link
     if link is None or delivered.pull_number is not None or (change and delivered.commit_sha is None):
         return delivered
-    await case.memory.remember("pull", f"{link.number} {link.html_url}")
+    await context.memory.remember("pull", f"{link.number} {link.html_url}")
     return replace(delivered, pull_number=link.number, pull_url=link.html_url)
 
 
-async def _open_pull(case: Case, here: Here, base: str | None) -> PullFacts | None:
+async def _open_pull(context: JobContext, here: ThreadSnapshot, base: str | None) -> PullFacts | None:
     """The newest that is open for the job's issue; into `base`, when somebody named one."""
-    repo, me = here.repo.full_name, (await case.github.me()).id
-    branches = await case.github.branches_named(repo, _prefix(case))
+    repo, me = here.repo.full_name, (await context.github.me()).id
+    branches = await context.github.branches_named(repo, _prefix(context))
     found: list[PullFacts] = []
     for branch in branches[:_MOST_BRANCHES]:
-        found += await case.github.open_pulls_from(repo, branch)
-    ours = [each for each in found if each.author_id == me and _is_ours(case, here, each)]
+        found += await context.github.open_pulls_from(repo, branch)
+    ours = [each for each in found if each.author_id == me and _is_ours(context, here, each)]
     return max((each for each in ours if base in {None, each.base_ref}), key=lambda each: each.number, default=None)
 
 
-def _is_ours(case: Case, here: Here, pull: PullFacts) -> bool:
+def _is_ours(context: JobContext, here: ThreadSnapshot, pull: PullFacts) -> bool:
     here_and_open = pull.state == "open" and pull.head_repo_id == here.repo.id
-    return here_and_open and pull.head_ref.startswith(_prefix(case)) and case.house.made(pull, case.job)
+    return here_and_open and pull.head_ref.startswith(_prefix(context)) and context.services.made(pull, context.job)
 
 
-def _prefix(case: Case) -> str:
-    return branch_prefix(case.job, prefix=case.house.conventions.branch_prefix)
+def _prefix(context: JobContext) -> str:
+    return branch_prefix(context.job, prefix=context.services.conventions.branch_prefix)
 
 
-def _at(here: Here, pull: PullFacts) -> Here:
+def _at(here: ThreadSnapshot, pull: PullFacts) -> ThreadSnapshot:
     thread = replace(
         here.thread,
         head_sha=pull.head_sha,

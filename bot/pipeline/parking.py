@@ -7,15 +7,15 @@ from dataclasses import replace
 from agent_runtime import AsyncRuntime, Outcome, Policy, Status
 from bot.domain.job import JobState
 from bot.jobs import model_outage
-from bot.jobs.context import Case, Ending
-from bot.reporting.reporter import Account
+from bot.jobs.context import Ending, JobContext
+from bot.reporting.reporter import StatusReporter
 
 
-async def parked(case: Case, account: Account, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
+async def parked(context: JobContext, account: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
     """Let a job wait when its run ended for the model's sake.
 
     Args:
-        case: the job.
+        context: the job.
         account: what is told of it.
         outcome: how its run ended its leg.
         stopped: who has stopped the job, as a sentence; empty when nobody has.
@@ -27,10 +27,10 @@ async def parked(case: Case, account: Account, outcome: Outcome, *, stopped: str
         return replace(outcome, status=Status.STOPPED, reason=stopped)
     if outcome.status is not Status.MODEL_UNAVAILABLE:
         return outcome
-    if not case.house.comes_back:  # nobody tries again later
+    if not context.services.comes_back:  # nobody tries again later
         return outcome
-    patience = case.house.model_patience
-    outage = await model_outage.wait_out(case.memory, outcome, patience=patience)
+    patience = context.services.model_patience
+    outage = await model_outage.wait_out(context.memory, outcome, patience=patience)
     if outage is None:
         return replace(outcome, reason=model_outage.given_up(outcome, patience))
     account.progress = replace(account.progress, awaits="")
@@ -40,9 +40,9 @@ async def parked(case: Case, account: Account, outcome: Outcome, *, stopped: str
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
 
-async def policy_of(case: Case, policy: Policy) -> Policy:
+async def policy_of(context: JobContext, policy: Policy) -> Policy:
     """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
-    if await model_outage.last_outage(case.memory) is None:
+    if await model_outage.last_outage(context.memory) is None:
         return policy
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 

@@ -14,7 +14,7 @@ from bot.workspace.change import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PartialChange:
     """What is left out of a change.
 
     Attributes:
@@ -28,7 +28,9 @@ class Part:
     patch: str
 
 
-async def left_out(tree: Tree, change: Change, blocked: tuple[Objection, ...], redacted: Callable[[str], str]) -> Part:
+async def left_out(
+    tree: Tree, change: Change, blocked: tuple[Objection, ...], redacted: Callable[[str], str]
+) -> PartialChange:
     """Take files out of a change.
 
     Args:
@@ -42,6 +44,6 @@ async def left_out(tree: Tree, change: Change, blocked: tuple[Objection, ...], r
     try:
         rest = await tree.without(change, paths)
     except ChangeError:
-        return Part(rest=None, diff=shown.diff, patch=change.patch)
+        return PartialChange(rest=None, diff=shown.diff, patch=change.patch)
     patch = "".join([section for path, section in sections(change.patch) if path in paths])
-    return Part(rest=rest or None, diff=shown.diff, patch=patch)
+    return PartialChange(rest=rest or None, diff=shown.diff, patch=patch)

@@ -7,9 +7,9 @@ import time
 
 from agent_runtime import Image, ImageError, Task
 from bot.gate.brief import Brief
-from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, Words, may_be_fetched, notes, signed
+from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, PictureText, may_be_fetched, notes, signed
 from bot.github import GitHubError, PictureError, TooLargeError, fetch
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 
 log = logging.getLogger(__name__)
 
@@ -25,29 +25,29 @@ _ELSEWHERE = "it is not among GitHub's own attachments"
 _NO_TIME = "the others took too long"
 
 
-async def shown(case: Case, repo: str, brief: Brief, *, sees: bool) -> Task:
+async def shown(context: JobContext, repo: str, brief: Brief, *, sees: bool) -> Task:
     """The task with the pictures that could be had, and a note of each of the others. No picture fails a job.
 
     Args:
-        case: whose job it is.
+        context: whose job it is.
         repo: `owner/name` as it is now.
         brief: what the agent is told.
         sees: whether the agent's model sees pictures.
     """
     if not brief.pictures:
         return brief.task()
-    if sees and case.house.pictures:
-        return await _Look(case, repo).at(brief)
-    why = _BLIND if case.house.pictures else _OFF
+    if sees and context.services.pictures:
+        return await _Look(context, repo).at(brief)
+    why = _BLIND if context.services.pictures else _OFF
     return brief.task(notes=notes((each, why) for each in brief.pictures))
 
 
 class _Look:
     """One look at a thread."""
 
-    def __init__(self, case: Case, repo: str) -> None:
-        self._case, self._repo = case, repo
-        self._server = case.house.server_url
+    def __init__(self, context: JobContext, repo: str) -> None:
+        self._context, self._repo = context, repo
+        self._server = context.services.server_url
         self._found: list[tuple[Picture, Image]] = []
         self._left_out: list[tuple[Picture, str]] = []
         self._pages: dict[tuple[str, int], str] = {}
@@ -64,7 +64,7 @@ class _Look:
             if why:
                 self._left_out.append((picture, why))
         for picture, why in self._left_out:
-            log.info("job %s: no picture of %s: %s", self._case.job.id, picture.source, why)
+            log.info("job %s: no picture of %s: %s", self._context.job.id, picture.source, why)
         images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
         return brief.task(images, notes(self._left_out))
 
@@ -91,15 +91,15 @@ class _Look:
         self._bytes += len(content)
         return ""
 
-    async def _page(self, words: Words) -> str:
+    async def _page(self, words: PictureText) -> str:
         """How GitHub shows a text; nothing where it does not say, as an address may serve as it is."""
         key = words.kind, words.id
         if key not in self._pages:
             try:
-                self._pages[key] = await self._case.github.page_of(
-                    self._repo, self._case.job.thread.number, words.kind, words.id
+                self._pages[key] = await self._context.github.page_of(
+                    self._repo, self._context.job.thread.number, words.kind, words.id
                 )
             except GitHubError as error:
-                log.warning("job %s: its pictures have no signed addresses: %s", self._case.job.id, error)
+                log.warning("job %s: its pictures have no signed addresses: %s", self._context.job.id, error)
                 self._pages[key] = ""
         return self._pages[key]

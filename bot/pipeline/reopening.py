@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case
-from bot.jobs.setup import Readied
-from bot.reporting.reporter import Account
+from bot.jobs.context import JobContext
+from bot.jobs.setup import SetupResult
+from bot.reporting.reporter import StatusReporter
 from bot.workspace import Tree
 
 
 @asynccontextmanager
-async def reopened(case: Case, account: Account, begun: Assignment, *, keep: Callable[[], bool]) -> AsyncIterator[Tree]:
+async def reopened(
+    context: JobContext, account: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
+) -> AsyncIterator[Tree]:
     """The files as an earlier attempt, or an earlier leg, left them.
 
     Args:
-        case: the job.
+        context: the job.
         account: what is told of it.
         begun: what it may do, and where.
         keep: asked as the body ends: whether the files stay.
@@ -26,28 +28,28 @@ async def reopened(case: Case, account: Account, begun: Assignment, *, keep: Cal
         WorkspaceGoneError: they are not there any more.
         ChangeError: what was saved does not fit.
     """
-    handover, job_id = case.house.handover, case.job.id
+    handover, job_id = context.services.handover, context.job.id
     saved = handover.saved.pop(job_id, None) if handover is not None else None
     if saved is None:
-        async with case.house.workspaces.reopen(job_id, keep=keep) as tree:
+        async with context.services.workspaces.reopen(job_id, keep=keep) as tree:
             yield tree
         return
-    async with case.house.workspaces.open(job_id, begun.here.repo.id, begun.source, keep=keep) as tree:
+    async with context.services.workspaces.open(job_id, begun.here.repo.id, begun.source, keep=keep) as tree:
         # Files that git ignores were not saved; what of them set-up makes, it makes again.
-        await set_up(case, account, begun, tree)
+        await set_up(context, account, begun, tree)
         await tree.put_back(saved.work)
         yield tree
 
 
-async def set_up(case: Case, account: Account, begun: Assignment, tree: Tree) -> Readied:
+async def set_up(context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
     """Have the repository's set-up run, where a job may execute anything."""
     if not begun.grant.executes:
-        return Readied()
-    return await case.house.setup.run(
+        return SetupResult()
+    return await context.services.setup.run(
         tree,
         begun.asked,
-        job_id=case.job.id,
+        job_id=context.job.id,
         repo_id=begun.here.repo.id,
         tell=account.tell,
-        start_in=case.house.conventions.working_directory,
+        start_in=context.services.conventions.working_directory,
     )

@@ -7,8 +7,8 @@ import asyncio
 from agent_runtime import Outcome
 from bot.github import ReviewDraft
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case
-from bot.jobs.snapshot import Here
+from bot.jobs.context import JobContext
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.material import pull_diff
 from bot.publishing.publish import Delivered
 from bot.publishing.review import parse_review, words_of
@@ -17,23 +17,23 @@ from bot.publishing.reviewing import ReviewPlace, publish_review
 _WHOLE_DIFF = 2_000_000
 
 
-async def read_review(case: Case, begun: Assignment, outcome: Outcome) -> ReviewDraft:
+async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) -> ReviewDraft:
     """The review that the agent wrote, as far as GitHub takes it."""
-    diff = await pull_diff(case, begun, limit=_WHOLE_DIFF)
-    me = (await case.github.me()).id
-    earlier = await case.github.review_comments(begun.here.repo.full_name, case.job.thread.number)
+    diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
+    me = (await context.github.me()).id
+    earlier = await context.github.review_comments(begun.here.repo.full_name, context.job.thread.number)
     said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,
         outcome.summary or "",
         diff,
-        case.house.allowed(case.job),
+        context.services.allowed(context.job),
         commit_sha=begun.grant.bound_to_sha,
         earlier=said,
     )
 
 
-async def send_review(case: Case, begun: Assignment, here: Here, review: ReviewDraft) -> Delivered:
+async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
     """Send it, once however often this is started again."""
-    place = ReviewPlace(repo=here.repo.full_name, number=case.job.thread.number, marker=case.marker)
-    return await publish_review(case.github, case.memory, review, place=place, dry_run=begun.grant.dry_run)
+    place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
+    return await publish_review(context.github, context.memory, review, place=place, dry_run=begun.grant.dry_run)

@@ -7,23 +7,23 @@ from collections.abc import Awaitable, Callable
 from agent_runtime import PendingCall, is_covered
 from bot.jobs import approvals
 from bot.jobs.assignment import Assignment
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 
 
-def approves_alike(case: Case, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
+def approves_alike(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
     """A handler of requests for permission that approves what fits a pattern which was approved in this run.
 
     What was approved is looked up for each call: a push voids it while the run goes on, and it outlives the process.
 
     Args:
-        case: the job.
+        context: the job.
         assignment: what it may do, and where.
     """
     grant = assignment.grant
-    moved = case.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
+    moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await approvals.approved_alike(case.memory)
+        patterns = () if moved else await approvals.approved_alike(context.memory)
         return True if is_covered(grant.policy, patterns, pending) else None
 
     return approve

@@ -9,25 +9,25 @@ from typing import Any
 
 from agent_runtime import Outcome, SettingsError, require_output_schema
 from bot.domain.errors import WrongInputError
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.publishing.text import fenced
 from bot.workspace import Source
 
 _MAX_BYTES = 256 * 1024
 
 
-async def output_schema_of(case: Case, repo_id: int, base: Source) -> dict[str, Any] | None:
+async def output_schema_of(context: JobContext, repo_id: int, base: Source) -> dict[str, Any] | None:
     """The schema that results must fit, from the input itself or from the base branch's commit; None for no schema.
 
     Raises:
         WrongInputError: the commit has no such file, or it is no JSON schema.
         WorkspaceError: what is there is no file, or too long.
     """
-    wanted = case.house.conventions.output_schema
+    wanted = context.services.conventions.output_schema
     if wanted is None or isinstance(wanted, Mapping):
         return None if wanted is None else dict(wanted)
     place = f"The input `output-schema` names `{wanted}`"
-    file = await case.house.workspaces.read(repo_id, base, wanted, limit=_MAX_BYTES)
+    file = await context.services.workspaces.read(repo_id, base, wanted, limit=_MAX_BYTES)
     if file is None:
         raise WrongInputError(f"{place}, which is not in commit {base.sha[:10]} of the base branch. Commit it there.")
     try:

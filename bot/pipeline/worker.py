@@ -18,10 +18,10 @@ from bot.engine.queue import Claimed, Queue
 from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHubError, Urgency
 from bot.jobs import approvals
-from bot.jobs.context import Case, Desk, Ending
+from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.patience import PATIENCE_SECONDS, Patience
 from bot.jobs.results import WORK
-from bot.pipeline.pipeline import Corridor
+from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
 from bot.reporting.endings import Teller
 from bot.reporting.status_comment import COMMENTING
@@ -50,7 +50,7 @@ class Worker:
         self,
         name: str,
         *,
-        desk: Desk,
+        contexts: JobContextFactory,
         jobs_at_once: int = 1,
         lease_seconds: float = LEASE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -59,21 +59,21 @@ class Worker:
 
         Args:
             name: no other live worker has it.
-            desk: where jobs come from, and all that they share.
+            contexts: where jobs come from, and all that they share.
             jobs_at_once: how many pieces of work, of different threads, it walks side by side.
             lease_seconds: how long a claimed job stays this worker's without a sign of life.
             patience_seconds: for how long GitHub may be silent before a job is given up.
         """
         self._name = name
-        self._desk = desk
-        self._queue = desk.queue
+        self._contexts = contexts
+        self._queue = contexts.queue
         work: Lane = "work"
         steer: Lane = "steer"
         event: Lane = "event"
         self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)), event)
         self._lease_seconds = lease_seconds
         self._patience = Patience(seconds=patience_seconds, longest_pause=lease_seconds)
-        self._teller = Teller(name, desk)
+        self._teller = Teller(name, contexts)
 
     async def run(self) -> None:
         """Work until cancelled; jobs in hand are then given back to the queue.
@@ -133,7 +133,7 @@ class Worker:
         except Exception as error:  # one job must not take the worker, and so all the others, with it
             log.exception("job %s: given up", job.id)
             reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
-            await endings.keep_fault(self._desk, job, reason)
+            await endings.keep_fault(self._contexts, job, reason)
             with suppress(LeaseLostError):
                 await self._queue.finish(job.id, JobState.FAILED, reason, worker=self._name, owed=0.0)
         return True
@@ -156,100 +156,100 @@ class Worker:
     async def _see_through(self, claimed: Claimed) -> None:
         """Walk a job, tell its ending, and give it out of our hands."""
         job = claimed.job
-        async with self._desk.case(job) as case:
-            memory = case.memory
-            corridor = Corridor(case)
+        async with self._contexts.case(job) as context:
+            memory = context.memory
+            pipeline = JobPipeline(context)
             if (state := await endings.state_of(memory)) is not None:
-                await self._conclude(corridor, case, Ending(state=state, reason="told by a later attempt"))
+                await self._conclude(pipeline, context, Ending(state=state, reason="told by a later attempt"))
                 return
-            ears = Ears(self._queue, job.id, corridor)
-            async with ears.open():
+            listener = SignalListener(self._queue, job.id, pipeline)
+            async with listener.open():
                 told = await memory.recall(COMMENTING) is not None
-                ending = await self._ending(corridor, case, claimed, told=told)
-            case.github.hurry(Urgency.ENDING)
-            ending = corridor.heard_out(ending)
+                ending = await self._ending(pipeline, context, claimed, told=told)
+            context.github.hurry(Urgency.ENDING)
+            ending = pipeline.heard_out(ending)
             log.info("job %s: %s %s", job.id, ending.state, ending.reason)
             if ending.state is JobState.WAITING:
-                self._desk.ended(ending)
-                await self._tell_waiting(corridor, case, ending)
-                await self._park(case, corridor, ending, heard=ears.heard)
+                self._contexts.ended(ending)
+                await self._tell_waiting(pipeline, context, ending)
+                await self._park(context, pipeline, ending, heard=listener.heard)
                 return
-            self._desk.ended(ending)
-            await endings.keep(memory, await endings.facts_of(case, ending, checked=await corridor.checked()))
+            self._contexts.ended(ending)
+            await endings.keep(memory, await endings.facts_of(context, ending, checked=await pipeline.checked()))
             if ending.partial:
-                await asyncio.to_thread(self._desk.house.work.narrow, job.id, ending.patch)
+                await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
-                self._desk.house.work.forget(job.id)
-            await self._conclude(corridor, case, ending)
+                self._contexts.services.work.forget(job.id)
+            await self._conclude(pipeline, context, ending)
 
-    async def _conclude(self, corridor: Corridor, case: Case, ending: Ending) -> None:
+    async def _conclude(self, pipeline: JobPipeline, context: JobContext, ending: Ending) -> None:
         """Tell an ending that is kept, and end the job; what GitHub does not take now is told later."""
-        owed = await endings.tell(case, comment=corridor.comment, check=corridor.check)
-        await self._queue.finish(case.job.id, ending.state, ending.reason, worker=self._name, owed=owed)
+        owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
+        await self._queue.finish(context.job.id, ending.state, ending.reason, worker=self._name, owed=owed)
 
-    async def _tell_waiting(self, corridor: Corridor, case: Case, ending: Ending) -> None:
+    async def _tell_waiting(self, pipeline: JobPipeline, context: JobContext, ending: Ending) -> None:
         """Tell what a job waits for.
 
         Raises:
             GitHubError: it could not be told; the job is to be taken up again for that.
         """
         try:
-            await corridor.show_check(ending)
-            if (body := await endings.body_of(case, ending)) is not None:
-                await corridor.comment.put(body)
-            if corridor.comment.told_at:
-                await approvals.note_shown(case.memory, at=corridor.comment.told_at)
+            await pipeline.show_check(ending)
+            if (body := await endings.body_of(context, ending)) is not None:
+                await pipeline.comment.put(body)
+            if pipeline.comment.told_at:
+                await approvals.note_shown(context.memory, at=pipeline.comment.told_at)
         except GitHubError as error:
-            if await self._patience.pause(case.memory, error) is not None:
+            if await self._patience.pause(context.memory, error) is not None:
                 raise
-            log.warning("job %s: what it waits for could not be told: %s", case.job.id, error)
+            log.warning("job %s: what it waits for could not be told: %s", context.job.id, error)
 
-    async def _park(self, case: Case, corridor: Corridor, ending: Ending, *, heard: int) -> None:
+    async def _park(self, context: JobContext, pipeline: JobPipeline, ending: Ending, *, heard: int) -> None:
         """Let a job wait for a person or the model; whoever was faster than this has answered, or stopped it."""
-        job_id = case.job.id
+        job_id = context.job.id
         answer = approvals.fact_of_answer(ending.request_id) if ending.request_id else ""
-        if corridor.is_to_stop or not await self._queue.park(
+        if pipeline.is_to_stop or not await self._queue.park(
             job_id, self._name, until=ending.until, heard=heard, answer=answer
         ):
             await self._queue.release(job_id, self._name)
 
-    async def _ending(self, corridor: Corridor, case: Case, claimed: Claimed, *, told: bool) -> Ending:
+    async def _ending(self, pipeline: JobPipeline, context: JobContext, claimed: Claimed, *, told: bool) -> Ending:
         """Walk the corridor; whatever goes wrong there becomes an ending."""
         try:
             if claimed.exhausted:
-                return await self._given_up(corridor, case, claimed, told=told)
-            return await corridor.walk()
+                return await self._given_up(pipeline, context, claimed, told=told)
+            return await pipeline.walk()
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
-            stops = corridor.is_to_stop and error.unsettled
-            if not stops and await self._patience.pause(case.memory, error) is not None:
+            stops = pipeline.is_to_stop and error.unsettled
+            if not stops and await self._patience.pause(context.memory, error) is not None:
                 raise
-            ending = await corridor.failed(str(error), told=told, unproven=True)
+            ending = await pipeline.failed(str(error), told=told, unproven=True)
             return replace(ending, misconfigured=error.lacks_permission)
         except (WorkspaceError, RepoConfigError) as error:
-            return await corridor.failed(error.reason, error.remedy)
+            return await pipeline.failed(error.reason, error.remedy)
         except LeaseLostError:
             raise
         except (BotError, AgentError) as error:
-            return replace(await corridor.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
+            return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
             log.exception("job %s: a fault of the bot's own, or of its machine", claimed.job.id)
             said = error.strerror if isinstance(error, OSError) else ""
             reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has a fault of its own."
-            return await corridor.failed(reason, f"The operator finds it in the log under job `{claimed.job.id}`.")
+            return await pipeline.failed(reason, f"The operator finds it in the log under job `{claimed.job.id}`.")
 
-    async def _given_up(self, corridor: Corridor, case: Case, claimed: Claimed, *, told: bool) -> Ending:
+    async def _given_up(self, pipeline: JobPipeline, context: JobContext, claimed: Claimed, *, told: bool) -> Ending:
         """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""
-        finished = await case.memory.recall(WORK) is not None
+        finished = await context.memory.recall(WORK) is not None
         if finished and claimed.deaths < _PUBLISHING_DEATHS:
-            return await corridor.walk()
+            return await pipeline.walk()
         reason = "The bot's process died several times while it had this job in hand, so it was given up."
         remedy = f"The operator finds the cause in the log under job `{claimed.job.id}`; then ask again."
         if claimed.deaths < _KEEPING_DEATHS:
-            ending = await corridor.give_up(f"{reason} {remedy}")
+            ending = await pipeline.give_up(f"{reason} {remedy}")
             if ending is not None:
                 return ending
-        return await corridor.failed(reason, remedy, told=told, unproven=True)
+        return await pipeline.failed(reason, remedy, told=told, unproven=True)
 
     async def _while_ours(self, claimed: Claimed) -> None:
         """See a job through while its lease is renewed; when the lease is lost the work is cancelled.
@@ -275,17 +275,17 @@ class Worker:
             await self._queue.renew(job_id, self._name, self._lease_seconds)
 
 
-class Ears:
+class SignalListener:
     """Hears what people say to a job while it is walked, and keeps how far it is.
 
     Attributes:
         heard: the number of the last signal that was passed on.
     """
 
-    def __init__(self, queue: Queue, job_id: str, corridor: Corridor) -> None:
+    def __init__(self, queue: Queue, job_id: str, pipeline: JobPipeline) -> None:
         self._queue = queue
         self._job_id = job_id
-        self._corridor = corridor
+        self._pipeline = pipeline
         self._steps = 0
         self.heard = 0
 
@@ -309,8 +309,8 @@ class Ears:
 
     async def _listen(self) -> None:
         for number, signal in await self._queue.signals(self._job_id, self.heard):
-            self._corridor.hear(signal)
+            self._pipeline.hear(signal)
             self.heard = number
-        if (steps := self._corridor.steps) > self._steps:
+        if (steps := self._pipeline.steps) > self._steps:
             await self._queue.get_on(self._job_id, steps)
             self._steps = steps

@@ -15,7 +15,7 @@ from bot.publishing.gfm import LINED, Node, parse
 from bot.publishing.live import harmless, known_language
 from bot.publishing.text import MOST_TICKS, clean, clip, code, fenced
 
-__all__ = ["DEFAULT_LIMIT", "Allowed", "defuse", "harmless"]
+__all__ = ["DEFAULT_LIMIT", "Allowed", "escape_markdown", "harmless"]
 
 DEFAULT_LIMIT = 20_000
 
@@ -28,7 +28,7 @@ _FENCE = re.compile(r"(?P<fence>`{3,}|~{3,})(?P<info>.*)")
 _CELL = re.compile(r"(?<!\\)\|")
 
 
-def defuse(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) -> str:
+def escape_markdown(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) -> str:
     """Give back Markdown that shows what `text` says and does nothing beyond that.
 
     Args:

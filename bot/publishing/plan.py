@@ -8,7 +8,7 @@ from agent_runtime import Outcome, Status
 from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
-from bot.publishing.proof import Report
+from bot.publishing.proof import RunReport
 from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
 from bot.publishing.text import code, one_line
@@ -27,7 +27,7 @@ from bot.workspace.change import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class CommitTarget:
     """Where changes of a job go, and what their texts link to.
 
     Attributes:
@@ -50,7 +50,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class CommitPlan:
     """One commit to make.
 
     Attributes:
@@ -71,7 +71,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
+class PullRequestPlan:
     """One pull request to open from the commit's branch."""
 
     base: str
@@ -93,12 +93,12 @@ class Publication:
         report: what the host saw of the run.
     """
 
-    commit: Commit | None
-    pull_request: PullRequest | None
+    commit: CommitPlan | None
+    pull_request: PullRequestPlan | None
     withheld: str = ""
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
-    report: Report | None = None
+    report: RunReport | None = None
 
 
 _UNFINISHED = {
@@ -132,7 +132,7 @@ _WEAK = (
     "committed. Apply the patch if it is right."
 )
 
-_NOTHING_SEEN = Report()
+_NOTHING_SEEN = RunReport()
 
 
 def plan(
@@ -140,11 +140,11 @@ def plan(
     grant: Grant,
     outcome: Outcome,
     change: Change,
-    to: Destination,
+    to: CommitTarget,
     *,
     approved: frozenset[str] = frozenset(),
     left_out: tuple[Objection, ...] = (),
-    report: Report = _NOTHING_SEEN,
+    report: RunReport = _NOTHING_SEEN,
 ) -> Publication:
     """Decide what is published.
 
@@ -184,7 +184,7 @@ def plan(
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
     doubtful = _is_weak(proof, change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
-    request = PullRequest(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
+    request = PullRequestPlan(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 
@@ -217,7 +217,7 @@ def plan_undo(
     if not change:
         nothing = f"Nothing is left to take back of commit {undone[:10]}: later ones have changed all of it."
         return Publication(commit=None, pull_request=None, withheld=nothing)
-    commit = Commit(
+    commit = CommitPlan(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=False,
@@ -228,10 +228,10 @@ def plan_undo(
     return Publication(commit=commit, pull_request=None)
 
 
-def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, body: str) -> Commit:
+def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch: str | None, body: str) -> CommitPlan:
     if branch is None:
         raise ValueError(f"job {job.id} may write to its pull request's branch, but has none")
-    return Commit(
+    return CommitPlan(
         branch=branch,
         expected_head=change.base_sha,
         create_branch=grant.publish == "new_branch",
@@ -241,13 +241,13 @@ def _commit(job: Job, grant: Grant, outcome: Outcome, change: Change, *, branch:
     )
 
 
-def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, notes: tuple[str, ...]) -> Publication:
+def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, notes: tuple[str, ...]) -> Publication:
     because = _UNFINISHED[status]
     # A run that waits goes on from its own files.
     if not to.keep_unfinished or status is Status.PAUSED:
         withheld = f"{because[:1].upper()}{because[1:]}."
         return Publication(commit=None, pull_request=None, withheld=withheld)
-    commit = Commit(
+    commit = CommitPlan(
         branch=branch_name(job, prefix=to.prefix, unfinished=True, number=to.number),
         expected_head=change.base_sha,
         create_branch=True,
@@ -261,7 +261,7 @@ def _unfinished(job: Job, status: Status, change: Change, to: Destination, *, no
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
-def _proof(job: Job, report: Report) -> Rerun | None:
+def _proof(job: Job, report: RunReport) -> Rerun | None:
     """What has to be proven before a change is published that nobody but CI asked for; None for all others."""
     return (report.rerun or Rerun()) if job.origin.kind == "ci" else None
 

@@ -39,7 +39,7 @@ _COMMITS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RunReport:
     """What the host saw of a run, for those who read its change.
 
     Attributes:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from bot.domain.errors import BotError
 from bot.domain.job import Job
 from bot.github import GitHub, GitHubError, HeadMovedError, PullLink
-from bot.publishing.plan import Commit, Publication, PullRequest
+from bot.publishing.plan import CommitPlan, Publication, PullRequestPlan
 from bot.publishing.redact import Redactor
-from bot.publishing.sending import ForbiddenTargetError, LeakError, Memory, Pusher, Sender, Sent, Target
+from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, SendingRecord, Sent, Target
 from bot.publishing.text import code
 from bot.publishing.verdict import Verdict
 from bot.publishing.wording import branch_name, pull_body
 from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 from bot.workspace.change import Change
 
-__all__ = ["Delivered", "ForbiddenTargetError", "Memory", "Pusher", "Target", "publish"]
+__all__ = ["Delivered", "ForbiddenTargetError", "Pusher", "SendingRecord", "Target", "publish"]
 
 _DRAFT = "draft"
 
@@ -61,7 +61,7 @@ class _NothingLeftError(BotError):
 
 async def publish(
     github: GitHub,
-    memory: Memory,
+    memory: SendingRecord,
     publication: Publication,
     *,
     job: Job,
@@ -95,7 +95,7 @@ async def publish(
     commit = publication.commit
     if commit is None:
         return Delivered(withheld=publication.withheld)
-    sender = Sender(github=github, memory=memory, target=target, pusher=pusher, redactor=redactor)
+    sender = CommitSender(github=github, memory=memory, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
         return Delivered(withheld="The pull request comes from the default branch, which the bot never writes to.")
     try:
@@ -110,7 +110,7 @@ async def publish(
     return await _told(sender, publication, commit, job, sent)
 
 
-async def _sent(sender: Sender, publication: Publication, commit: Commit, job: Job, *, replay: bool) -> Sent:
+async def _sent(sender: CommitSender, publication: Publication, commit: CommitPlan, job: Job, *, replay: bool) -> Sent:
     """Send the commit; where people pushed to its branch meanwhile, follow them."""
     try:
         return await sender.send(commit, publication.pull_request if commit.create_branch else None)
@@ -120,7 +120,7 @@ async def _sent(sender: Sender, publication: Publication, commit: Commit, job: J
         return await _catch_up(sender, commit, job, moved)
 
 
-async def _catch_up(sender: Sender, commit: Commit, job: Job, moved: BotError) -> Sent:
+async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: BotError) -> Sent:
     for _ in range(REPLAYS):
         head = await sender.github.branch_head(sender.target.repo, commit.branch)
         if head is None or head == commit.expected_head:
@@ -136,7 +136,7 @@ async def _catch_up(sender: Sender, commit: Commit, job: Job, moved: BotError) -
     )
 
 
-async def _follow(sender: Sender, commit: Commit, head: str) -> Sent:
+async def _follow(sender: CommitSender, commit: CommitPlan, head: str) -> Sent:
     """Make the same change on the commit that the branch stands at now.
 
     Raises:
@@ -157,13 +157,13 @@ async def _follow(sender: Sender, commit: Commit, head: str) -> Sent:
     return await sender.note(sent)
 
 
-async def _replayed(sender: Sender, commit: Commit, head: str) -> Change:
+async def _replayed(sender: CommitSender, commit: CommitPlan, head: str) -> Change:
     token = await sender.github.clone_token(sender.target.repo)
     onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
     return await sender.pusher.replay(commit.change, onto)
 
 
-async def _told(sender: Sender, publication: Publication, commit: Commit, job: Job, sent: Sent) -> Delivered:
+async def _told(sender: CommitSender, publication: Publication, commit: CommitPlan, job: Job, sent: Sent) -> Delivered:
     """Open the pull request that belongs to what was sent, and say where all of it is."""
     delivered = Delivered(
         branch=sent.branch,
@@ -177,7 +177,7 @@ async def _told(sender: Sender, publication: Publication, commit: Commit, job: J
         report = publication.report
         body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
         draft = report is not None and report.verdict is not Verdict.VERIFIED
-        request = PullRequest(base=commit.branch, title=commit.title, body=body, draft=draft)
+        request = PullRequestPlan(base=commit.branch, title=commit.title, body=body, draft=draft)
         delivered = replace(delivered, note=f"{note} It is on a branch of its own, with a pull request into that one.")
     elif sent.facts.parents != (commit.expected_head,):
         note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
@@ -190,7 +190,7 @@ async def _told(sender: Sender, publication: Publication, commit: Commit, job: J
     return delivered
 
 
-async def _with_pull(sender: Sender, request: PullRequest, so_far: Delivered) -> Delivered:
+async def _with_pull(sender: CommitSender, request: PullRequestPlan, so_far: Delivered) -> Delivered:
     done = await sender.memory.recall("pull")
     try:
         draft = await sender.memory.recall(_DRAFT) is not None
@@ -205,7 +205,7 @@ async def _with_pull(sender: Sender, request: PullRequest, so_far: Delivered) ->
     return replace(so_far, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
 
 
-async def _open(sender: Sender, request: PullRequest, head: str) -> PullLink:
+async def _open(sender: CommitSender, request: PullRequestPlan, head: str) -> PullLink:
     return await sender.github.create_pull(
         sender.target.repo,
         head=head,
@@ -221,7 +221,7 @@ def _remembered(value: str, *, draft: bool) -> PullLink:
     return PullLink(number=int(number), html_url=url, draft=draft)
 
 
-def _would(commit: Commit, request: PullRequest | None) -> str:
+def _would(commit: CommitPlan, request: PullRequestPlan | None) -> str:
     new = "new branch" if commit.create_branch else "branch"
     said = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
     if request is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.defuse import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
 from bot.publishing.pieces import (
     PENDING_HEADS,
@@ -71,7 +71,7 @@ _CUT = "_Cut here: the whole is in the run's log._"
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("bot.publishing"),
     undefined=jinja2.StrictUndefined,
-    autoescape=False,  # noqa: S701 - Markdown, not HTML: `defuse` and `code` make every value harmless
+    autoescape=False,  # noqa: S701 - Markdown, not HTML: `escape_markdown` and `code` make every value harmless
     keep_trailing_newline=False,
 )
 
@@ -145,7 +145,7 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
         marker: from `marker.marker`; empty where the comment need not be found again.
         refused: whether it says no.
     """
-    said = defuse(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
+    said = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
     for_whom = f"for @{allowed.login}" if allowed.login else "asked for by CI, not by a person"
     body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
@@ -267,4 +267,4 @@ def _inside(markdown: str, prefix: str) -> str:
 
 
 def _words(text: str, view: StatusView, limit: int) -> str:
-    return defuse(text, view.allowed, limit=limit)
+    return escape_markdown(text, view.allowed, limit=limit)

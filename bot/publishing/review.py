@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from bot.gate.goals import MAX_REVIEW_COMMENTS
 from bot.github.drafts import ReviewDraft, ReviewNote, Side
-from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.defuse import Allowed, escape_markdown
 from bot.publishing.difflines import DiffLines, diff_lines
 from bot.publishing.live import Own, sealed
 from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
@@ -62,7 +62,7 @@ def parse_review(
     comments = [each for each in comments if words_of(each.path, _note(each, allowed).body) not in earlier]
     placed = [each for each in comments if _is_in(each, lines)][:MAX_REVIEW_COMMENTS]
     unplaced = [each for each in comments if each not in placed]
-    said = defuse(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
+    said = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
     broken = block is not None and not any(_comments(block)) and block.strip() not in {"[]", ""}
     parts = [said, *([_UNREADABLE] if broken else []), *(_as_text(each, allowed) for each in unplaced)]
     return ReviewDraft(
@@ -139,7 +139,7 @@ def _is_in(comment: _Comment, lines: DiffLines) -> bool:
 
 
 def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:
-    body = defuse(comment.body, allowed, limit=_NOTE_LIMIT)
+    body = escape_markdown(comment.body, allowed, limit=_NOTE_LIMIT)
     if comment.suggestion is not None and len(comment.suggestion) <= _SUGGESTION_LIMIT:
         body = f"{body}\n\n{fenced_exactly(clean(comment.suggestion), 'suggestion')}".lstrip()
     return ReviewNote(
@@ -155,7 +155,7 @@ def _as_text(comment: _Comment, allowed: Allowed) -> str:
     """A comment in the body, with its place; what it would replace cannot be committed from there."""
     first = f"{comment.start_line}-" if comment.start_line else ""
     place = code(f"{one_line(comment.path, 200)}:{first}{comment.line}")
-    said = defuse(f"**At** {place}: {comment.body}", allowed, limit=_NOTE_LIMIT)
+    said = escape_markdown(f"**At** {place}: {comment.body}", allowed, limit=_NOTE_LIMIT)
     if comment.suggestion is None:
         return said
     return f"{said}\n\n{fenced_exactly(clip(clean(comment.suggestion), _NOTE_LIMIT, '…'))}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bot.github import GitHub, GitHubError, ReviewDraft, ReviewFacts
 from bot.publishing.publish import Delivered
-from bot.publishing.sending import Memory
+from bot.publishing.sending import SendingRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class ReviewPlace:
 
 
 async def publish_review(
-    github: GitHub, memory: Memory, draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
+    github: GitHub, memory: SendingRecord, draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
 ) -> Delivered:
     """Review the pull request and give back where the review is.
 
@@ -49,7 +49,7 @@ async def publish_review(
     return Delivered(review_url=url)
 
 
-async def _once(github: GitHub, memory: Memory, draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
+async def _once(github: GitHub, memory: SendingRecord, draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
     if await memory.recall("reviewing") is not None and (found := await _find(github, place)) is not None:
         return found
     # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.

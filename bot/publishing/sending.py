@@ -11,14 +11,14 @@ from bot.domain.errors import BotError
 from bot.gate.conventions import OWN_PREFIX
 from bot.github import CannotExpressError, CommitFacts, GitHub, PullDraft, PullLink, RepoFacts
 from bot.github.commits import is_made
-from bot.publishing.plan import Commit, PullRequest
+from bot.publishing.plan import CommitPlan, PullRequestPlan
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
 from bot.workspace.change import Change, LargeFile
 
 
-class Memory(Protocol):
+class SendingRecord(Protocol):
     """What a job has done so far, kept over restarts."""
 
     async def recall(self, key: str) -> str | None:
@@ -115,7 +115,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class CommitSender:
     """What sends a job's commit.
 
     Attributes:
@@ -127,7 +127,7 @@ class Sender:
     """
 
     github: GitHub
-    memory: Memory
+    memory: SendingRecord
     target: Target
     pusher: Pusher
     redactor: Redactor = field(repr=False)
@@ -140,7 +140,7 @@ class Sender:
         sha, _, branch = noted.partition(" ")
         return Sent(branch=branch, facts=await self.github.commit_facts(self.target.repo, sha))
 
-    async def send(self, commit: Commit, request: PullRequest | None = None) -> Sent:
+    async def send(self, commit: CommitPlan, request: PullRequestPlan | None = None) -> Sent:
         """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
 
         Args:
@@ -166,7 +166,7 @@ class Sender:
             made = await self._made_earlier(commit) or await self._push(commit)
         return await self.note(Sent(branch=commit.branch, facts=made, pull=link))
 
-    async def sent_on(self, commit: Commit, head: str, *, parent: str | None) -> Sent | None:
+    async def sent_on(self, commit: CommitPlan, head: str, *, parent: str | None) -> Sent | None:
         """The commit that a branch stands at, when it is ours and was made on `parent`."""
         facts = await self.github.commit_facts(self.target.repo, head)
         if parent is None or not self._is_made(facts, commit, parent=parent, tree_sha=facts.tree_sha):
@@ -180,7 +180,7 @@ class Sender:
         await self.memory.remember("commit", f"{sent.facts.sha} {sent.branch}")
         return sent
 
-    async def check(self, commit: Commit) -> None:
+    async def check(self, commit: CommitPlan) -> None:
         """See whether a commit may be sent at all.
 
         Raises:
@@ -210,13 +210,13 @@ class Sender:
         """Whether a branch is the one that is never written to."""
         return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
 
-    async def _upload(self, commit: Commit) -> None:
+    async def _upload(self, commit: CommitPlan) -> None:
         """Have Git LFS keep what the commit will point to; what is there already is not sent again."""
         if commit.change.large:
             token = await self.github.push_token(self.target.repo)
             await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
 
-    async def _commit(self, commit: Commit, request: PullRequest | None) -> tuple[CommitFacts, PullLink | None]:
+    async def _commit(self, commit: CommitPlan, request: PullRequestPlan | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.
         self.github.check_expressible(commit.change)
         if commit.change.writes_workflows and await self.github.may_write_workflows() is None:
@@ -242,7 +242,7 @@ class Sender:
             pull=None if request is None else _draft(request),
         )
 
-    async def _made_earlier(self, commit: Commit) -> CommitFacts | None:
+    async def _made_earlier(self, commit: CommitPlan) -> CommitFacts | None:
         """The commit of a try that was killed before it could note it."""
         head = await self.github.branch_head(self.target.repo, commit.branch)
         if head is None or head == commit.expected_head:
@@ -251,13 +251,13 @@ class Sender:
         ours = self._is_made(facts, commit, parent=commit.expected_head, tree_sha=commit.change.tree_sha)
         return facts if ours else None
 
-    def _is_made(self, facts: CommitFacts, commit: Commit, *, parent: str, tree_sha: str) -> bool:
+    def _is_made(self, facts: CommitFacts, commit: CommitPlan, *, parent: str, tree_sha: str) -> bool:
         return is_made(facts, parent=parent, tree_sha=tree_sha, message=self._message(commit))
 
-    def _message(self, commit: Commit) -> str:
+    def _message(self, commit: CommitPlan) -> str:
         return self.github.redacted(f"{commit.title}\n\n{commit.body}\n")
 
-    async def _push(self, commit: Commit) -> CommitFacts:
+    async def _push(self, commit: CommitPlan) -> CommitFacts:
         sha = await self.pusher.commit(commit.change, message=self._message(commit))
         await self.pusher.push(
             sha,
@@ -269,7 +269,7 @@ class Sender:
         return await self.github.commit_facts(self.target.repo, sha)
 
 
-def _draft(request: PullRequest) -> PullDraft:
+def _draft(request: PullRequestPlan) -> PullDraft:
     return PullDraft(base=request.base, title=request.title, body=request.body, draft=request.draft)
 
 

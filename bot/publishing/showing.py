@@ -30,7 +30,7 @@ _HOW = "Apply the patch yourself, or ask for the change in smaller pieces."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownChange:
     """What a change does to some of its files.
 
     Attributes:
@@ -44,7 +44,7 @@ class Shown:
     spells: bool = False
 
 
-def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], str]) -> Shown:
+def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], str]) -> ShownChange:
     """The whole difference in some files, for people.
 
     Args:
@@ -61,22 +61,22 @@ def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], s
     if unreadable := sorted(pointed | binary):
         names = ", ".join(code(spelled_out(name)) for name in unreadable)
         why = "which is binary" if not pointed else "of which there is only a pointer to Git LFS, or which is binary"
-        return Shown(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, {why}. {_HOW}")
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, {why}. {_HOW}")
     if missing := [path for path, section in wanted.items() if not section]:
         names = ", ".join(code(spelled_out(name)) for name in missing)
-        return Shown(diff="", hindrance=f"It cannot be approved here: git shows no difference in {names}. {_HOW}")
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: git shows no difference in {names}. {_HOW}")
     size = sum(map(len, wanted.values()))
     if size > MOST_PARTS * PART_LIMIT:
-        return Shown(diff="", hindrance=_too_long(size))
+        return ShownChange(diff="", hindrance=_too_long(size))
     diff = "\n".join(line for section in wanted.values() for line in _lines(section))
     blocks = parts_of(diff)
     if len(blocks) > MOST_PARTS:
-        return Shown(diff="", hindrance=_too_long(len(diff)))
+        return ShownChange(diff="", hindrance=_too_long(len(diff)))
     if any(redacted(each) != each for each in (fenced(diff, "diff"), *(fenced(block, "diff") for block in blocks))):
         why = "something in it looks like a secret, which would not be shown"
-        return Shown(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
+        return ShownChange(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
     plain = (section.replace("\r\n", "\n") for section in wanted.values())
-    return Shown(diff=diff, spells=any(spelled_out(each) != each for each in plain))
+    return ShownChange(diff=diff, spells=any(spelled_out(each) != each for each in plain))
 
 
 def parts_of(diff: str) -> tuple[str, ...]:

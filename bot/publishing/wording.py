@@ -8,9 +8,9 @@ from agent_runtime import Status
 from bot.domain.commands import Review, ReviewEvent
 from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
-from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.defuse import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
-from bot.publishing.proof import Report
+from bot.publishing.proof import RunReport
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line
 from bot.publishing.verdict import Verdict
 
@@ -126,7 +126,7 @@ def commit_title(summary: str, *, fallback: str) -> str:
     return one_line(title, TITLE_LIMIT) if re.search(r"\w", title) else fallback
 
 
-def commit_body(job: Job, *, run_url: str = "", report: Report | None = None) -> str:
+def commit_body(job: Job, *, run_url: str = "", report: RunReport | None = None) -> str:
     """What follows the title: what is known of the change, its job and page; who asked is co-author, unless CI did."""
     known = f"\n\n{report.sentence}" if report and report.sentence else ""
     run = f"\n{run_url}" if run_url else ""
@@ -152,7 +152,9 @@ def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
     return f"This takes back commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
-def pull_body(job: Job, summary: str, *, server: str, report: Report | None = None, notes: tuple[str, ...] = ()) -> str:
+def pull_body(
+    job: Job, summary: str, *, server: str, report: RunReport | None = None, notes: tuple[str, ...] = ()
+) -> str:
     """The description of the pull request, with room for a mark; it closes the job's own issue and no other.
 
     Args:
@@ -167,7 +169,7 @@ def pull_body(job: Job, summary: str, *, server: str, report: Report | None = No
     allowed = Allowed(login=login, number=job.thread.number, server=server, repo=job.repo.full_name)
     known = report.markdown if report else ""
     made = f"<sub>Made by Codepilot {f'for {asker_of(job)}' if asked else _FOR_CI} · job `{job.id}`</sub>"
-    words = defuse(summary, allowed)
+    words = escape_markdown(summary, allowed)
     if words and report and report.verdict is not Verdict.VERIFIED:
         words = f"**What the agent says**\n\n{words}"
     body = "\n\n".join(filter(None, [known, words, *notes, _link(job, server), made]))

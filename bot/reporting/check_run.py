@@ -12,7 +12,7 @@ from bot.domain.job import Job
 from bot.github import CheckDraft, GitHub, GitHubError, ReviewDraft
 from bot.publishing.check import render_check
 from bot.publishing.render import StatusView
-from bot.publishing.sending import Memory
+from bot.publishing.sending import SendingRecord
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _AGAIN = "again"
 """What it says once another one was asked for, so that there may be two."""
 
 
-class CheckRun:
+class JobCheckRun:
     """Made once, found again after a restart, updated when there is something new. Only an App can have one.
 
     Args:
@@ -39,7 +39,7 @@ class CheckRun:
         missing: why there is none, for the comment; empty while nothing stands against it.
     """
 
-    def __init__(self, github: GitHub, memory: Memory, job: Job, *, head_sha: str) -> None:
+    def __init__(self, github: GitHub, memory: SendingRecord, job: Job, *, head_sha: str) -> None:
         self._github = github
         self._memory = memory
         self._job = job

@@ -17,12 +17,12 @@ from bot.engine.job_record import JobMemory, read, spelled
 from bot.engine.owed_endings import KEEP_SECONDS
 from bot.engine.queue import Owed
 from bot.github import CheckDraft, GitHubError, Urgency
-from bot.jobs.context import ENDING, Case, Desk, Ending
-from bot.jobs.snapshot import arrive
+from bot.jobs.context import ENDING, Ending, JobContext, JobContextFactory
+from bot.jobs.snapshot import check_access
 from bot.publishing.check import render_check
 from bot.publishing.render import render_reply, render_status
 from bot.publishing.view import StatusView
-from bot.reporting.check_run import CheckRun
+from bot.reporting.check_run import JobCheckRun
 from bot.reporting.status_comment import StatusComment
 
 log = logging.getLogger(__name__)
@@ -51,27 +51,29 @@ class _Told:
     doubtful: bool = False
 
 
-async def body_of(case: Case, ending: Ending) -> str | None:
+async def body_of(context: JobContext, ending: Ending) -> str | None:
     """What the comment says of an ending; None when nobody is told in words."""
-    view, job = ending.view, case.job
+    view, job = ending.view, context.job
     if view is None:
         return None
     if isinstance(view, StatusView):
         # Making a hostile text harmless may take a second.
         return await asyncio.to_thread(render_status, view)
-    allowed, text = case.house.allowed(job), case.house.named(view.text)
-    return await asyncio.to_thread(render_reply, text, allowed, job_id=job.id, marker=case.marker, refused=view.refused)
+    allowed, text = context.services.allowed(job), context.services.named(view.text)
+    return await asyncio.to_thread(
+        render_reply, text, allowed, job_id=job.id, marker=context.marker, refused=view.refused
+    )
 
 
-async def facts_of(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:
+async def facts_of(context: JobContext, ending: Ending, *, checked: str | None) -> dict[str, str]:
     """The facts from which any worker can tell an ending; none when nobody is told.
 
     Args:
-        case: the job.
+        context: the job.
         ending: how it ended.
         checked: the commit that its check run stands on; None when it has none.
     """
-    body = await body_of(case, ending)
+    body = await body_of(context, ending)
     if body is None:
         return {}
     facts = {}
@@ -79,7 +81,7 @@ async def facts_of(case: Case, ending: Ending, *, checked: str | None) -> dict[s
         draft = await asyncio.to_thread(
             render_check,
             ending.view,
-            job=case.job,
+            job=context.job,
             head_sha=checked,
             status=ending.status,
             patch=ending.patch,
@@ -97,13 +99,15 @@ async def keep(memory: JobMemory, facts: Mapping[str, str]) -> None:
         await memory.remember(key, value)
 
 
-async def keep_fault(desk: Desk, job: Job, reason: str) -> None:
+async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None:
     """Keep an ending for a job that broke off where nothing should break, unless it has one."""
-    memory, house = JobMemory(desk.queue, job.id), desk.house
+    memory, services = JobMemory(contexts.queue, job.id), contexts.services
     if job.is_unasked or await state_of(memory) is not None:
         return
     text = f"❌ This job has failed. {reason} The operator finds more in the log under its name."
-    body = await asyncio.to_thread(render_reply, text, house.allowed(job), job_id=job.id, marker=house.marker(job))
+    body = await asyncio.to_thread(
+        render_reply, text, services.allowed(job), job_id=job.id, marker=services.marker(job)
+    )
     await keep(memory, {_UNPROVEN: "yes", ENDING: f"{JobState.FAILED}\n{body}"})
 
 
@@ -113,31 +117,33 @@ async def state_of(memory: JobMemory) -> JobState | None:
     return JobState(kept.partition("\n")[0]) if kept is not None else None
 
 
-async def tell(case: Case, *, comment: StatusComment | None = None, check: CheckRun | None = None) -> float | None:
+async def tell(
+    context: JobContext, *, comment: StatusComment | None = None, check: JobCheckRun | None = None
+) -> float | None:
     """Tell the ending that is kept; in how many seconds it is to be told again, None when it is settled.
 
     Args:
-        case: the job.
+        context: the job.
         comment: its comment, where somebody has it at hand.
         check: its check run, likewise.
     """
-    told = await _told(case, comment, check)
+    told = await _told(context, comment, check)
     return 0.0 if not told.settled else LATE_SECONDS if told.doubtful else None
 
 
-async def _told(case: Case, comment: StatusComment | None, check: CheckRun | None) -> _Told:
-    memory, job = case.memory, case.job
+async def _told(context: JobContext, comment: StatusComment | None, check: JobCheckRun | None) -> _Told:
+    memory, job = context.memory, context.job
     kept = await memory.recall(ENDING)
     if kept is None:
         return _Told(settled=True)
     settled, doubtful = True, False
-    case.github.hurry(Urgency.ENDING)
+    context.github.hurry(Urgency.ENDING)
     try:
         if await memory.recall(_UNPROVEN) is not None:
-            visit = await arrive(case.github, job, bounds=case.house.bounds)
-            if not visit.may_command:
+            access = await check_access(context.github, job, bounds=context.services.bounds)
+            if not access.may_command:
                 return _Told(settled=True)
-        comment = comment or StatusComment(case.github, memory, job, marker=case.marker)
+        comment = comment or StatusComment(context.github, memory, job, marker=context.marker)
         await comment.put(kept.partition("\n")[2])
         doubtful = await comment.fold_late()
     except GitHubError as error:
@@ -146,7 +152,7 @@ async def _told(case: Case, comment: StatusComment | None, check: CheckRun | Non
     if draft is None:
         return _Told(settled=settled, doubtful=doubtful)
     shown = read(_DRAFT, draft)
-    check = check or CheckRun(case.github, memory, job, head_sha=shown.head_sha)
+    check = check or JobCheckRun(context.github, memory, job, head_sha=shown.head_sha)
     try:
         await check.put(shown)
         doubtful = await check.fold_late(shown) or doubtful
@@ -166,22 +172,22 @@ class Teller:
 
     Args:
         name: of the worker.
-        desk: where the jobs are dealt with.
+        contexts: where the jobs are dealt with.
     """
 
-    def __init__(self, name: str, desk: Desk) -> None:
+    def __init__(self, name: str, contexts: JobContextFactory) -> None:
         self._name = name
-        self._desk = desk
+        self._contexts = contexts
 
     async def step(self) -> bool:
         """Tell one ending that is due; False when there was none."""
-        owed = await self._desk.queue.claim_owed(self._name)
+        owed = await self._contexts.queue.claim_owed(self._name)
         if owed is None:
             return False
         if await self._is_settled(owed):
-            await self._desk.queue.settle(owed.job_id)
+            await self._contexts.queue.settle(owed.job_id)
         else:
-            await self._desk.queue.postpone(owed.job_id)
+            await self._contexts.queue.postpone(owed.job_id)
         return True
 
     async def _is_settled(self, owed: Owed) -> bool:
@@ -189,9 +195,9 @@ class Teller:
             log.error("job %s: its ending is not told: this version cannot read the job", owed.job_id)
             return True
         try:
-            async with self._desk.case(owed.job) as case:
+            async with self._contexts.case(owed.job) as context:
                 # What is only looked for is looked for once.
-                later = await tell(case)
+                later = await tell(context)
                 settled = later is None or later > 0.0
         except QueueError:
             raise

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.publishing.marker import marker
 from bot.publishing.render import StatusView, render_part
-from bot.publishing.sending import Memory
+from bot.publishing.sending import SendingRecord
 from bot.publishing.showing import parts_of
 from bot.reporting.status_comment import StatusComment
 
@@ -16,7 +16,7 @@ from bot.reporting.status_comment import StatusComment
 class _Below:
     """A job's memory, each key below a name of its own."""
 
-    def __init__(self, memory: Memory, name: str) -> None:
+    def __init__(self, memory: SendingRecord, name: str) -> None:
         self._memory, self._name = memory, name
 
     async def recall(self, key: str) -> str | None:
@@ -26,32 +26,32 @@ class _Below:
         await self._memory.remember(f"{self._name} {key}", value)
 
 
-async def show_parts(case: Case, view: StatusView) -> tuple[str, ...]:
+async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
     """Show what waits in as many comments as it takes, once however often a worker dies; their pages.
 
     Without a thread there are none, and then nobody is asked.
 
     Args:
-        case: the job.
+        context: the job.
         view: its status, with what waits.
 
     Raises:
         GitHubError: GitHub refused or stayed silent; nobody is asked then.
     """
     pending = view.pending
-    if pending is None or not case.job.thread.has_comments:
+    if pending is None or not context.job.thread.has_comments:
         return ()
     texts = parts_of(pending.preview)
     counted = replace(pending, parts=("",) * len(texts))
     places = []
     for number, text in enumerate(texts, 1):
         name = f"part {pending.request_id} {number}"
-        memory = _Below(case.memory, name)
+        memory = _Below(context.memory, name)
         if (made := await memory.recall("comment")) is None:
-            job, key = case.job, case.house.marker_key
+            job, key = context.job, context.services.marker_key
             own = marker(name.replace(" ", "-"), job.repo.id, job.thread.number, key=key)
             body = await asyncio.to_thread(render_part, replace(view, pending=counted, marker=own), number, text)
-            await StatusComment(case.github, memory, job, marker=own).put(body)
+            await StatusComment(context.github, memory, job, marker=own).put(body)
             made = await memory.recall("comment") or ""
         places.append(made.partition(" ")[2])
     return tuple(places)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 
 
-def lacking(case: Case, permission: str) -> str:
+def lacking(context: JobContext, permission: str) -> str:
     """What to do about a permission to read that is missing: the App's, or the workflow's in YAML."""
-    if not case.house.checks:
+    if not context.services.checks:
         return f"The workflow's token may not read {permission}: add `{permission}: read` below its `permissions:`."
     return (
         f"The App lacks the permission *{permission.capitalize()}: read-only*. Grant it in the App's settings, then "

@@ -17,9 +17,9 @@ from bot.engine.job_record import read, spelled
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
-from bot.jobs.context import Case
+from bot.jobs.context import JobContext
 from bot.publishing.progress import Progress
-from bot.publishing.proof import Report
+from bot.publishing.proof import RunReport
 from bot.publishing.verdict import Edits, Verdict, verdict_of
 from bot.publishing.view import Activity, StatusView
 from bot.publishing.wording import asker_of, unasked_of
@@ -32,7 +32,7 @@ never taken to be older than it."""
 _PROGRESS = TypeAdapter(Progress)
 
 
-class Account:
+class StatusReporter:
     """Keeps count of one job, and gives the view of it at any moment.
 
     Attributes:
@@ -42,17 +42,17 @@ class Account:
         continues: the pull request that it goes on in.
     """
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
         self._asked_at = time.time()
         self.progress = Progress()
         self.grant: Grant | None = None
-        self.run_url = case.house.run_url
+        self.run_url = context.services.run_url
         self.continues: PullLink | None = None
 
     async def since_asked(self) -> None:
         """Count the time from when the command was stored, over all attempts."""
-        stored = await self._case.queue.get(self._case.job.id)
+        stored = await self._context.queue.get(self._context.job.id)
         if stored is not None:
             self._asked_at = stored.enqueued_at
 
@@ -89,7 +89,7 @@ class Account:
         """Take in that the change was made again on other files: no check ran on these."""
         self.progress = self.progress.edited(Edits(first=math.inf, last=math.inf))
 
-    def report(self, command: Command, *, changed: bool, partial: bool = False) -> Report:
+    def report(self, command: Command, *, changed: bool, partial: bool = False) -> RunReport:
         """What the host saw of the run, for those who read its change.
 
         Args:
@@ -97,7 +97,7 @@ class Account:
             changed: whether there is a change.
             partial: whether files were left out of it after the checks had run.
         """
-        return Report(
+        return RunReport(
             verdict=self.verdict(command, changed=changed, partial=partial) or Verdict.UNCHANGED,
             checks=self.progress.judged,
             setup_failed=self.progress.setup_failed,
@@ -116,27 +116,27 @@ class Account:
 
     async def keep(self) -> None:
         """Keep what was done so far, for the process that goes on with a job that waits."""
-        await self._case.memory.remember(_FACT, spelled(_PROGRESS, self.progress))
+        await self._context.memory.remember(_FACT, spelled(_PROGRESS, self.progress))
 
     async def recall(self) -> None:
         """Go on from what was kept."""
-        if (kept := await self._case.memory.recall(_FACT)) is not None:
+        if (kept := await self._context.memory.recall(_FACT)) is not None:
             self.progress = read(_PROGRESS, kept)
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""
-        house, job, progress, grant = self._case.house, self._case.job, self.progress, self.grant
-        reached = progress.reach or reach(house.network)
+        services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
+        reached = progress.reach or reach(services.network)
         lost = f", which went away: {progress.network_lost}" if progress.network_lost else ""
         told: Mapping[str, Any] = {
             "state": "working",
             **self._failed(),
             "asked": _asked(job),
-            "allowed": house.allowed(job),
+            "allowed": services.allowed(job),
             "asker": asker_of(job),
             "unasked": unasked_of(job),
             "job_id": job.id,
-            "marker": self._case.marker,
+            "marker": self._context.marker,
             "seconds": max(0.0, time.time() - self._asked_at),
             "activities": progress.shown,
             "checks": progress.judged,
@@ -145,28 +145,28 @@ class Account:
             "usage": progress.usage,
             "warning": progress.warning,
             "setup_failed": progress.setup_failed,
-            "model": grant.model if grant else house.bounds.model,
+            "model": grant.model if grant else services.bounds.model,
             "level": grant.level if grant else "",
             "notes": grant.notes if grant else (),
             "run_url": self.run_url,
             "pull_number": self.continues.number if self.continues else None,
             "pull_url": self.continues.html_url if self.continues else None,
-            "sandbox": f"{house.sandbox}, {reached}{lost}",
+            "sandbox": f"{services.sandbox}, {reached}{lost}",
         }
         texts: dict[str, Any] = {**told, **changes}
         for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
-            texts[name] = house.without_places(texts[name])
+            texts[name] = services.without_places(texts[name])
         for name in texts.keys() & {"reason", "remedy"}:
-            texts[name] = house.named(texts[name])
-        texts["notes"] = tuple(map(house.named, texts["notes"]))
+            texts[name] = services.named(texts[name])
+        texts["notes"] = tuple(map(services.named, texts["notes"]))
         return StatusView(**texts)
 
     def _failed(self) -> dict[str, str]:
         """What failed, when that is what began the job."""
-        job = self._case.job
+        job = self._context.job
         if job.origin.kind != "ci":
             return {}
-        page = f"{self._case.house.server_url}/{job.repo.full_name}/"
+        page = f"{self._context.services.server_url}/{job.repo.full_name}/"
         url = job.origin.url if job.origin.url.startswith(page) else ""
         return {"failed": job.origin.name or "CI", "failed_url": url}
 

@@ -15,7 +15,7 @@ from bot.domain.job import Job
 from bot.github import CommentFacts, GitHub, GitHubError, Spot
 from bot.jobs.context import spot_of
 from bot.publishing.render import StatusView, render_status
-from bot.publishing.sending import Memory
+from bot.publishing.sending import SendingRecord
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class StatusComment:
         told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
     """
 
-    def __init__(self, github: GitHub, memory: Memory, job: Job, *, marker: str) -> None:
+    def __init__(self, github: GitHub, memory: SendingRecord, job: Job, *, marker: str) -> None:
         self._github = github
         self._memory = memory
         self._job = job

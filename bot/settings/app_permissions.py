@@ -10,7 +10,7 @@ Weight = Literal["needed", "wanted", "optional"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Permission:
+class AppPermission:
     """One permission of an App.
 
     Attributes:
@@ -29,7 +29,7 @@ class Permission:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class AppEvent:
     """One kind of event that an App subscribes to.
 
     Attributes:
@@ -46,56 +46,56 @@ class Event:
 
 
 PERMISSIONS = (
-    Permission(
+    AppPermission(
         name="contents",
         shown="Contents",
         level="write",
         weight="needed",
         without="the bot can neither read code nor commit",
     ),
-    Permission(
+    AppPermission(
         name="issues",
         shown="Issues",
         level="write",
         weight="needed",
         without="the bot cannot answer",
     ),
-    Permission(
+    AppPermission(
         name="pull_requests",
         shown="Pull requests",
         level="write",
         weight="needed",
         without="the bot can open no pull request and make no review",
     ),
-    Permission(
+    AppPermission(
         name="metadata",
         shown="Metadata",
         level="read",
         weight="needed",
         without="the bot cannot ask who may command it",
     ),
-    Permission(
+    AppPermission(
         name="checks",
         shown="Checks",
         level="write",
         weight="wanted",
         without="jobs have no check run, so no buttons or annotations, and `fix` is not told what is red",
     ),
-    Permission(
+    AppPermission(
         name="actions",
         shown="Actions",
         level="read",
         weight="wanted",
         without="no work starts when a workflow fails, for the bot cannot see whether the base branch fails, too",
     ),
-    Permission(
+    AppPermission(
         name="statuses",
         shown="Commit statuses",
         level="read",
         weight="wanted",
         without="`fix` is not told what is red",
     ),
-    Permission(
+    AppPermission(
         name="workflows",
         shown="Workflows",
         level="write",
@@ -106,55 +106,55 @@ PERMISSIONS = (
 """https://docs.github.com/en/rest/authentication/permissions-required-for-github-apps"""
 
 EVENTS = (
-    Event(
+    AppEvent(
         name="check_run",
         shown="Check run",
         weight="wanted",
         without="buttons of check runs do nothing, and a failed check of another App starts no fix",
     ),
-    Event(
+    AppEvent(
         name="check_suite",
         shown="Check suite",
         weight="wanted",
         without="failed checks of other Apps than GitHub Actions start no fix where these report whole suites only",
     ),
-    Event(
+    AppEvent(
         name="issue_comment",
         shown="Issue comment",
         weight="needed",
         without="commands in comments are not heard",
     ),
-    Event(
+    AppEvent(
         name="issues",
         shown="Issues",
         weight="wanted",
         without="labels and assignment of issues start nothing, and jobs go on in closed ones",
     ),
-    Event(
+    AppEvent(
         name="pull_request",
         shown="Pull request",
         weight="wanted",
         without="labels of pull requests start nothing, pushes void no approval at once, and jobs go on in closed ones",
     ),
-    Event(
+    AppEvent(
         name="pull_request_review",
         shown="Pull request review",
         weight="wanted",
         without="commands in reviews are not heard",
     ),
-    Event(
+    AppEvent(
         name="pull_request_review_comment",
         shown="Pull request review comment",
         weight="wanted",
         without="commands in comments on lines are not heard",
     ),
-    Event(
+    AppEvent(
         name="repository",
         shown="Repository",
         weight="wanted",
         without="jobs of a deleted repository go on until they fail",
     ),
-    Event(
+    AppEvent(
         name="workflow_run",
         shown="Workflow run",
         weight="wanted",
@@ -165,7 +165,7 @@ EVENTS = (
 https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
 
 
-def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> tuple[Permission | Event, ...]:
+def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> tuple[AppPermission | AppEvent, ...]:
     """What is not there, in the order of the tables.
 
     Args:
@@ -178,8 +178,8 @@ def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> t
     )
 
 
-def words(each: Permission | Event) -> str:
+def words(each: AppPermission | AppEvent) -> str:
     """It, as it is found on the App's page: `Checks: read and write`, or `event Check run`."""
-    if isinstance(each, Event):
+    if isinstance(each, AppEvent):
         return f"event {each.shown}"
     return f"{each.shown}: {'read and write' if each.level == 'write' else 'read-only'}"

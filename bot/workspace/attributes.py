@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
-from bot.workspace.process import Bounds
+from bot.workspace.process import ProcessBounds
 
 # Git's patterns can take time without end; a process can be ended.
-_BOUNDS = Bounds(seconds=60.0, cpu_seconds=20)
+_BOUNDS = ProcessBounds(seconds=60.0, cpu_seconds=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Attributes:
 
     git: Git
     folder: Path
-    bounds: Bounds = _BOUNDS
+    bounds: ProcessBounds = _BOUNDS
 
     async def of(self, commit: str, paths: Sequence[bytes], *names: str) -> dict[bytes, dict[str, str]]:
         """The values of attributes by name, for each path; `unspecified`, `set` and `unset` are git's own words.

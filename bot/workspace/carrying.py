@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.workspace.errors import ChangeError
-from bot.workspace.scan import Entry, is_git_name, read_file
+from bot.workspace.scan import ScannedFile, is_git_name, read_file
 
 MAX_CARRIED_BYTES = 20 * 1024 * 1024
 _MAX_FILES = 2_000
@@ -47,7 +47,7 @@ class Carried:
     gone: tuple[bytes, ...] = ()
 
 
-def take(root: Path, present: Mapping[bytes, Entry], gone: tuple[bytes, ...]) -> Carried:
+def take(root: Path, present: Mapping[bytes, ScannedFile], gone: tuple[bytes, ...]) -> Carried:
     """Read what changed; nothing outside of `root` is read, whatever programs do there meanwhile.
 
     Raises:

@@ -13,8 +13,8 @@ from bot.workspace.embedded import outermost, repositories_in
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.listing import DEEPEST, is_too_deep, parents
-from bot.workspace.process import Bounds
-from bot.workspace.scan import Entry, join, read_file, read_folder, walk
+from bot.workspace.process import ProcessBounds
+from bot.workspace.scan import ScannedFile, join, read_file, read_folder, walk
 
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
@@ -43,7 +43,7 @@ class Baseline:
     """
 
     modes: dict[bytes, str]
-    entries: dict[bytes, Entry]
+    entries: dict[bytes, ScannedFile]
     left_out: frozenset[bytes] = frozenset()
     taken: frozenset[bytes] = frozenset()
 
@@ -65,7 +65,7 @@ class Differences:
         notes: what a reviewer should know of how they were compared, as Markdown.
     """
 
-    present: dict[bytes, Entry]
+    present: dict[bytes, ScannedFile]
     gone: tuple[bytes, ...]
     notes: tuple[str, ...] = ()
 
@@ -86,7 +86,9 @@ class Ignores:
     """
 
     def __init__(self, git: Git, shadow: Path, *, cpu_seconds: int = _IGNORE_SECONDS) -> None:
-        self._git = replace(git, work_tree=shadow, bounds=Bounds(seconds=6.0 * cpu_seconds, cpu_seconds=cpu_seconds))
+        self._git = replace(
+            git, work_tree=shadow, bounds=ProcessBounds(seconds=6.0 * cpu_seconds, cpu_seconds=cpu_seconds)
+        )
         self._shadow = shadow
         self._deadline = time.monotonic() + 12.0 * cpu_seconds
         self.given_up = False
@@ -119,7 +121,7 @@ class Ignores:
         return {path.removeprefix(b"./") for path in answer.split(b"\0") if path}
 
 
-def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, Entry]:
+def entries_of(root: Path, left_out: frozenset[bytes] = frozenset()) -> dict[bytes, ScannedFile]:
     """Everything that lies in a directory, but for what is left out."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -155,7 +157,9 @@ async def differences(root: Path, baseline: Baseline, ignores: Ignores) -> Diffe
         os.close(descriptor)
 
 
-def _without_repositories(present: dict[bytes, Entry], tracked: set[bytes]) -> tuple[dict[bytes, Entry], str]:
+def _without_repositories(
+    present: dict[bytes, ScannedFile], tracked: set[bytes]
+) -> tuple[dict[bytes, ScannedFile], str]:
     """Leave out what is new or changed in directories that git takes for repositories; and say so."""
     folders = repositories_in(present.keys() | tracked)
     within = {path: outermost(path, folders) for path in present}
@@ -177,11 +181,11 @@ class _Walk:
     def __init__(self, root: int, baseline: Baseline) -> None:
         self.root = root
         self.baseline = baseline
-        self.present: dict[bytes, Entry] = {}
+        self.present: dict[bytes, ScannedFile] = {}
         self.seen: set[bytes] = set()
         self.links = {path for path, mode in baseline.modes.items() if mode == GITLINK}
         self.tracked_folders = parents(baseline.modes)
-        self._files: dict[bytes, Entry] = {}
+        self._files: dict[bytes, ScannedFile] = {}
         self._folders: list[bytes] = []
         self._next: list[bytes] = []
         self.too_deep = False
@@ -211,12 +215,12 @@ class _Walk:
         self.present.update({path: entry for path, entry in self._files.items() if path not in ignored})
         return self._next + [path for path in self._folders if path not in ignored]
 
-    def _read_rules(self, folder: bytes, rules: Entry | None) -> bytes | None:
+    def _read_rules(self, folder: bytes, rules: ScannedFile | None) -> bytes | None:
         if rules is None or rules.mode == "120000":  # git follows no link here either
             return None
         return read_file(self.root, join(folder, b".gitignore"), rules.mode, limit=_MAX_RULES_BYTES)
 
-    def _sort(self, path: bytes, entry: Entry) -> None:
+    def _sort(self, path: bytes, entry: ScannedFile) -> None:
         if path not in self.baseline.modes:
             if path not in self.baseline.left_out and self.baseline.entries.get(path) != entry:
                 self._files[path] = entry

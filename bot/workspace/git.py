@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bot.workspace.errors import GitError, GitMissingError
-from bot.workspace.process import Bounds, run
+from bot.workspace.process import ProcessBounds, run
 
 NOWHERE = "/dev/null"
 
@@ -132,7 +132,7 @@ class Git:
     work_tree: Path | None = None
     index: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: ProcessBounds = field(default_factory=ProcessBounds)
 
     async def run(
         self,

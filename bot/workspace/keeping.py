@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.workspace.changed import Baseline
-from bot.workspace.scan import Entry
+from bot.workspace.scan import ScannedFile
 
 _FILE = "given.json"
 
@@ -66,10 +66,10 @@ def load(trusted: Path) -> Given:
         raise ValueError(f"{trusted / _FILE} lacks a part: {error}") from error
 
 
-def _entry(values: list[object]) -> Entry:
+def _entry(values: list[object]) -> ScannedFile:
     mode, inode, size, modified, changed, status = values
     stamp = (int(str(inode)), int(str(size)), int(str(modified)), int(str(changed)), int(str(status)))
-    return Entry(str(mode), stamp)
+    return ScannedFile(str(mode), stamp)
 
 
 # JSON spells the half surrogate pairs by which Python writes bytes that are no UTF-8.

@@ -23,7 +23,7 @@ from bot.workspace.errors import (
 )
 from bot.workspace.git import Credential, Git
 from bot.workspace.locks import locked
-from bot.workspace.process import Bounds
+from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES, patiently
 
 _FILES = frozenset({"100644", "100755"})
@@ -128,7 +128,7 @@ class Mirror:
     @property
     def git(self) -> Git:
         """Git on the mirror."""
-        return Git(git_dir=self.path, environment=self.environment, bounds=Bounds(seconds=self.seconds))
+        return Git(git_dir=self.path, environment=self.environment, bounds=ProcessBounds(seconds=self.seconds))
 
     async def provide(self, source: Source, *, keep: str | None) -> None:
         """Have `source.sha` in the mirror, held by the keep ref `keep` until `release`; None for a look at once.
@@ -253,7 +253,7 @@ class Mirror:
         All of it is one pack, and the kernel ends the git that writes a longer one.
         """
         most = self.limits.pull_bytes if source.is_pull else self.limits.fetch_bytes
-        git = replace(self.git, bounds=Bounds(seconds=self.seconds, file_bytes=most))
+        git = replace(self.git, bounds=ProcessBounds(seconds=self.seconds, file_bytes=most))
 
         async def fetch() -> bytes:
             try:

@@ -19,7 +19,7 @@ _LIMITED = 'for each in "-S -t $1" "-d $2" "-f $3" "-c 0"; do ulimit $each 2>/de
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ProcessBounds:
     """What one command may take; each of its processes, where it starts several.
 
     Attributes:
@@ -44,7 +44,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProcessResult:
     """How a program ended.
 
     Attributes:
@@ -64,10 +64,10 @@ async def run(
     argv: Sequence[str | bytes],
     *,
     env: Mapping[str, str],
-    bounds: Bounds,
+    bounds: ProcessBounds,
     stdin: bytes | Path = b"",
     stdout: Path | None = None,
-) -> Ended:
+) -> ProcessResult:
     """Run a program in a session of its own; nothing of it is left when this returns.
 
     Args:
@@ -100,7 +100,7 @@ async def run(
     finally:
         await _reap(process)
     cut = len(output) > bounds.output_bytes
-    return Ended(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
+    return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
 
 
 async def _output(process: asyncio.subprocess.Process, limit: int) -> bytes:

@@ -22,7 +22,7 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CL
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScannedFile:
     """A file or symbolic link as it lies in the directory.
 
     Attributes:
@@ -48,7 +48,7 @@ class Folder:
         folders: names of subdirectories, without `.git` in any spelling.
     """
 
-    files: dict[bytes, Entry]
+    files: dict[bytes, ScannedFile]
     folders: tuple[bytes, ...]
 
 
@@ -59,7 +59,7 @@ def is_git_name(name: bytes) -> bool:
 
 def read_folder(root: int, path: bytes) -> Folder | None:
     """List the directory `path` below the descriptor `root`; None when it is a directory no longer."""
-    files: dict[bytes, Entry] = {}
+    files: dict[bytes, ScannedFile] = {}
     folders: list[bytes] = []
     try:
         with _opened(root, path) as folder, os.scandir(folder) as entries:
@@ -72,7 +72,7 @@ def read_folder(root: int, path: bytes) -> Folder | None:
                     if stat.S_ISDIR(status.st_mode):
                         folders.append(name)
                     elif (mode := _git_mode(status.st_mode)) is not None:
-                        files[name] = Entry(mode, _stamp(status))
+                        files[name] = ScannedFile(mode, _stamp(status))
     except (FileNotFoundError, NotADirectoryError, OSError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
             return None
@@ -118,7 +118,7 @@ def copy_file(root: int, path: bytes, mode: str, target: BinaryIO, *, limit: int
         raise
 
 
-def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, Entry]]:
+def walk(root: int, left_out: frozenset[bytes] = frozenset()) -> Iterator[tuple[bytes, ScannedFile]]:
     """Every file and link below `root`, by path from there, but for what is in `left_out` or too deep."""
     pending = [b""]
     while pending:

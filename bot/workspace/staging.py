@@ -10,7 +10,7 @@ from bot.workspace.changed import MOST_NAMED, Baseline, shown
 from bot.workspace.errors import ChangeError
 from bot.workspace.git import Git
 from bot.workspace.removal import remove_tree
-from bot.workspace.scan import Entry, copy_file
+from bot.workspace.scan import ScannedFile, copy_file
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
 """GitHub refuses larger files: https://docs.github.com/repositories/working-with-files/managing-large-files"""
@@ -29,7 +29,7 @@ def fresh(folder: Path) -> None:
     folder.mkdir(mode=0o700)
 
 
-def check_sizes(present: dict[bytes, Entry]) -> None:
+def check_sizes(present: dict[bytes, ScannedFile]) -> None:
     """See whether files are as few and as small as can be published.
 
     Raises:
@@ -52,8 +52,8 @@ def _too_much(limit: int) -> ChangeError:
 
 
 def without_large(
-    present: Mapping[bytes, Entry], known: Container[bytes]
-) -> tuple[dict[bytes, Entry], tuple[str, ...]]:
+    present: Mapping[bytes, ScannedFile], known: Container[bytes]
+) -> tuple[dict[bytes, ScannedFile], tuple[str, ...]]:
     """A change without its largest new files, as many as are too much for a commit; and a note that names them.
 
     Args:
@@ -79,7 +79,9 @@ def _too_large(path: bytes) -> ChangeError:
     return ChangeError(f"`{os.fsdecode(path)}` is larger than {MAX_FILE_BYTES // 1024**2} MiB.", _IGNORE_IT)
 
 
-def stage(root: Path, present: dict[bytes, Entry], staging: Path) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
+def stage(
+    root: Path, present: dict[bytes, ScannedFile], staging: Path
+) -> tuple[list[tuple[bytes, str]], tuple[bytes, ...]]:
     """Copy each file to a numbered one; give back path and mode in that order, and the paths that vanished.
 
     Raises:

@@ -23,7 +23,7 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
-from bot.workspace.scan import Entry
+from bot.workspace.scan import ScannedFile
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.submodules import LIST, taken_out
 
@@ -364,7 +364,7 @@ class Tree:
         return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
 
 
-def _touched(change: Change, present: Mapping[bytes, Entry]) -> tuple[float, float] | None:
+def _touched(change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
     """When the files of a change were written, of which no program can set the time."""
     entries = [present.get(os.fsencode(each.path)) for each in change.files]
     times = [entry.changed_at for entry in entries if entry is not None]

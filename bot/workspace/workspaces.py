@@ -19,7 +19,7 @@ from bot.workspace.listing import listed
 from bot.workspace.locks import locked, release, try_lock
 from bot.workspace.mirror import Blob, Mirror, MirrorLimits, Source
 from bot.workspace.pristine import Pristine
-from bot.workspace.process import Bounds
+from bot.workspace.process import ProcessBounds
 from bot.workspace.remote import PAUSES
 from bot.workspace.removal import SET_ASIDE, discard
 from bot.workspace.tree import Tree
@@ -224,7 +224,9 @@ class Workspaces:
 
     def _git(self, folder: Path) -> Git:
         return Git(
-            git_dir=folder / "trusted" / "repo.git", environment=self._environment, bounds=Bounds(seconds=self._seconds)
+            git_dir=folder / "trusted" / "repo.git",
+            environment=self._environment,
+            bounds=ProcessBounds(seconds=self._seconds),
         )
 
     async def _check_out(self, folder: Path, mirror: Mirror, sha: str) -> Tree:

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from localhub.errors import not_found
 from localhub.model import User
-from localhub.pages.view import Page, Visit, render
+from localhub.pages.view import Page, PageVisit, render
 
 
-def repositories(visit: Visit) -> Page:
+def repositories(visit: PageVisit) -> Page:
     """The front page."""
     repos = sorted(visit.site.store.repos, key=lambda repo: repo.pushed_at, reverse=True)
     return render(visit, "repositories.html", {"title": "Repositories", "repos": repos, "user": None})
 
 
-def account(visit: Visit) -> Page:
+def account(visit: PageVisit) -> Page:
     """One account and its repositories."""
     user = visit.site.store.user(visit.params["owner"])
     if user is None:
@@ -25,17 +25,17 @@ def account(visit: Visit) -> Page:
     return _of(visit, user)
 
 
-def app(visit: Visit) -> Page:
+def app(visit: PageVisit) -> Page:
     """An App's account."""
     return account(replace(visit, params={"owner": f"{visit.params['slug']}[bot]"}))
 
 
-def _of(visit: Visit, user: User) -> Page:
+def _of(visit: PageVisit, user: User) -> Page:
     repos = [repo for repo in visit.site.store.repos if repo.owner == user.login]
     return render(visit, "repositories.html", {"title": user.login, "repos": repos, "user": user})
 
 
-def avatar(visit: Visit) -> Page:
+def avatar(visit: PageVisit) -> Page:
     """A letter on the account's own colour."""
     user = visit.site.store.users.get(visit.number)
     if user is None:

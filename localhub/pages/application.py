@@ -13,7 +13,7 @@ from aiohttp import web
 from localhub.errors import HubError
 from localhub.pages import accounts, checks, code, threads
 from localhub.pages.markup import code_styles
-from localhub.pages.view import Page, View, Visit, error_page
+from localhub.pages.view import Page, PageVisit, View, error_page
 from localhub.site import Site
 
 POLICY = (
@@ -74,7 +74,7 @@ class Pages:
             if request.method == "POST":
                 _demand_same_origin(request)
                 form = {name: str(value).replace("\r\n", "\n") for name, value in (await request.post()).items()}
-            visit = Visit(
+            visit = PageVisit(
                 site=self._site,
                 path=request.path,
                 params=dict(request.match_info),
@@ -95,7 +95,7 @@ class Pages:
 
         return handle
 
-    def _shown(self, view: View, visit: Visit) -> Page:
+    def _shown(self, view: View, visit: PageVisit) -> Page:
         with self._site.lock:
             try:
                 return view(visit)

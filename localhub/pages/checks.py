@@ -6,23 +6,23 @@ from localhub import check_runs
 from localhub.errors import not_found
 from localhub.model import CheckRun
 from localhub.pages.people import actor, people
-from localhub.pages.view import Page, Visit, render
+from localhub.pages.view import Page, PageVisit, render
 
 
-def _run_of(visit: Visit) -> CheckRun:
+def _run_of(visit: PageVisit) -> CheckRun:
     run = visit.site.store.check_runs.get(visit.number)
     if run is None or run.repo_id != visit.repo.id:
         raise not_found()
     return run
 
 
-def check_run(visit: Visit) -> Page:
+def check_run(visit: PageVisit) -> Page:
     """One check run."""
     run, repo = _run_of(visit), visit.repo
     return render(visit, "run.html", {"title": run.name, "repo": repo, "run": run, "people": people(visit, repo)})
 
 
-def press(visit: Visit) -> Page:
+def press(visit: PageVisit) -> Page:
     """Take the press of a button: one of the App's own, or the one that runs the check again."""
     run, user = _run_of(visit), actor(visit)
     if "rerun" in visit.form:

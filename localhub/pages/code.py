@@ -8,13 +8,13 @@ from localhub import git, git_diff, views_git
 from localhub.diff_rows import rows
 from localhub.errors import HubError, not_found
 from localhub.model import Repo
-from localhub.pages.view import Page, Visit, plain, render
+from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.rest.contents import readme_in
 
 HISTORY = 50
 
 
-def repository(visit: Visit) -> Page:
+def repository(visit: PageVisit) -> Page:
     """The front page of a repository: files, newest commits, README."""
     repo = replace_suffix(visit).repo
     sha = git.resolve(repo.path, repo.default_branch)
@@ -23,12 +23,12 @@ def repository(visit: Visit) -> Page:
     return _folder(visit, repo, repo.default_branch, "")
 
 
-def replace_suffix(visit: Visit) -> Visit:
+def replace_suffix(visit: PageVisit) -> PageVisit:
     """The same visit for an address that ends in `.git`, as people paste it."""
     return replace(visit, params={**visit.params, "repo": visit.params["repo"].removesuffix(".git")})
 
 
-def _place(visit: Visit) -> tuple[Repo, str, str]:
+def _place(visit: PageVisit) -> tuple[Repo, str, str]:
     """Split `branch/path`: a branch's name may have slashes too, so the shortest prefix that names something wins."""
     repo, parts = visit.repo, visit.params["place"].strip("/").split("/")
     for length in range(1, len(parts) + 1):
@@ -38,15 +38,15 @@ def _place(visit: Visit) -> tuple[Repo, str, str]:
     raise not_found()
 
 
-def folder(visit: Visit) -> Page:
+def folder(visit: PageVisit) -> Page:
     """A folder at a revision."""
     return _folder(visit, *_place(visit))
 
 
-def _folder(visit: Visit, repo: Repo, ref: str, path: str) -> Page:
+def _folder(visit: PageVisit, repo: Repo, ref: str, path: str) -> Page:
     try:
         entries = git.tree(repo.path, f"{git.resolve(repo.path, ref)}:{path}")
-    except git.GitError as error:
+    except git.HubGitError as error:
         raise not_found() from error
     entries.sort(key=lambda entry: (entry.type != "tree", entry.path.lower()))
     readme = readme_in(entries)
@@ -68,15 +68,15 @@ def _folder(visit: Visit, repo: Repo, ref: str, path: str) -> Page:
     )
 
 
-def _content(visit: Visit) -> tuple[Repo, str, str, bytes]:
+def _content(visit: PageVisit) -> tuple[Repo, str, str, bytes]:
     repo, ref, path = _place(visit)
     try:
         return repo, ref, path, git.run(repo.path, "cat-file", "blob", f"{git.resolve(repo.path, ref)}:{path}")
-    except git.GitError as error:
+    except git.HubGitError as error:
         raise not_found() from error
 
 
-def file(visit: Visit) -> Page:
+def file(visit: PageVisit) -> Page:
     """A file at a revision."""
     repo, ref, path, content = _content(visit)
     text = None if b"\0" in content[:8000] else content.decode(errors="replace")
@@ -85,12 +85,12 @@ def file(visit: Visit) -> Page:
     )
 
 
-def raw(visit: Visit) -> Page:
+def raw(visit: PageVisit) -> Page:
     """A file's bytes, always as plain text."""
     return plain(_content(visit)[3])
 
 
-def history(visit: Visit) -> Page:
+def history(visit: PageVisit) -> Page:
     """Newest commits first."""
     repo = visit.repo
     sha = git.resolve(repo.path, visit.params["ref"])
@@ -102,7 +102,7 @@ def history(visit: Visit) -> Page:
     )
 
 
-def commit(visit: Visit) -> Page:
+def commit(visit: PageVisit) -> Page:
     """One commit with its difference and checks."""
     repo, store = visit.repo, visit.site.store
     sha = git.resolve(repo.path, visit.params["sha"])

@@ -5,17 +5,17 @@ from __future__ import annotations
 from localhub.auth import may, role_of
 from localhub.errors import HubError
 from localhub.model import Repo, User
-from localhub.pages.view import Visit
+from localhub.pages.view import PageVisit
 
 
-def people(visit: Visit, repo: Repo) -> list[User]:
+def people(visit: PageVisit, repo: Repo) -> list[User]:
     """Whom one may act as: those with the strongest role first."""
     users = [user for user in visit.site.store.users if user.type == "User"]
     users = [user for user in users if role_of(visit.site, repo, user) != "none"]
     return sorted(users, key=lambda user: not may(role_of(visit.site, repo, user), "write"))
 
 
-def actor(visit: Visit) -> User:
+def actor(visit: PageVisit) -> User:
     """Whom the form names.
 
     Raises:

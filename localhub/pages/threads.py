@@ -12,21 +12,21 @@ from localhub.errors import HubError, not_found
 from localhub.model import Issue, Pull
 from localhub.pages.conversation import Conversation, conversations, timeline
 from localhub.pages.people import actor, people
-from localhub.pages.view import Page, Visit, plain, render
+from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.routing import check_length
 
 
-def issues(visit: Visit) -> Page:
+def issues(visit: PageVisit) -> Page:
     """The issues of a repository."""
     return _list(visit, "issues")
 
 
-def pulls(visit: Visit) -> Page:
+def pulls(visit: PageVisit) -> Page:
     """The pull requests of a repository."""
     return _list(visit, "pulls")
 
 
-def _list(visit: Visit, kind: Literal["issues", "pulls"]) -> Page:
+def _list(visit: PageVisit, kind: Literal["issues", "pulls"]) -> Page:
     state = "closed" if visit.query.get("state") == "closed" else "open"
     found = [issue for issue in visit.site.store.issues_of(visit.repo) if (issue.pull is None) == (kind == "issues")]
     return render(
@@ -43,14 +43,14 @@ def _list(visit: Visit, kind: Literal["issues", "pulls"]) -> Page:
     )
 
 
-def new_issue(visit: Visit) -> Page:
+def new_issue(visit: PageVisit) -> Page:
     """The form for an issue."""
     return render(
         visit, "new_issue.html", {"title": "New issue", "repo": visit.repo, "people": people(visit, visit.repo)}
     )
 
 
-def _text(visit: Visit, name: str) -> str:
+def _text(visit: PageVisit, name: str) -> str:
     value = visit.form.get(name, "").strip()
     if not value:
         raise HubError(422, f"Please write something: {name} is empty.")
@@ -58,7 +58,7 @@ def _text(visit: Visit, name: str) -> str:
     return value
 
 
-def open_issue(visit: Visit) -> Page:
+def open_issue(visit: PageVisit) -> Page:
     """Take the form for an issue."""
     title, body = _text(visit, "title"), visit.form.get("body", "")
     check_length(body, "Page", "body")
@@ -66,7 +66,7 @@ def open_issue(visit: Visit) -> Page:
     return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))
 
 
-def comment(visit: Visit) -> Page:
+def comment(visit: PageVisit) -> Page:
     """Take a comment; `close` and `reopen` change the state besides."""
     issue, user, site = visit.thread, actor(visit), visit.site
     verb = visit.form.get("verb", "comment")
@@ -78,7 +78,7 @@ def comment(visit: Visit) -> Page:
     return Page(location=f"{views_threads.thread_page(site, visit.repo, issue)}#comment")
 
 
-def conversation(visit: Visit) -> Page:
+def conversation(visit: PageVisit) -> Page:
     """A thread with its comments."""
     issue, site = visit.thread, visit.site
     wanted = views_threads.thread_page(site, visit.repo, issue).removeprefix(site.url)
@@ -87,7 +87,7 @@ def conversation(visit: Visit) -> Page:
     return _thread_page(visit, issue, "conversation.html", entries=timeline(site.store, issue))
 
 
-def _thread_page(visit: Visit, issue: Issue, template: str, **values: object) -> Page:
+def _thread_page(visit: PageVisit, issue: Issue, template: str, **values: object) -> Page:
     pull, repo, store = issue.pull, visit.repo, visit.site.store
     runs = [run for run in store.check_runs if pull is not None and run.head_sha == pull.head_sha]
     return render(
@@ -105,21 +105,21 @@ def _thread_page(visit: Visit, issue: Issue, template: str, **values: object) ->
     )
 
 
-def _pull_of(visit: Visit) -> tuple[Issue, Pull]:
+def _pull_of(visit: PageVisit) -> tuple[Issue, Pull]:
     issue = visit.thread
     if issue.pull is None:
         raise not_found()
     return issue, issue.pull
 
 
-def pull_commits(visit: Visit) -> Page:
+def pull_commits(visit: PageVisit) -> Page:
     """The commits of a pull request."""
     issue, _ = _pull_of(visit)
     commits = views_threads.pull_commits(visit.repo, issue)
     return _thread_page(visit, issue, "pull_commits.html", commits=commits)
 
 
-def pull_files(visit: Visit) -> Page:
+def pull_files(visit: PageVisit) -> Page:
     """The changed files of a pull request."""
     issue, pull = _pull_of(visit)
     found = git_diff.of_pull(visit.repo.path, pull)
@@ -131,19 +131,19 @@ def pull_files(visit: Visit) -> Page:
     return _thread_page(visit, issue, "pull_files.html", files=files, said=said)
 
 
-def diff(visit: Visit) -> Page:
+def diff(visit: PageVisit) -> Page:
     """The difference as text."""
     _, pull = _pull_of(visit)
     return plain(git_diff.unified(visit.repo.path, git_diff.parted(visit.repo.path, pull), pull.head_sha))
 
 
-def patch(visit: Visit) -> Page:
+def patch(visit: PageVisit) -> Page:
     """The commits as text."""
     _, pull = _pull_of(visit)
     return plain(git_diff.mailbox(visit.repo.path, pull.base_sha, pull.head_sha))
 
 
-def merge(visit: Visit) -> Page:
+def merge(visit: PageVisit) -> Page:
     """Merge a pull request."""
     issue, _ = _pull_of(visit)
     user = actor(visit)

@@ -17,7 +17,7 @@ from localhub.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class PageVisit:
     """One request for a page."""
 
     site: Site
@@ -74,7 +74,7 @@ class Page:
     location: str = ""
 
 
-View: TypeAlias = Callable[[Visit], Page]
+View: TypeAlias = Callable[[PageVisit], Page]
 
 
 @cache
@@ -90,7 +90,7 @@ def _templates() -> Environment:
     return environment
 
 
-def render(visit: Visit, template: str, values: Mapping[str, object], *, status: int = 200) -> Page:
+def render(visit: PageVisit, template: str, values: Mapping[str, object], *, status: int = 200) -> Page:
     """Fill a template."""
     store = visit.site.store
     text = (
@@ -101,7 +101,7 @@ def render(visit: Visit, template: str, values: Mapping[str, object], *, status:
     return Page(body=text.encode(), status=status)
 
 
-def error_page(visit: Visit, error: HubError) -> Page:
+def error_page(visit: PageVisit, error: HubError) -> Page:
     """An error for people."""
     return render(visit, "error.html", {"error": error}, status=error.status)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localhub import logs, views_actions, workflows
 from localhub.errors import HubError, not_found
 from localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
-from localhub.routing import Answer, Call, Routes, wrapped
+from localhub.routing import Call, Response, Routes, wrapped
 
 routes = Routes()
 READ, WRITE = "actions:read", "actions:write"
@@ -26,7 +26,7 @@ def _states(run: WorkflowRun) -> set[str]:
     return {"queued"} if run.is_queued else {"completed", run.conclusion}
 
 
-def _listed(call: Call, found: list[WorkflowRun]) -> Answer:
+def _listed(call: Call, found: list[WorkflowRun]) -> Response:
     """Newest first, those that the query wants; `status` may also name a conclusion."""
     query, users = call.query, call.site.store.users
     kept = [
@@ -42,26 +42,26 @@ def _listed(call: Call, found: list[WorkflowRun]) -> Answer:
 
 
 @routes.on("GET", BASE + "/runs", allow=READ)
-def runs(call: Call) -> Answer:
+def runs(call: Call) -> Response:
     """The repository's runs."""
     return _listed(call, [run for run in call.site.store.workflow_runs if run.repo_id == call.repo.id])
 
 
 @routes.on("GET", BASE + "/workflows", allow=READ)
-def list_workflows(call: Call) -> Answer:
+def list_workflows(call: Call) -> Response:
     """The repository's workflows."""
     found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
     return wrapped(call, "workflows", found, lambda each: views_actions.workflow(call.site, call.repo, each))
 
 
 @routes.on("GET", BASE + "/workflows/{workflow_id}", allow=READ)
-def one_workflow(call: Call) -> Answer:
+def one_workflow(call: Call) -> Response:
     """One workflow."""
-    return Answer(body=views_actions.workflow(call.site, call.repo, _workflow_of(call)))
+    return Response(body=views_actions.workflow(call.site, call.repo, _workflow_of(call)))
 
 
 @routes.on("GET", BASE + "/workflows/{workflow_id}/runs", allow=READ)
-def runs_of_workflow(call: Call) -> Answer:
+def runs_of_workflow(call: Call) -> Response:
     """A workflow's runs."""
     workflow = _workflow_of(call)
     return _listed(call, [run for run in call.site.store.workflow_runs if run.workflow_id == workflow.id])
@@ -82,9 +82,9 @@ def _job_of(call: Call) -> WorkflowJob:
 
 
 @routes.on("GET", BASE + "/runs/{run_id}", allow=READ)
-def one_run(call: Call) -> Answer:
+def one_run(call: Call) -> Response:
     """One run."""
-    return Answer(body=views_actions.run(call.site, call.repo, _run_of(call)))
+    return Response(body=views_actions.run(call.site, call.repo, _run_of(call)))
 
 
 def _attempt(call: Call) -> int:
@@ -95,23 +95,23 @@ def _attempt(call: Call) -> int:
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}", allow=READ)
-def one_attempt(call: Call) -> Answer:
+def one_attempt(call: Call) -> Response:
     """One attempt of a run."""
-    return Answer(body=views_actions.run(call.site, call.repo, _run_of(call), attempt=_attempt(call)))
+    return Response(body=views_actions.run(call.site, call.repo, _run_of(call), attempt=_attempt(call)))
 
 
 @routes.on("POST", BASE + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE, role="write")
-def rerun_failed_jobs(call: Call) -> Answer:
+def rerun_failed_jobs(call: Call) -> Response:
     """Ask for another attempt of what failed in a run."""
     run = _run_of(call)
     if run.is_queued:
         raise HubError(403, "This workflow is already running")
     workflows.ask_again(call.site, call.repo, run, call.user)
-    return Answer(status=201, body={})
+    return Response(status=201, body={})
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/jobs", allow=READ)
-def jobs_of_run(call: Call) -> Answer:
+def jobs_of_run(call: Call) -> Response:
     """The jobs of a run's newest attempt, or with `filter=all` of every one."""
     run, every = _run_of(call), call.query.get("filter") == "all"
     jobs = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
@@ -120,14 +120,14 @@ def jobs_of_run(call: Call) -> Answer:
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow=READ)
-def jobs_of_attempt(call: Call) -> Answer:
+def jobs_of_attempt(call: Call) -> Response:
     """The jobs of one attempt of a run."""
     run, number = _run_of(call), _attempt(call)
     found = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, number)]
     return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
 
 
-def _artifacts(call: Call, found: list[Artifact]) -> Answer:
+def _artifacts(call: Call, found: list[Artifact]) -> Response:
     kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
     return wrapped(call, "artifacts", kept, lambda each: views_actions.artifact(call.site, call.repo, each))
 
@@ -140,72 +140,72 @@ def _artifact_of(call: Call) -> Artifact:
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/artifacts", allow=READ)
-def artifacts_of_run(call: Call) -> Answer:
+def artifacts_of_run(call: Call) -> Response:
     """What a run kept, newest first."""
     run = _run_of(call)
     return _artifacts(call, [each for each in call.site.store.artifacts if each.run_id == run.id])
 
 
 @routes.on("GET", BASE + "/artifacts", allow=READ)
-def artifacts(call: Call) -> Answer:
+def artifacts(call: Call) -> Response:
     """What the repository's runs kept, newest first."""
     return _artifacts(call, [each for each in call.site.store.artifacts if each.repo_id == call.repo.id])
 
 
 @routes.on("GET", BASE + "/artifacts/{artifact_id}", allow=READ)
-def one_artifact(call: Call) -> Answer:
+def one_artifact(call: Call) -> Response:
     """One artifact."""
-    return Answer(body=views_actions.artifact(call.site, call.repo, _artifact_of(call)))
+    return Response(body=views_actions.artifact(call.site, call.repo, _artifact_of(call)))
 
 
 @routes.on("DELETE", BASE + "/artifacts/{artifact_id}", allow=WRITE)
-def delete_artifact(call: Call) -> Answer:
+def delete_artifact(call: Call) -> Response:
     """Remove an artifact."""
     call.site.store.artifacts.remove(_artifact_of(call).id)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", BASE + "/artifacts/{artifact_id}/{archive_format}", allow=READ)
-def download_artifact(call: Call) -> Answer:
+def download_artifact(call: Call) -> Response:
     """Where an artifact's zip file is."""
     found = _artifact_of(call)
     if call.params["archive_format"] != "zip":
         raise not_found()
     if found.expires_at <= call.site.now():
         raise HubError(410, "Artifact has expired")
-    return Answer(status=302, body=b"", headers={"Location": logs.archive_of(call.site, found)})
+    return Response(status=302, body=b"", headers={"Location": logs.archive_of(call.site, found)})
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}", allow=READ)
-def one_job(call: Call) -> Answer:
+def one_job(call: Call) -> Response:
     """One job."""
-    return Answer(body=views_actions.job(call.site, call.repo, _job_of(call)))
+    return Response(body=views_actions.job(call.site, call.repo, _job_of(call)))
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}/logs", allow=READ)
-def log_of_job(call: Call) -> Answer:
+def log_of_job(call: Call) -> Response:
     """Where a job's log is."""
     job = _job_of(call)
     if job.log is None:
         raise HubError(410, "Server Error")
-    return Answer(status=302, body=b"", headers={"Location": logs.log_of(call.site, job)})
+    return Response(status=302, body=b"", headers={"Location": logs.log_of(call.site, job)})
 
 
-def _logs(call: Call, run: WorkflowRun, attempt: int) -> Answer:
+def _logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
     jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
     if jobs and all(job.log is None for job in jobs):
         raise HubError(410, "Server Error")
-    return Answer(status=302, body=b"", headers={"Location": logs.logs_of(call.site, run, attempt)})
+    return Response(status=302, body=b"", headers={"Location": logs.logs_of(call.site, run, attempt)})
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/logs", allow=READ)
-def logs_of_run(call: Call) -> Answer:
+def logs_of_run(call: Call) -> Response:
     """Where the logs of a run's jobs are, as a zip file."""
     run = _run_of(call)
     return _logs(call, run, run.attempt)
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}/logs", allow=READ)
-def logs_of_attempt(call: Call) -> Answer:
+def logs_of_attempt(call: Call) -> Response:
     """The same of one attempt."""
     return _logs(call, _run_of(call), _attempt(call))

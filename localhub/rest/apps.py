@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from localhub import views, views_checks, webhooks
 from localhub.errors import HubError, not_found, unprocessable
 from localhub.model import App, Installation, InstallationToken, Repo
-from localhub.routing import Answer, Call, Routes, listed, page_size, wrapped
+from localhub.routing import Call, Response, Routes, listed, page_size, wrapped
 from localhub.site import Json, iso
 
 routes = Routes()
@@ -42,24 +42,24 @@ def _delivery_id(call: Call) -> int:
 
 
 @routes.on("GET", "/app")
-def myself(call: Call) -> Answer:
+def myself(call: Call) -> Response:
     """The App itself."""
     app = _app(call)
     count = sum(i.app_id == app.id for i in call.site.store.installations)
-    return Answer(body=views.integration(call.site, app) | {"installations_count": count})
+    return Response(body=views.integration(call.site, app) | {"installations_count": count})
 
 
 @routes.on("GET", "/apps/{app_slug}")
-def one_app(call: Call) -> Answer:
+def one_app(call: Call) -> Response:
     """An App as everybody sees it."""
     app = next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None)
     if app is None:
         raise not_found()
-    return Answer(body=views.integration(call.site, app))
+    return Response(body=views.integration(call.site, app))
 
 
 @routes.on("GET", "/app/installations")
-def installations(call: Call) -> Answer:
+def installations(call: Call) -> Response:
     """Where the App is installed."""
     app = _app(call)
     found = [i for i in call.site.store.installations if i.app_id == app.id]
@@ -67,13 +67,13 @@ def installations(call: Call) -> Answer:
 
 
 @routes.on("GET", "/app/installations/{installation_id}")
-def one_installation(call: Call) -> Answer:
+def one_installation(call: Call) -> Response:
     """One installation."""
-    return Answer(body=views.installation(call.site, _installation_of(call)))
+    return Response(body=views.installation(call.site, _installation_of(call)))
 
 
 @routes.on("POST", "/app/installations/{installation_id}/access_tokens")
-def create_token(call: Call) -> Answer:
+def create_token(call: Call) -> Response:
     """A token for an hour, narrowed to repositories and permissions if asked."""
     installation, site = _installation_of(call), call.site
     if installation.suspended_at is not None:
@@ -100,7 +100,7 @@ def create_token(call: Call) -> Answer:
     }
     if "repository_ids" in call.body or "repositories" in call.body:
         body["repositories"] = [views.repository(site, repo) for repo in chosen]
-    return Answer(status=201, body=body)
+    return Response(status=201, body=body)
 
 
 def _token_value(app_id: int, *, number: int) -> str:
@@ -130,26 +130,26 @@ def _chosen_repos(call: Call, installation: Installation) -> list[Repo]:
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/installation")
-def installation_of_repo(call: Call) -> Answer:
+def installation_of_repo(call: Call) -> Response:
     """The App's installation on a repository."""
     found = call.site.store.installation_for(_app(call), call.repo)
     if found is None:
         raise not_found()
-    return Answer(body=views.installation(call.site, found))
+    return Response(body=views.installation(call.site, found))
 
 
 @routes.on("GET", "/users/{username}/installation")
-def installation_of_user(call: Call) -> Answer:
+def installation_of_user(call: Call) -> Response:
     """The App's installation on an account."""
     app, login = _app(call), call.params["username"].lower()
     for value in call.site.store.installations:
         if value.app_id == app.id and value.account.lower() == login:
-            return Answer(body=views.installation(call.site, value))
+            return Response(body=views.installation(call.site, value))
     raise not_found()
 
 
 @routes.on("GET", "/installation/repositories")
-def installation_repos(call: Call) -> Answer:
+def installation_repos(call: Call) -> Response:
     """Repositories that an installation's token may use."""
     if call.viewer.installation is None:
         raise HubError(403, "You must authenticate with an installation access token to list its repositories.")
@@ -158,25 +158,25 @@ def installation_repos(call: Call) -> Answer:
 
 
 @routes.on("DELETE", "/installation/token")
-def revoke_token(call: Call) -> Answer:
+def revoke_token(call: Call) -> Response:
     """Make the token that asks useless."""
     if call.viewer.installation is None:
         raise HubError(403, "You must authenticate with an installation access token in order to revoke it.")
     token = call.authorization.partition(" ")[2].strip()
     call.site.store.tokens.pop(token, None)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", "/app/hook/config")
-def hook_config(call: Call) -> Answer:
+def hook_config(call: Call) -> Response:
     """Where the App's webhook points."""
     app = _app(call)
     secret = {"secret": "********"} if app.webhook_secret else {}
-    return Answer(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
+    return Response(body={"content_type": "json", "insecure_ssl": "0", "url": app.webhook_url, **secret})
 
 
 @routes.on("GET", "/app/hook/deliveries")
-def deliveries(call: Call) -> Answer:
+def deliveries(call: Call) -> Response:
     """Deliveries that were attempted, newest first, a page at a time by the cursor of the `Link` header."""
     app, status, cursor = _app(call), call.query.get("status"), call.query.get("cursor", "")
     if status not in {None, "success", "failure"} or not _CURSOR.fullmatch(cursor):
@@ -192,7 +192,7 @@ def deliveries(call: Call) -> Answer:
         and (below is None or each.id <= below)
     ][::-1]
     size = page_size(call)
-    answer = Answer(body=[views_checks.delivery_item(each) for each in found[:size]])
+    answer = Response(body=[views_checks.delivery_item(each) for each in found[:size]])
     if len(found) <= size:
         return answer
     query = urlencode({**call.query, "per_page": size, "cursor": f"v1_{found[size].id}"})
@@ -200,19 +200,19 @@ def deliveries(call: Call) -> Answer:
 
 
 @routes.on("GET", "/app/hook/deliveries/{delivery_id}")
-def one_delivery(call: Call) -> Answer:
+def one_delivery(call: Call) -> Response:
     """One delivery with what was sent and answered."""
     app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
     if found is None or found.app_id != app.id:
         raise not_found()
-    return Answer(body=views_checks.delivery(found))
+    return Response(body=views_checks.delivery(found))
 
 
 @routes.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
-def redeliver(call: Call) -> Answer:
+def redeliver(call: Call) -> Response:
     """Deliver again."""
     app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
     if found is None or found.app_id != app.id:
         raise not_found()
     webhooks.redeliver(call.site, found)
-    return Answer(status=202, body={})
+    return Response(status=202, body={})

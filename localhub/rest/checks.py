@@ -12,7 +12,7 @@ from localhub.check_limits import demand_within_limits
 from localhub.errors import HubError, invalid, not_accessible, not_found, unprocessable
 from localhub.model import App, CheckRun
 from localhub.rest.commits import commit_named
-from localhub.routing import Answer, Call, Routes, listed, wrapped
+from localhub.routing import Call, Response, Routes, listed, wrapped
 from localhub.site import Json
 
 routes = Routes()
@@ -35,7 +35,7 @@ def _run_of(call: Call) -> CheckRun:
 
 
 @routes.on("POST", BASE + "/check-runs", allow=WRITE)
-def create_run(call: Call) -> Answer:
+def create_run(call: Call) -> Response:
     """Start a check run on a commit."""
     app, store = _app(call), call.site.store
     sha = commit_named(call, call.text("head_sha", "CheckRun")).sha
@@ -62,11 +62,11 @@ def create_run(call: Call) -> Answer:
     if run.status == "completed":
         _tell_completed(call, run)
     shown = views_checks.check_run(call.site, call.repo, run)
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 @routes.on("PATCH", BASE + "/check-runs/{check_run_id}", allow=WRITE)
-def update_run(call: Call) -> Answer:
+def update_run(call: Call) -> Response:
     """Change a check run of one's own."""
     app, old = _app(call), _run_of(call)
     if old.app_id != app.id:
@@ -74,7 +74,7 @@ def update_run(call: Call) -> Answer:
     run = call.site.store.check_runs.put(_changed(call, old))
     if run.status == "completed" and old.status != "completed":
         _tell_completed(call, run)
-    return Answer(body=views_checks.check_run(call.site, call.repo, run))
+    return Response(body=views_checks.check_run(call.site, call.repo, run))
 
 
 def _tell_completed(call: Call, run: CheckRun) -> None:
@@ -121,13 +121,13 @@ def _time(value: str | None) -> datetime | None:
 
 
 @routes.on("GET", BASE + "/check-runs/{check_run_id}", allow=READ)
-def one_run(call: Call) -> Answer:
+def one_run(call: Call) -> Response:
     """One check run."""
-    return Answer(body=views_checks.check_run(call.site, call.repo, _run_of(call)))
+    return Response(body=views_checks.check_run(call.site, call.repo, _run_of(call)))
 
 
 @routes.on("GET", BASE + "/check-runs/{check_run_id}/annotations", allow=READ)
-def run_annotations(call: Call) -> Answer:
+def run_annotations(call: Call) -> Response:
     """What a check run says about lines."""
     # A workflow's job is a check run, too.
     job = call.site.store.workflow_jobs.get(call.number("check_run_id"))
@@ -159,20 +159,20 @@ def _suite_of(call: Call) -> list[CheckRun]:
 
 
 @routes.on("GET", BASE + "/check-suites/{check_suite_id}", allow=READ)
-def one_suite(call: Call) -> Answer:
+def one_suite(call: Call) -> Response:
     """One check suite."""
-    return Answer(body=views_checks.check_suite(call.site, call.repo, _suite_of(call)))
+    return Response(body=views_checks.check_suite(call.site, call.repo, _suite_of(call)))
 
 
 @routes.on("GET", BASE + "/check-suites/{check_suite_id}/check-runs", allow=READ)
-def runs_of_suite(call: Call) -> Answer:
+def runs_of_suite(call: Call) -> Response:
     """A suite's check runs."""
     found = _suite_of(call)
     return wrapped(call, "check_runs", found, lambda run: views_checks.check_run(call.site, call.repo, run))
 
 
 @routes.on("GET", BASE + "/commits/{ref}/check-suites", allow=READ)
-def suites_for(call: Call) -> Answer:
+def suites_for(call: Call) -> Response:
     """A commit's check suites, one for each App that has check runs there."""
     sha = commit_named(call, call.params["ref"]).sha
     suites: dict[int, list[CheckRun]] = {}
@@ -186,7 +186,7 @@ def suites_for(call: Call) -> Answer:
 
 
 @routes.on("GET", BASE + "/commits/{ref}/check-runs", allow=READ)
-def runs_for(call: Call) -> Answer:
+def runs_for(call: Call) -> Response:
     """A commit's check runs; `filter=all` keeps older ones of the same name."""
     sha = commit_named(call, call.params["ref"]).sha
     found = [r for r in call.site.store.check_runs if (r.repo_id, r.head_sha) == (call.repo.id, sha)]

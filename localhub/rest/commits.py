@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from localhub import git, git_diff, views, views_checks, views_git, views_threads
 from localhub.errors import HubError, invalid, not_found
-from localhub.model import Status
-from localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed, moment_of, page_of
+from localhub.model import CommitStatus
+from localhub.routing import DIFF, PATCH, Call, Response, Routes, listed, moment_of, page_of
 
 routes = Routes()
 BASE = "/repos/{owner}/{repo}"
@@ -27,7 +27,7 @@ def commit_named(call: Call, revision: str) -> git.Commit:
 
 
 @routes.on("GET", BASE + "/commits", allow="contents:read")
-def list_commits(call: Call) -> Answer:
+def list_commits(call: Call) -> Response:
     """History from a branch, tag or SHA, newest first."""
     start = commit_named(call, call.query.get("sha", call.repo.default_branch))
     found = [
@@ -54,7 +54,7 @@ def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
 
 
 @routes.on("GET", BASE + "/compare/{basehead}", allow="contents:read")
-def compare(call: Call) -> Answer:
+def compare(call: Call) -> Response:
     """What `head` brings over `base`."""
     base, separator, head = call.params["basehead"].partition("...")
     revisions = [git.resolve(call.repo.path, name) for name in (base, head)]
@@ -63,37 +63,37 @@ def compare(call: Call) -> Answer:
     old, new = (git.commit(call.repo.path, str(sha)) for sha in revisions)
     if call.wants("diff"):
         parted = git_diff.merge_base(call.repo.path, old.sha, new.sha) or old.sha
-        return Answer(body=git_diff.unified(call.repo.path, parted, new.sha), media_type=DIFF)
+        return Response(body=git_diff.unified(call.repo.path, parted, new.sha), media_type=DIFF)
     if call.wants("patch"):
-        return Answer(body=git_diff.mailbox(call.repo.path, f"{old.sha}..{new.sha}"), media_type=PATCH)
-    return Answer(body=views_git.comparison(call.site, call.repo, old, new))
+        return Response(body=git_diff.mailbox(call.repo.path, f"{old.sha}..{new.sha}"), media_type=PATCH)
+    return Response(body=views_git.comparison(call.site, call.repo, old, new))
 
 
-def _statuses(call: Call, sha: str) -> list[Status]:
+def _statuses(call: Call, sha: str) -> list[CommitStatus]:
     """Newest first."""
     return [s for s in call.site.store.statuses if s.repo_id == call.repo.id and s.sha == sha][::-1]
 
 
 @routes.on("GET", BASE + "/commits/{ref}/statuses", allow="statuses:read")
-def list_statuses(call: Call) -> Answer:
+def list_statuses(call: Call) -> Response:
     """All statuses of a commit."""
     sha = commit_named(call, call.params["ref"]).sha
     return listed(call, _statuses(call, sha), lambda value: views_checks.status(call.site, call.repo, value))
 
 
 @routes.on("GET", BASE + "/commits/{ref}/status", allow="statuses:read")
-def combined_status(call: Call) -> Answer:
+def combined_status(call: Call) -> Response:
     """The newest status of each context, and what they come to."""
     site, repo = call.site, call.repo
     sha = commit_named(call, call.params["ref"]).sha
-    newest: dict[str, Status] = {}
+    newest: dict[str, CommitStatus] = {}
     for value in _statuses(call, sha):
         newest.setdefault(value.context, value)
     states = {value.state for value in newest.values()}
     bad = bool(states & {"error", "failure"})
     some, headers = page_of(call, list(newest.values()))
     url = views_git.api(site, repo, "commits", sha)
-    return Answer(
+    return Response(
         body={
             "state": "failure" if bad else "success" if states == {"success"} else "pending",
             "statuses": [views_checks.simple_status(site, repo, value) for value in some],
@@ -108,30 +108,30 @@ def combined_status(call: Call) -> Answer:
 
 
 @routes.on("POST", BASE + "/statuses/{sha}", allow="statuses:write")
-def create_status(call: Call) -> Answer:
+def create_status(call: Call) -> Response:
     """Add a status to a commit."""
-    state = call.text("state", "Status")
+    state = call.text("state", "CommitStatus")
     if state not in STATES:
-        raise invalid("Status", "state", "inclusion")
+        raise invalid("CommitStatus", "state", "inclusion")
     value = call.site.store.statuses.put(
-        Status(
+        CommitStatus(
             id=call.site.store.new_id(),
             repo_id=call.repo.id,
             sha=commit_named(call, call.params["sha"]).sha,
             state=state,
-            context=call.text("context", "Status", "default"),
-            description=call.optional_text("description", "Status"),
-            target_url=call.optional_text("target_url", "Status"),
+            context=call.text("context", "CommitStatus", "default"),
+            description=call.optional_text("description", "CommitStatus"),
+            target_url=call.optional_text("target_url", "CommitStatus"),
             creator_id=call.user.id,
             created_at=call.site.now(),
         )
     )
     shown = views_checks.status(call.site, call.repo, value)
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 @routes.on("GET", BASE + "/commits/{commit_sha}/pulls", allow="pull_requests:read")
-def pulls_with(call: Call) -> Answer:
+def pulls_with(call: Call) -> Response:
     """Open pull requests that bring a commit."""
     sha = commit_named(call, call.params["commit_sha"]).sha
     found = [
@@ -143,14 +143,14 @@ def pulls_with(call: Call) -> Answer:
 
 
 @routes.on("GET", BASE + "/commits/{ref}", allow="contents:read")
-def one_commit(call: Call) -> Answer:
+def one_commit(call: Call) -> Response:
     """One commit with its files, or its difference as text."""
     value = commit_named(call, call.params["ref"])
     if call.wants("diff"):
         text = git_diff.unified(call.repo.path, views_git.first_parent(value), value.sha)
-        return Answer(body=text, media_type=DIFF)
+        return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
-        return Answer(body=git_diff.mailbox(call.repo.path, "-1", value.sha), media_type=PATCH)
+        return Response(body=git_diff.mailbox(call.repo.path, "-1", value.sha), media_type=PATCH)
     if call.wants("sha"):
-        return Answer(body=value.sha, media_type="application/vnd.github.sha")
-    return Answer(body=views_git.commit_with_files(call.site, call.repo, value))
+        return Response(body=value.sha, media_type="application/vnd.github.sha")
+    return Response(body=views_git.commit_with_files(call.site, call.repo, value))

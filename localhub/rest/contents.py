@@ -9,7 +9,7 @@ from dataclasses import replace
 from localhub import actions, branches, git, views_git, workflow_guard
 from localhub.errors import HubError, not_found, unprocessable
 from localhub.rest import git_data
-from localhub.routing import RAW, Answer, Call, Routes
+from localhub.routing import RAW, Call, Response, Routes
 from localhub.views_git import LINK
 
 routes = Routes()
@@ -18,7 +18,7 @@ _MOST_SHOWN = 100 * 1024**2
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/readme", allow="contents:read")
-def readme(call: Call) -> Answer:
+def readme(call: Call) -> Response:
     """The README in the root folder."""
     at, sha = _revision(call)
     found = readme_in(git.tree(call.repo.path, sha))
@@ -27,13 +27,13 @@ def readme(call: Call) -> Answer:
     return _file(call, found, at)
 
 
-def readme_in(entries: list[git.Entry]) -> git.Entry | None:
+def readme_in(entries: list[git.TreeEntry]) -> git.TreeEntry | None:
     """The file that GitHub would show below a folder's list."""
     return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/contents/{path}", allow="contents:read")
-def contents(call: Call) -> Answer:
+def contents(call: Call) -> Response:
     """A file in base64 (or as it is, for the raw media type), a folder's entries, a link, or a submodule."""
     at, sha = _revision(call)
     path = call.params["path"].strip("/")
@@ -45,14 +45,14 @@ def contents(call: Call) -> Answer:
     if entry.type == "tree":
         return _folder(call, git.tree(call.repo.path, entry.sha), f"{path}/", at)
     if entry.type == "commit":
-        return Answer(body=views_git.content_submodule(call.site, call.repo, entry, at))
+        return Response(body=views_git.content_submodule(call.site, call.repo, entry, at))
     if entry.mode == LINK:
         return _link(call, entry, sha, at)
     return _file(call, entry, at)
 
 
 @routes.on("PUT", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
-def put_contents(call: Call) -> Answer:
+def put_contents(call: Call) -> Response:
     """Make or change a file by a commit; to change one takes the blob that it replaces."""
     encoded = "".join(call.text("content", "Content").split())
     try:
@@ -67,23 +67,23 @@ def put_contents(call: Call) -> Answer:
     assert made is not None  # noqa: S101 - it was just committed, under the hub's lock
     shown = views_git.content(call.site, call.repo, made, _branch(call))
     body = {"content": shown, "commit": views_git.git_commit(call.site, call.repo, commit)}
-    return Answer(status=201 if there is None else 200, body=body)
+    return Response(status=201 if there is None else 200, body=body)
 
 
 @routes.on("DELETE", "/repos/{owner}/{repo}/contents/{path}", allow="contents:write")
-def delete_contents(call: Call) -> Answer:
+def delete_contents(call: Call) -> Response:
     """Delete a file by a commit."""
     if _replaced(call) is None:
         raise not_found()
     commit = _commit(call, ("0", None, call.params["path"]))
-    return Answer(body={"content": None, "commit": views_git.git_commit(call.site, call.repo, commit)})
+    return Response(body={"content": None, "commit": views_git.git_commit(call.site, call.repo, commit)})
 
 
 def _branch(call: Call) -> str:
     return call.text("branch", "Content", call.repo.default_branch)
 
 
-def _replaced(call: Call) -> git.Entry | None:
+def _replaced(call: Call) -> git.TreeEntry | None:
     """The file that is there, when the request names its blob as GitHub wants it.
 
     Raises:
@@ -117,25 +117,25 @@ def _commit(call: Call, change: tuple[str, str | None, str]) -> git.Commit:
     return git.commit(repo.path, sha)
 
 
-def _file(call: Call, entry: git.Entry, at: str) -> Answer:
+def _file(call: Call, entry: git.TreeEntry, at: str) -> Response:
     """A file; over 1 MB only the raw media type has its content, over 100 MB nothing: "Get repository content"."""
     size = entry.size or 0
     if size > _MOST_SHOWN:
         error = {"resource": "Blob", "field": "data", "code": "too_large"}
         raise HubError(403, "This API returns blobs up to 100 MB in size.", errors=(error,))
     if call.wants("raw"):
-        return Answer(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
-    return Answer(body=views_git.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
+        return Response(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
+    return Response(body=views_git.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
 
 
-def _link(call: Call, entry: git.Entry, sha: str, at: str) -> Answer:
+def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:
     """The file that a link leads to, when it is one of the repository; else the link itself."""
     target = git.blob(call.repo.path, entry.sha).decode(errors="replace")
     place = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), target))
     found = None if place.startswith(("/", "../")) else git.entry(call.repo.path, sha, place)
     if found is not None and found.type == "blob" and found.mode != LINK:
         return _file(call, replace(found, path=entry.path), at)
-    return Answer(body=views_git.content_link(call.site, call.repo, entry, at, target=target))
+    return Response(body=views_git.content_link(call.site, call.repo, entry, at, target=target))
 
 
 def _revision(call: Call) -> tuple[str, str]:
@@ -148,6 +148,6 @@ def _revision(call: Call) -> tuple[str, str]:
     return at, sha
 
 
-def _folder(call: Call, entries: list[git.Entry], prefix: str, at: str) -> Answer:
+def _folder(call: Call, entries: list[git.TreeEntry], prefix: str, at: str) -> Response:
     placed = [replace(entry, path=prefix + entry.path) for entry in entries]
-    return Answer(body=[views_git.content_entry(call.site, call.repo, entry, at) for entry in placed])
+    return Response(body=[views_git.content_entry(call.site, call.repo, entry, at) for entry in placed])

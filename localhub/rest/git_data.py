@@ -11,7 +11,7 @@ from datetime import datetime
 from localhub import actions, branches, git, refs, views_git, workflow_guard
 from localhub.errors import HubError, not_found, unprocessable
 from localhub.model import Repo, User
-from localhub.routing import RAW, Answer, Call, Routes, listed
+from localhub.routing import RAW, Call, Response, Routes, listed
 from localhub.site import Json
 
 routes = Routes()
@@ -41,31 +41,31 @@ def _full_name(call: Call) -> str:
 
 
 @routes.on("GET", BASE + "/matching-refs/{ref}", allow=READ)
-def matching_refs(call: Call) -> Answer:
+def matching_refs(call: Call) -> Response:
     """References whose name starts so."""
     repo = _filled(call)
     return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: views_git.ref(call.site, repo, ref))
 
 
 @routes.on("GET", BASE + "/ref/{ref}", allow=READ)
-def one_ref(call: Call) -> Answer:
+def one_ref(call: Call) -> Response:
     """One reference."""
     found = git.ref(_filled(call).path, _full_name(call))
     if found is None:
         raise not_found()
-    return Answer(body=views_git.ref(call.site, call.repo, found))
+    return Response(body=views_git.ref(call.site, call.repo, found))
 
 
 @routes.on("POST", BASE + "/refs", allow=WRITE)
-def create_ref(call: Call) -> Answer:
+def create_ref(call: Call) -> Response:
     """Make a reference."""
     made = refs.create(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
     shown = views_git.ref(call.site, call.repo, made)
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 @routes.on("PATCH", BASE + "/refs/{ref}", allow=WRITE)
-def update_ref(call: Call) -> Answer:
+def update_ref(call: Call) -> Response:
     """Move a reference, forward only unless `force`."""
     name, sha, path = _full_name(call), call.text("sha", "Reference"), call.repo.path
     old = git.ref(path, name)
@@ -76,11 +76,11 @@ def update_ref(call: Call) -> Answer:
     if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
         raise unprocessable("Update is not a fast forward")
     refs.move(call, call.repo, name, sha, old.sha)
-    return Answer(body=views_git.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
+    return Response(body=views_git.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
 
 
 @routes.on("DELETE", BASE + "/refs/{ref}", allow=WRITE)
-def delete_ref(call: Call) -> Answer:
+def delete_ref(call: Call) -> Response:
     """Delete a reference."""
     name = _full_name(call)
     if git.ref(call.repo.path, name) is None:
@@ -89,20 +89,20 @@ def delete_ref(call: Call) -> Answer:
         raise unprocessable("Cannot delete the default branch")
     git.delete_ref(call.repo.path, name)
     branches.sync(call.site, call.repo, call.user)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", BASE + "/commits/{commit_sha}", allow=READ)
-def one_commit(call: Call) -> Answer:
+def one_commit(call: Call) -> Response:
     """One commit object."""
     sha = call.params["commit_sha"]
     if git.kind_of(_filled(call).path, sha) != "commit":
         raise not_found()
-    return Answer(body=views_git.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
+    return Response(body=views_git.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
 
 
 @routes.on("POST", BASE + "/commits", allow=WRITE)
-def create_commit(call: Call) -> Answer:
+def create_commit(call: Call) -> Response:
     """Make a commit; without an author of its own it is the viewer's, and signed for Apps."""
     path, tree = _filled(call).path, call.text("tree", "Commit")
     message, parents = call.text("message", "Commit"), call.body.get("parents") or []
@@ -118,7 +118,7 @@ def create_commit(call: Call) -> Answer:
         committer = author if call.body.get("committer") is None else _person(call, call.body["committer"], call.user)
         sha = git.write_commit(path, tree=tree, parents=parents, message=message, author=author, committer=committer)
     shown = views_git.git_commit(call.site, call.repo, git.commit(path, sha))
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 def _person(call: Call, given: Mapping[str, str] | None, default: User) -> git.Person:
@@ -131,17 +131,17 @@ def _person(call: Call, given: Mapping[str, str] | None, default: User) -> git.P
 
 
 @routes.on("GET", BASE + "/trees/{tree_sha}", allow=READ)
-def one_tree(call: Call) -> Answer:
+def one_tree(call: Call) -> Response:
     """A tree, by its SHA or that of a commit or a branch's name."""
     sha = git.resolve(call.repo.path, call.params["tree_sha"], "tree")
     if sha is None:
         raise not_found()
     entries = git.tree(call.repo.path, sha, recursive="recursive" in call.query)
-    return Answer(body=views_git.tree(call.site, call.repo, sha, entries))
+    return Response(body=views_git.tree(call.site, call.repo, sha, entries))
 
 
 @routes.on("POST", BASE + "/trees", allow=WRITE)
-def create_tree(call: Call) -> Answer:
+def create_tree(call: Call) -> Response:
     """Make a tree, on top of `base_tree` if given."""
     path, given = _filled(call).path, call.body.get("base_tree")
     base = None if given is None else git.resolve(path, str(given), "tree")
@@ -153,10 +153,10 @@ def create_tree(call: Call) -> Answer:
     changes = [_tree_change(call, entry) for entry in given_entries]
     try:
         sha = git.write_tree(path, base, changes)
-    except git.GitError as error:
+    except git.HubGitError as error:
         raise unprocessable("Invalid tree info") from error
     shown = views_git.tree(call.site, call.repo, sha, git.tree(path, sha))
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 def _tree_change(call: Call, entry: Json) -> tuple[str, str | None, str]:
@@ -183,19 +183,19 @@ def is_malformed(part: str) -> bool:
 
 
 @routes.on("GET", BASE + "/blobs/{file_sha}", allow=READ)
-def one_blob(call: Call) -> Answer:
+def one_blob(call: Call) -> Response:
     """One blob, in base64."""
     sha = call.params["file_sha"]
     if git.kind_of(_filled(call).path, sha) != "blob":
         raise not_found()
     content = git.blob(call.repo.path, sha)
     if call.wants("raw"):
-        return Answer(body=content, media_type=RAW)
-    return Answer(body=views_git.blob(call.site, call.repo, sha, content))
+        return Response(body=content, media_type=RAW)
+    return Response(body=views_git.blob(call.site, call.repo, sha, content))
 
 
 @routes.on("POST", BASE + "/blobs", allow=WRITE)
-def create_blob(call: Call) -> Answer:
+def create_blob(call: Call) -> Response:
     """Store a blob from text or base64."""
     text, path = call.text("content", "Blob"), _filled(call).path
     if call.body.get("encoding", "utf-8") == "base64":
@@ -207,4 +207,4 @@ def create_blob(call: Call) -> Answer:
         content = text.encode()
     sha = git.write_blob(path, content)
     url = views_git.api(call.site, call.repo, "git", "blobs", sha)
-    return Answer(status=201, body={"sha": sha, "url": url}, headers={"Location": url})
+    return Response(status=201, body={"sha": sha, "url": url}, headers={"Location": url})

@@ -8,7 +8,7 @@ from localhub import actions, views, views_threads
 from localhub.auth import demand_author_or_writer, demand_unlocked, may, role_of
 from localhub.errors import HubError, invalid, not_accessible, not_found
 from localhub.model import Comment, Issue, User
-from localhub.routing import Answer, Call, Routes, check_length, listed, moment_of
+from localhub.routing import Call, Response, Routes, check_length, listed, moment_of
 from localhub.searching import mentioned
 
 routes = Routes()
@@ -25,7 +25,7 @@ def show(call: Call, issue: Issue) -> dict[str, Any]:
 
 
 @routes.on("GET", BASE, allow=READ)
-def list_issues(call: Call) -> Answer:
+def list_issues(call: Call) -> Response:
     """Issues and pull requests, newest first unless asked otherwise."""
     query = call.query
     state = query.get("state", "open")
@@ -59,7 +59,7 @@ def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
 
 
 @routes.on("POST", BASE, allow="issues:write", role="read")
-def create_issue(call: Call) -> Answer:
+def create_issue(call: Call) -> Response:
     """Open an issue; labels and assignees of those who may not set them are dropped silently, as on GitHub."""
     title = call.body.get("title")
     if not isinstance(title, str | int) or not str(title).strip():
@@ -78,7 +78,7 @@ def create_issue(call: Call) -> Answer:
     people = _people(call) if allowed else []
     if people:
         issue = actions.set_assignees(call.site, issue, call.user, people)
-    return Answer(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
+    return Response(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
 
 
 def _url(call: Call, issue: Issue) -> str:
@@ -90,7 +90,7 @@ def _may_triage(call: Call) -> bool:
 
 
 @routes.on("GET", BASE + "/comments", allow=READ)
-def list_all_comments(call: Call) -> Answer:
+def list_all_comments(call: Call) -> Response:
     """Comments of the whole repository, oldest first."""
     found = [c for c in call.site.store.comments if c.repo_id == call.repo.id]
     return listed(call, _recent(call, found), lambda c: views_threads.comment(call.site, call.repo, c))
@@ -112,37 +112,37 @@ def comment_of(call: Call) -> Comment:
 
 
 @routes.on("GET", BASE + "/comments/{comment_id}", allow=READ)
-def one_comment(call: Call) -> Answer:
+def one_comment(call: Call) -> Response:
     """One comment."""
-    return Answer(body=views_threads.comment(call.site, call.repo, comment_of(call)))
+    return Response(body=views_threads.comment(call.site, call.repo, comment_of(call)))
 
 
 @routes.on("PATCH", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
-def edit_comment(call: Call) -> Answer:
+def edit_comment(call: Call) -> Response:
     """Change a comment."""
     old = comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     new = actions.edit_comment(call.site, old, call.user, _comment_body(call))
-    return Answer(body=views_threads.comment(call.site, call.repo, new))
+    return Response(body=views_threads.comment(call.site, call.repo, new))
 
 
 @routes.on("DELETE", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
-def delete_comment(call: Call) -> Answer:
+def delete_comment(call: Call) -> Response:
     """Remove a comment."""
     old = comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     actions.delete_comment(call.site, old, call.user)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", ONE, allow=READ)
-def one_issue(call: Call) -> Answer:
+def one_issue(call: Call) -> Response:
     """One issue or pull request."""
-    return Answer(body=show(call, call.issue()))
+    return Response(body=show(call, call.issue()))
 
 
 @routes.on("PATCH", ONE, allow=WRITE, role="read")
-def edit_issue(call: Call) -> Answer:
+def edit_issue(call: Call) -> Response:
     """Change title, text, state, labels or assignees."""
     issue, body, site = call.issue(), call.body, call.site
     demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
@@ -157,18 +157,18 @@ def edit_issue(call: Call) -> Answer:
     if state not in {"open", "closed"}:
         raise invalid("Issue", "state", "invalid")
     issue = actions.set_state(site, issue, call.user, state, body.get("state_reason"))
-    return Answer(body=show(call, issue))
+    return Response(body=show(call, issue))
 
 
 @routes.on("GET", ONE + "/comments", allow=READ)
-def list_comments(call: Call) -> Answer:
+def list_comments(call: Call) -> Response:
     """A thread's comments, oldest first."""
     found = _recent(call, call.site.store.comments_of(call.issue()))
     return listed(call, found, lambda c: views_threads.comment(call.site, call.repo, c))
 
 
 @routes.on("POST", ONE + "/comments", allow=WRITE, role="read")
-def create_comment(call: Call) -> Answer:
+def create_comment(call: Call) -> Response:
     """Add a comment; an App needs the permission for this kind of thread."""
     issue = call.issue()
     kind = "pull_requests" if issue.pull else "issues"
@@ -178,7 +178,7 @@ def create_comment(call: Call) -> Answer:
     demand_unlocked(call.site, call.viewer, call.repo, issue, "comment")
     made = actions.comment(call.site, issue, call.user, _comment_body(call), app_id=call.app_id)
     shown = views_threads.comment(call.site, call.repo, made)
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 def _comment_body(call: Call) -> str:
@@ -204,54 +204,54 @@ def _people(call: Call) -> list[User]:
 
 
 @routes.on("PUT", ONE + "/lock", allow=WRITE)
-def lock(call: Call) -> Answer:
+def lock(call: Call) -> Response:
     """Close a thread's conversation to all but writers."""
     if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
         raise invalid("Issue", "lock_reason", "invalid")
     actions.set_locked(call.site, call.issue(), call.user, locked=True)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("DELETE", ONE + "/lock", allow=WRITE)
-def unlock(call: Call) -> Answer:
+def unlock(call: Call) -> Response:
     """Open a thread's conversation again."""
     actions.set_locked(call.site, call.issue(), call.user, locked=False)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", ONE + "/labels", allow=READ)
-def labels_of(call: Call) -> Answer:
+def labels_of(call: Call) -> Response:
     """A thread's labels."""
     repo = call.repo
     return listed(call, views.labels_of(call.site, repo, call.issue()), lambda label: label)
 
 
-def _relabel(call: Call, names: list[str]) -> Answer:
+def _relabel(call: Call, names: list[str]) -> Response:
     changed = actions.set_labels(call.site, call.issue(), call.user, names)
-    return Answer(body=views.labels_of(call.site, call.repo, changed))
+    return Response(body=views.labels_of(call.site, call.repo, changed))
 
 
 @routes.on("POST", ONE + "/labels", allow=WRITE, role="triage")
-def add_labels(call: Call) -> Answer:
+def add_labels(call: Call) -> Response:
     """Add labels to a thread."""
     return _relabel(call, [*call.issue().labels, *_names(call)])
 
 
 @routes.on("PUT", ONE + "/labels", allow=WRITE, role="triage")
-def set_labels(call: Call) -> Answer:
+def set_labels(call: Call) -> Response:
     """Replace a thread's labels."""
     return _relabel(call, _names(call))
 
 
 @routes.on("DELETE", ONE + "/labels", allow=WRITE, role="triage")
-def remove_labels(call: Call) -> Answer:
+def remove_labels(call: Call) -> Response:
     """Take all labels off a thread."""
     _relabel(call, [])
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("DELETE", ONE + "/labels/{name}", allow=WRITE, role="triage")
-def remove_label(call: Call) -> Answer:
+def remove_label(call: Call) -> Response:
     """Take one label off a thread."""
     gone = call.params["name"].lower()
     labels = call.issue().labels
@@ -261,18 +261,18 @@ def remove_label(call: Call) -> Answer:
 
 
 @routes.on("POST", ONE + "/assignees", allow=WRITE, role="triage")
-def add_assignees(call: Call) -> Answer:
+def add_assignees(call: Call) -> Response:
     """Assign more people."""
     issue = call.issue()
     already = [call.site.store.users[number] for number in issue.assignees]
     changed = actions.set_assignees(call.site, issue, call.user, [*already, *_people(call)])
-    return Answer(status=201, body=views_threads.issue(call.site, call.repo, changed))
+    return Response(status=201, body=views_threads.issue(call.site, call.repo, changed))
 
 
 @routes.on("DELETE", ONE + "/assignees", allow=WRITE, role="triage")
-def remove_assignees(call: Call) -> Answer:
+def remove_assignees(call: Call) -> Response:
     """Unassign people."""
     issue, gone = call.issue(), {user.id for user in _people(call)}
     stay = [call.site.store.users[number] for number in issue.assignees if number not in gone]
     changed = actions.set_assignees(call.site, issue, call.user, stay)
-    return Answer(body=views_threads.issue(call.site, call.repo, changed))
+    return Response(body=views_threads.issue(call.site, call.repo, changed))

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from localhub import actions, git_diff, pulls, views, views_git, views_threads
 from localhub.errors import HubError, invalid, not_found
 from localhub.model import Issue, Pull
-from localhub.routing import DIFF, PATCH, Answer, Call, Routes, listed
+from localhub.routing import DIFF, PATCH, Call, Response, Routes, listed
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
@@ -28,7 +28,7 @@ def pull_of(call: Call) -> tuple[Issue, Pull]:
 
 
 @routes.on("GET", BASE, allow=READ)
-def list_pulls(call: Call) -> Answer:
+def list_pulls(call: Call) -> Response:
     """Pull requests, newest first unless asked otherwise."""
     state, site = call.query.get("state", "open"), call.site
     found = []
@@ -46,7 +46,7 @@ def list_pulls(call: Call) -> Answer:
 
 
 @routes.on("POST", BASE, allow=WRITE, role="read")
-def create_pull(call: Call) -> Answer:
+def create_pull(call: Call) -> Response:
     """Open a pull request."""
     wanted = pulls.NewPull(
         head=call.text("head", "PullRequest"),
@@ -60,23 +60,23 @@ def create_pull(call: Call) -> Answer:
         raise invalid("PullRequest", "title", "missing_field")
     issue = pulls.open_pull(call.site, call.repo, call.user, wanted, app_id=call.app_id)
     shown = views_threads.pull(call.site, call.repo, issue)
-    return Answer(status=201, body=shown, headers={"Location": shown["url"]})
+    return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
 @routes.on("GET", ONE, allow=READ)
-def one_pull(call: Call) -> Answer:
+def one_pull(call: Call) -> Response:
     """One pull request, or its difference or patch as text."""
     issue, inner = pull_of(call)
     if call.wants("diff"):
         text = git_diff.unified(call.repo.path, git_diff.parted(call.repo.path, inner), inner.head_sha)
-        return Answer(body=text, media_type=DIFF)
+        return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
-        return Answer(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
-    return Answer(body=views_threads.pull(call.site, call.repo, issue))
+        return Response(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
+    return Response(body=views_threads.pull(call.site, call.repo, issue))
 
 
 @routes.on("PATCH", ONE, allow=WRITE)
-def edit_pull(call: Call) -> Answer:
+def edit_pull(call: Call) -> Response:
     """Change title, text, base or state."""
     issue, inner = pull_of(call)
     site, repo, body = call.site, call.repo, call.body
@@ -88,11 +88,11 @@ def edit_pull(call: Call) -> Answer:
     if state not in {"open", "closed"}:
         raise invalid("PullRequest", "state", "invalid")
     issue = actions.set_state(site, issue, call.user, state)
-    return Answer(body=views_threads.pull(site, repo, issue))
+    return Response(body=views_threads.pull(site, repo, issue))
 
 
 @routes.on("GET", ONE + "/files", allow=READ)
-def files(call: Call) -> Answer:
+def files(call: Call) -> Response:
     """The changed files."""
     _, inner = pull_of(call)
     found = git_diff.of_pull(call.repo.path, inner)
@@ -100,7 +100,7 @@ def files(call: Call) -> Answer:
 
 
 @routes.on("GET", ONE + "/commits", allow=READ)
-def commits(call: Call) -> Answer:
+def commits(call: Call) -> Response:
     """The commits, oldest first."""
     issue, _ = pull_of(call)
     found = views_threads.pull_commits(call.repo, issue)
@@ -108,44 +108,44 @@ def commits(call: Call) -> Answer:
 
 
 @routes.on("GET", ONE + "/requested_reviewers", allow=READ)
-def requested_reviewers(call: Call) -> Answer:
+def requested_reviewers(call: Call) -> Response:
     """Who was asked for a review; there are no teams here."""
     _, inner = pull_of(call)
-    return Answer(body={"users": [views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []})
+    return Response(body={"users": [views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []})
 
 
 @routes.on("POST", ONE + "/requested_reviewers", allow=WRITE)
-def request_reviewers(call: Call) -> Answer:
+def request_reviewers(call: Call) -> Response:
     """Ask more people for a review."""
     return _asked(call, call.texts("reviewers", "PullRequest"), 201)
 
 
 @routes.on("DELETE", ONE + "/requested_reviewers", allow=WRITE)
-def unrequest_reviewers(call: Call) -> Answer:
+def unrequest_reviewers(call: Call) -> Response:
     """Ask people for a review no longer."""
     return _asked(call, [], 200, without=call.texts("reviewers", "PullRequest"))
 
 
-def _asked(call: Call, more: list[str], status: int, *, without: Collection[str] = ()) -> Answer:
+def _asked(call: Call, more: list[str], status: int, *, without: Collection[str] = ()) -> Response:
     issue, inner = pull_of(call)
     there = [call.site.store.users[each] for each in inner.reviewers]
     wanted = [*(user for user in there if user.login not in without)]
     wanted += [actions.require_user(call.site, login) for login in more]
     changed = pulls.set_reviewers(call.site, issue, call.user, wanted)
-    return Answer(status=status, body=views_threads.pull_simple(call.site, call.repo, changed))
+    return Response(status=status, body=views_threads.pull_simple(call.site, call.repo, changed))
 
 
 @routes.on("GET", ONE + "/merge", allow=READ)
-def is_merged(call: Call) -> Answer:
+def is_merged(call: Call) -> Response:
     """204 when it was merged, else 404."""
     _, inner = pull_of(call)
     if inner.merged_at is None:
         raise not_found()
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("PUT", ONE + "/merge", allow="contents:write")
-def merge(call: Call) -> Answer:
+def merge(call: Call) -> Response:
     """Merge."""
     issue, inner = pull_of(call)
     if call.body.get("sha", inner.head_sha) != inner.head_sha:
@@ -155,4 +155,4 @@ def merge(call: Call) -> Answer:
         filter(None, (call.text(name, "PullRequest", "") for name in ("commit_title", "commit_message")))
     )
     sha = pulls.merge(call.site, issue, call.user, method=method, message=message)
-    return Answer(body={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})
+    return Response(body={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})

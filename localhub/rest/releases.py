@@ -9,7 +9,7 @@ from localhub.auth import can_write
 from localhub.errors import HubError, not_found, unprocessable
 from localhub.model import Repo
 from localhub.model_releases import Release
-from localhub.routing import Answer, Call, Routes, listed
+from localhub.routing import Call, Response, Routes, listed
 
 routes = Routes()
 READ, WRITE = "contents:read", "contents:write"
@@ -18,11 +18,11 @@ ONE = BASE + "/{release_id}"
 RESOURCE = "Release"
 
 
-def _shown(call: Call, value: Release | None, status: int = 200) -> Answer:
+def _shown(call: Call, value: Release | None, status: int = 200) -> Response:
     if value is None:
         raise not_found()
     shown = releases.view(call.site, call.repo, value)
-    return Answer(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
+    return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
 
 
 def _known(call: Call) -> list[Release]:
@@ -37,32 +37,32 @@ def _one(call: Call) -> Release:
 
 
 @routes.on("GET", BASE, allow=READ)
-def list_releases(call: Call) -> Answer:
+def list_releases(call: Call) -> Response:
     """Releases, newest first; drafts for those who may write."""
     return listed(call, _known(call), lambda value: releases.view(call.site, call.repo, value))
 
 
 @routes.on("GET", BASE + "/latest", allow=READ)
-def latest(call: Call) -> Answer:
+def latest(call: Call) -> Response:
     """The newest release that is neither a draft nor a prerelease."""
     return _shown(call, releases.latest(call.site, call.repo))
 
 
 @routes.on("GET", BASE + "/tags/{tag}", allow=READ)
-def by_tag(call: Call) -> Answer:
+def by_tag(call: Call) -> Response:
     """The release of a tag."""
     found = (each for each in releases.of_repo(call.site, call.repo, drafts=False) if each.tag == call.params["tag"])
     return _shown(call, next(found, None))
 
 
 @routes.on("GET", ONE, allow=READ)
-def one(call: Call) -> Answer:
+def one(call: Call) -> Response:
     """One release."""
     return _shown(call, _one(call))
 
 
 @routes.on("POST", BASE, allow=WRITE)
-def create(call: Call) -> Answer:
+def create(call: Call) -> Response:
     """Make a release, and its tag unless that is there or the release is a draft."""
     tag, site = call.text("tag_name", RESOURCE), call.site
     if any(each.tag == tag for each in _known(call) if not each.draft):
@@ -87,7 +87,7 @@ def create(call: Call) -> Answer:
 
 
 @routes.on("PATCH", ONE, allow=WRITE)
-def edit(call: Call) -> Answer:
+def edit(call: Call) -> Response:
     """Change a release; a draft that no longer is one is published."""
     old = _one(call)
     new = replace(
@@ -123,9 +123,9 @@ def _tag(call: Call, repo: Repo, value: Release) -> None:
 
 
 @routes.on("DELETE", ONE, allow=WRITE)
-def delete(call: Call) -> Answer:
+def delete(call: Call) -> Response:
     """Remove a release; its tag stays."""
     old = _one(call)
     call.site.store.releases.remove(old.id)
     releases.announce(call.site, old, call.user, "deleted")
-    return Answer(status=204)
+    return Response(status=204)

@@ -9,7 +9,7 @@ from localhub import actions, git, views, views_git
 from localhub.auth import role_of
 from localhub.errors import HubError, invalid, not_found
 from localhub.model import Label, User
-from localhub.routing import Answer, Call, Routes, listed
+from localhub.routing import Call, Response, Routes, listed
 from localhub.site import Json, node_id
 
 routes = Routes()
@@ -17,13 +17,13 @@ _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
 
 
 @routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
-def one_repo(call: Call) -> Answer:
+def one_repo(call: Call) -> Response:
     """One repository."""
-    return Answer(body=views.full_repository(call.site, call.repo, call.viewer.user))
+    return Response(body=views.full_repository(call.site, call.repo, call.viewer.user))
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")
-def list_branches(call: Call) -> Answer:
+def list_branches(call: Call) -> Response:
     """Branches by name."""
     repo = call.repo
 
@@ -35,14 +35,14 @@ def list_branches(call: Call) -> Answer:
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/branches/{branch}", allow="contents:read")
-def one_branch(call: Call) -> Answer:
+def one_branch(call: Call) -> Response:
     """One branch with its commit."""
     repo, name = call.repo, call.params["branch"]
     ref = git.ref(repo.path, f"refs/heads/{name}")
     if ref is None:
         raise HubError(404, "Branch not found")
     url = views_git.api(call.site, repo, "branches", name)
-    return Answer(
+    return Response(
         body={
             "name": name,
             "commit": views_git.commit(call.site, repo, git.commit(repo.path, ref.sha)),
@@ -65,7 +65,7 @@ def _collaborator(call: Call) -> User:
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/collaborators", allow="metadata:read", role="write")
-def list_collaborators(call: Call) -> Answer:
+def list_collaborators(call: Call) -> Response:
     """The owner and everybody with a role of their own."""
     repo, site = call.repo, call.site
     people = [u for u in site.store.users if u.login == repo.owner or (repo.id, u.id) in site.store.roles]
@@ -78,25 +78,25 @@ def list_collaborators(call: Call) -> Answer:
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}", allow="metadata:read", role="write")
-def is_collaborator(call: Call) -> Answer:
+def is_collaborator(call: Call) -> Response:
     """204 for a collaborator, else 404."""
     user = _collaborator(call)
     if user.login != call.repo.owner and (call.repo.id, user.id) not in call.site.store.roles:
         raise not_found()
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/collaborators/{username}/permission", allow="metadata:read", role="write")
-def permission(call: Call) -> Answer:
+def permission(call: Call) -> Response:
     """What somebody may do here; `role_name` tells maintain and triage apart."""
     user = _collaborator(call)
     role = role_of(call.site, call.repo, user)
     person = views.simple_user(call.site, user) | {"permissions": views.role_flags(role), "role_name": role}
-    return Answer(body={"permission": views.legacy_permission(role), "role_name": role, "user": person})
+    return Response(body={"permission": views.legacy_permission(role), "role_name": role, "user": person})
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:read")
-def list_labels(call: Call) -> Answer:
+def list_labels(call: Call) -> Response:
     """The repository's labels."""
     repo = call.repo
     found = [label for (repo_id, _), label in call.site.store.labels.items() if repo_id == repo.id]
@@ -104,14 +104,14 @@ def list_labels(call: Call) -> Answer:
 
 
 @routes.on("POST", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:write")
-def create_label(call: Call) -> Answer:
+def create_label(call: Call) -> Response:
     """Add a label to the repository."""
     name = call.text("name", "Label")
     if (call.repo.id, name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
     color = _color(call, actions.DEFAULT_COLOR)
     label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
-    return Answer(status=201, body=views.label(call.site, call.repo, label))
+    return Response(status=201, body=views.label(call.site, call.repo, label))
 
 
 def _color(call: Call, default: str) -> str:
@@ -129,13 +129,13 @@ def _label_of(call: Call) -> Label:
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
-def one_label(call: Call) -> Answer:
+def one_label(call: Call) -> Response:
     """One label."""
-    return Answer(body=views.label(call.site, call.repo, _label_of(call)))
+    return Response(body=views.label(call.site, call.repo, _label_of(call)))
 
 
 @routes.on("PATCH", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
-def edit_label(call: Call) -> Answer:
+def edit_label(call: Call) -> Response:
     """Change a label, also on the threads that have it."""
     old = _label_of(call)
     new = replace(
@@ -147,18 +147,18 @@ def edit_label(call: Call) -> Answer:
     if new.name.lower() != old.name.lower() and (call.repo.id, new.name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
     actions.change_label(call.site, call.repo, old, new)
-    return Answer(body=views.label(call.site, call.repo, new))
+    return Response(body=views.label(call.site, call.repo, new))
 
 
 @routes.on("DELETE", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
-def delete_label(call: Call) -> Answer:
+def delete_label(call: Call) -> Response:
     """Remove a label from the repository and from the threads that have it."""
     actions.change_label(call.site, call.repo, _label_of(call), None)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/tags", allow="contents:read")
-def list_tags(call: Call) -> Answer:
+def list_tags(call: Call) -> Response:
     """Tags by name, newest name first."""
     repo = call.repo
 

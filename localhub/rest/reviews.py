@@ -12,7 +12,7 @@ from localhub.diff_rows import Side
 from localhub.errors import HubError, invalid, not_found, unprocessable
 from localhub.model import Issue, Review, ReviewComment, ReviewState
 from localhub.rest.pulls import pull_of
-from localhub.routing import Answer, Call, Routes, check_length, listed
+from localhub.routing import Call, Response, Routes, check_length, listed
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
@@ -40,7 +40,7 @@ def review_comment_of(call: Call) -> ReviewComment:
     return found
 
 
-def _listed(call: Call, found: list[ReviewComment]) -> Answer:
+def _listed(call: Call, found: list[ReviewComment]) -> Response:
     newest_first = call.query.get("direction") == "desc"
     return listed(
         call,
@@ -49,25 +49,25 @@ def _listed(call: Call, found: list[ReviewComment]) -> Answer:
     )
 
 
-def _shown(call: Call, value: ReviewComment, status: int = 200) -> Answer:
+def _shown(call: Call, value: ReviewComment, status: int = 200) -> Response:
     shown = views_reviews.review_comment(call.site, call.repo, value)
-    return Answer(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
+    return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
 
 
 @routes.on("GET", BASE + "/comments", allow=READ)
-def all_comments(call: Call) -> Answer:
+def all_comments(call: Call) -> Response:
     """Comments on lines in the whole repository."""
     return _listed(call, [c for c in call.site.store.review_comments if c.repo_id == call.repo.id])
 
 
 @routes.on("GET", COMMENT, allow=READ)
-def one_comment(call: Call) -> Answer:
+def one_comment(call: Call) -> Response:
     """One comment on a line."""
     return _shown(call, review_comment_of(call))
 
 
 @routes.on("PATCH", COMMENT, allow=WRITE, role="read")
-def edit_comment(call: Call) -> Answer:
+def edit_comment(call: Call) -> Response:
     """Change a comment on a line."""
     old = review_comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
@@ -75,23 +75,23 @@ def edit_comment(call: Call) -> Answer:
 
 
 @routes.on("DELETE", COMMENT, allow=WRITE, role="read")
-def delete_comment(call: Call) -> Answer:
+def delete_comment(call: Call) -> Response:
     """Remove a comment on a line."""
     old = review_comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     reviews.delete(call.site, old, call.user)
-    return Answer(status=204)
+    return Response(status=204)
 
 
 @routes.on("GET", ONE + "/comments", allow=READ)
-def comments(call: Call) -> Answer:
+def comments(call: Call) -> Response:
     """A pull request's comments on lines."""
     issue, _ = pull_of(call)
     return _listed(call, call.site.store.review_comments_of(issue))
 
 
 @routes.on("POST", ONE + "/comments", allow=WRITE, role="read")
-def create_comment(call: Call) -> Answer:
+def create_comment(call: Call) -> Response:
     """Comment on a line of the difference; `in_reply_to` answers another comment instead."""
     issue = _writable(call)
     if "in_reply_to" in call.body:
@@ -107,12 +107,12 @@ def create_comment(call: Call) -> Answer:
 
 
 @routes.on("POST", ONE + "/comments/{comment_id}/replies", allow=WRITE, role="read")
-def reply(call: Call) -> Answer:
+def reply(call: Call) -> Response:
     """Answer a comment; GitHub takes no replies to replies."""
     return _reply(call, _writable(call), call.number("comment_id"))
 
 
-def _reply(call: Call, issue: Issue, to: int) -> Answer:
+def _reply(call: Call, issue: Issue, to: int) -> Response:
     parent = call.site.store.review_comments.get(to)
     if parent is None or (parent.repo_id, parent.number) != (call.repo.id, issue.number):
         raise not_found()
@@ -167,7 +167,7 @@ def _side(value: object) -> Side | None:
 
 
 @routes.on("GET", ONE + "/reviews", allow=READ)
-def list_reviews(call: Call) -> Answer:
+def list_reviews(call: Call) -> Response:
     """A pull request's reviews, oldest first; last the viewer's own that is pending."""
     issue, _ = pull_of(call)
     pending = _pending(call, issue)
@@ -176,7 +176,7 @@ def list_reviews(call: Call) -> Answer:
 
 
 @routes.on("POST", ONE + "/reviews", allow=WRITE, role="read")
-def create_review(call: Call) -> Answer:
+def create_review(call: Call) -> Response:
     """Review a pull request in one go; without an event the review is pending."""
     issue = _writable(call)
     given, body = call.body.get("comments") or [], call.text("body", _REVIEW, "")
@@ -192,7 +192,7 @@ def create_review(call: Call) -> Answer:
     except reviews.UnplacedError as error:
         name = error.field.replace("_", " ").capitalize()
         raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
-    return Answer(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=views_reviews.review(call.site, call.repo, made))
 
 
 def _review_of(call: Call) -> Review:
@@ -218,22 +218,22 @@ def _submitted(call: Call, body: str, *, blank: bool) -> ReviewState:
 
 
 @routes.on("GET", ONE + "/reviews/{review_id}", allow=READ)
-def one_review(call: Call) -> Answer:
+def one_review(call: Call) -> Response:
     """One review."""
-    return Answer(body=views_reviews.review(call.site, call.repo, _review_of(call)))
+    return Response(body=views_reviews.review(call.site, call.repo, _review_of(call)))
 
 
 @routes.on("PUT", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
-def edit_review(call: Call) -> Answer:
+def edit_review(call: Call) -> Response:
     """Change the words of a review."""
     old = _review_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     made = call.site.store.reviews.put(replace(old, body=call.text("body", _REVIEW)))
-    return Answer(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=views_reviews.review(call.site, call.repo, made))
 
 
 @routes.on("POST", ONE + "/reviews/{review_id}/events", allow=WRITE, role="read")
-def submit_review(call: Call) -> Answer:
+def submit_review(call: Call) -> Response:
     """Submit a pending review."""
     issue, old = _writable(call), _review_of(call)
     if old.state != "PENDING":
@@ -241,32 +241,32 @@ def submit_review(call: Call) -> Answer:
     body = call.text("body", _REVIEW, old.body)
     state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
     made = reviews.publish(call.site, issue, old, call.user, state=state, body=body)
-    return Answer(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=views_reviews.review(call.site, call.repo, made))
 
 
 @routes.on("DELETE", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
-def discard_review(call: Call) -> Answer:
+def discard_review(call: Call) -> Response:
     """Remove a pending review."""
     old = _review_of(call)
     if old.state != "PENDING":
         raise unprocessable("Can not delete a non-pending pull request review")
     reviews.discard(call.site, old)
-    return Answer(body=views_reviews.review(call.site, call.repo, old))
+    return Response(body=views_reviews.review(call.site, call.repo, old))
 
 
 @routes.on("PUT", ONE + "/reviews/{review_id}/dismissals", allow=WRITE)
-def dismiss(call: Call) -> Answer:
+def dismiss(call: Call) -> Response:
     """Take the weight from an approval or a request for changes."""
     old = _review_of(call)
     call.text("message", _REVIEW)
     if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
         raise unprocessable("Can not dismiss a commented pull request review")
     made = reviews.dismiss(call.site, old, call.user)
-    return Answer(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=views_reviews.review(call.site, call.repo, made))
 
 
 @routes.on("GET", ONE + "/reviews/{review_id}/comments", allow=READ)
-def comments_of_review(call: Call) -> Answer:
+def comments_of_review(call: Call) -> Response:
     """The comments on lines that a review brought."""
     review = _review_of(call)
     return _listed(call, [c for c in call.site.store.review_comments if c.review_id == review.id])

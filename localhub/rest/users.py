@@ -8,30 +8,30 @@ from localhub import views
 from localhub.auth import can_read
 from localhub.errors import not_accessible, not_found
 from localhub.model import Repo
-from localhub.routing import Answer, Call, Routes, listed
+from localhub.routing import Call, Response, Routes, listed
 
 routes = Routes()
 
 
 @routes.on("GET", "/user")
-def myself(call: Call) -> Answer:
+def myself(call: Call) -> Response:
     """Who the token belongs to; an installation is nobody here."""
     if call.viewer.installation is not None:
         raise not_accessible()
-    return Answer(body=views.private_user(call.site, call.user))
+    return Response(body=views.private_user(call.site, call.user))
 
 
 @routes.on("GET", "/users/{username}")
-def one_user(call: Call) -> Answer:
+def one_user(call: Call) -> Response:
     """What everybody sees of an account."""
     user = call.site.store.user(call.params["username"])
     if user is None:
         raise not_found()
-    return Answer(body=views.public_user(call.site, user))
+    return Response(body=views.public_user(call.site, user))
 
 
 @routes.on("GET", "/user/repos")
-def my_repos(call: Call) -> Answer:
+def my_repos(call: Call) -> Response:
     """Repositories that the user owns or collaborates in."""
     user = call.user
 
@@ -43,21 +43,21 @@ def my_repos(call: Call) -> Answer:
 
 
 @routes.on("GET", "/user/{account_id}")
-def user_by_id(call: Call) -> Answer:
+def user_by_id(call: Call) -> Response:
     """The same by number, which stays when somebody takes another login."""
     user = call.site.store.users.get(call.number("account_id"))
     if user is None:
         raise not_found()
-    return Answer(body=views.public_user(call.site, user))
+    return Response(body=views.public_user(call.site, user))
 
 
 @routes.on("GET", "/rate_limit")
-def rate_limit(call: Call) -> Answer:
+def rate_limit(call: Call) -> Response:
     """What is left in this hour: the hub counts, but never refuses on its own."""
     left = {
         name: call.site.rates.left(call.viewer.key, call.site.now(), name) for name in ("core", "search", "graphql")
     }
-    return Answer(body={"resources": left, "rate": left["core"]})
+    return Response(body={"resources": left, "rate": left["core"]})
 
 
 # What GitHub names at its root; the hub answers some of these.
@@ -97,12 +97,12 @@ _ROOT: Mapping[str, str] = {
 
 
 @routes.on("GET", "/")
-def root(call: Call) -> Answer:
+def root(call: Call) -> Response:
     """Where things are; clients ask it to see whether their token is good."""
-    return Answer(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
+    return Response(body={name: f"{call.site.api_url}/{path}" for name, path in _ROOT.items()})
 
 
 @routes.on("GET", "/meta")
-def meta(_call: Call) -> Answer:
+def meta(_call: Call) -> Response:
     """Facts about the installation of GitHub."""
-    return Answer(body={"verifiable_password_authentication": False})
+    return Response(body={"verifiable_password_authentication": False})

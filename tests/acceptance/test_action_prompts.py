@@ -11,7 +11,7 @@ import pytest
 from bot.apps.action.outputs import OUTPUTS
 from bot.domain.errors import InputsError
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from localhub import LocalHub
 from tests.origin import git
 from tests.stage import COMPLETION, FILES, FIX, MENDED, acting
@@ -159,7 +159,7 @@ async def test_commands_and_setup_start_in_the_working_directory(hub: LocalHub, 
 async def test_an_event_without_command_and_prompt_is_told_what_to_write(hub: LocalHub, tmp_path: Path) -> None:
     at = Workflows.of(hub, tmp_path)
     run = await at.run("schedule", **on_schedule(at, CODEPILOT_PROMPT=""))
-    assert isinstance(run.ended, Ignored)
+    assert isinstance(run.ended, IgnoredDelivery)
     assert "the input `prompt` is not set" in run.summary
     assert set(run.values) == set(OUTPUTS)
     assert (run.values["conclusion"], run.values["changed-files"]) == ("ignored", "[]")

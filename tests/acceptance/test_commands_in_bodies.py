@@ -8,7 +8,7 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from localhub import LocalHub
 from localhub.model import ReviewState
 from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged
@@ -98,7 +98,7 @@ async def test_the_action_hears_the_same(hub: LocalHub, tmp_path: Path) -> None:
     answered = await flows.run("pull_request_review", [ANSWER])
     assert answered.ended is JobState.DONE, answered.summary
     hub.review(flows.repo, pull.number, author="rev", body="Looks fine.")
-    assert isinstance((await flows.run("pull_request_review")).ended, Ignored)
+    assert isinstance((await flows.run("pull_request_review")).ended, IgnoredDelivery)
     [told] = [each.body for each in hub.comments(flows.repo, pull.number)]
     assert "It adds." in told
 

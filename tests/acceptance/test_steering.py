@@ -11,8 +11,8 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from bot.engine.queue import Signal, Stored
 from bot.jobs.context import Ending
-from bot.pipeline.agent_run import Errand
-from bot.pipeline.deliver import Delivery
+from bot.pipeline.agent_run import AgentRun
+from bot.pipeline.deliver import ResultDelivery
 from bot.workspace import Tree
 from bot.workspace.change import Change
 from localhub import LocalHub
@@ -118,13 +118,13 @@ async def test_continue_reaches_the_running_job_at_its_next_step(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear = Errand.hear
+    hear = AgentRun.hear
 
-    def overheard(errand: Errand, signal: Signal) -> None:
-        hear(errand, signal)
+    def overheard(agent_run: AgentRun, signal: Signal) -> None:
+        hear(agent_run, signal)
         heard.append(signal)
 
-    monkeypatch.setattr(Errand, "hear", overheard)
+    monkeypatch.setattr(AgentRun, "hear", overheard)
     next_step = ScriptedReply(text=FIX, expect=("@mona says, while you work: mind the minus",))
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), next_step]) as stage:
         issue = stage.issue()
@@ -186,18 +186,18 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
 async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deliver = Delivery.deliver
+    deliver = ResultDelivery.deliver
     late: list[Comment] = []
 
     async with staged(hub, tmp_path, [FIX]) as stage:
         issue = stage.issue()
 
-        async def slowly(delivery: Delivery, tree: Tree, outcome: Outcome, change: Change) -> Ending:
+        async def slowly(delivery: ResultDelivery, tree: Tree, outcome: Outcome, change: Change) -> Ending:
             late.append(stage.say(issue.number, "/codepilot continue but leave the docs alone"))
             await stage.end_of(late[0])
             return await deliver(delivery, tree, outcome, change)
 
-        monkeypatch.setattr(Delivery, "deliver", slowly)
+        monkeypatch.setattr(ResultDelivery, "deliver", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert "This came too late for the run, say it again: `but leave the docs alone`" in end.status

@@ -13,11 +13,11 @@ from bot.engine.job_record import JobMemory
 from bot.engine.queue import Signal, Stored
 from bot.jobs import approvals
 from bot.jobs.approvals import Waiting
-from bot.jobs.context import Case, Ending
+from bot.jobs.context import Ending, JobContext
 from bot.pipeline import acknowledge
-from bot.pipeline.agent_run import Errand
-from bot.pipeline.deliver import Delivery
-from bot.pipeline.pipeline import Corridor
+from bot.pipeline.agent_run import AgentRun
+from bot.pipeline.deliver import ResultDelivery
+from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
 from bot.workspace import Tree
 from bot.workspace.change import Change
@@ -38,11 +38,11 @@ def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     asked = asyncio.Event()
     facts_of = endings.facts_of
 
-    async def hang(case: Case, ending: Ending, *, checked: str | None) -> dict[str, str]:
+    async def hang(context: JobContext, ending: Ending, *, checked: str | None) -> dict[str, str]:
         if ending.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        return await facts_of(case, ending, checked=checked)
+        return await facts_of(context, ending, checked=checked)
 
     monkeypatch.setattr(endings, "facts_of", hang)
     return asked
@@ -78,7 +78,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Corridor, "checked", hang)
+            patched.setattr(JobPipeline, "checked", hang)
             command = first.say(pull.number, "/codepilot undo")
             await asyncio.wait_for(sent.wait(), 30)
             job_id = await first.job_of(command)
@@ -94,10 +94,10 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Signal] = []
-    hear, ask = Errand.hear, approvals.ask
+    hear, ask = AgentRun.hear, approvals.ask
 
-    def overheard(errand: Errand, signal: Signal) -> None:
-        hear(errand, signal)
+    def overheard(agent_run: AgentRun, signal: Signal) -> None:
+        hear(agent_run, signal)
         heard.append(signal)
 
     async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as stage:
@@ -108,7 +108,7 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
             stage.say(issue.number, "/codepilot stop")
             await eventually(lambda: heard)
 
-        monkeypatch.setattr(Errand, "hear", overheard)
+        monkeypatch.setattr(AgentRun, "hear", overheard)
         monkeypatch.setattr(approvals, "ask", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.STOPPED, end
@@ -199,7 +199,7 @@ async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_rest
         hub.add_label(first.repo, pull.number, "codepilot:auto", by="mona")
         await first.end_after("pull_request", "labeled")
         with monkeypatch.context() as patched:
-            patched.setattr(Delivery, "deliver", hang)
+            patched.setattr(ResultDelivery, "deliver", hang)
             command = first.say(pull.number, "/codepilot fix")
             await asyncio.wait_for(finished.wait(), 30)
             job_id = await first.job_of(command)
@@ -224,10 +224,10 @@ async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr(Case, "react", hang)
+            patched.setattr(JobContext, "react", hang)
             yes = first.say(issue.number, "/codepilot approve")
             approved = await first.job_of(yes)
-            patched.setattr(Case, "react", hang)
+            patched.setattr(JobContext, "react", hang)
             following = await next_pause(first, pause)
     async with staged(hub, tmp_path, operator=ASKING, after=first) as stage:
         assert (await stage.ended(approved)).state is JobState.DONE
@@ -237,10 +237,10 @@ async def test_a_yes_that_is_dealt_with_twice_is_no_yes_to_what_is_asked_next(
 async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hang(_: Corridor) -> None:
+    async def hang(_: JobPipeline) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Corridor, "greet", hang)
+    monkeypatch.setattr(JobPipeline, "greet", hang)
     monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))

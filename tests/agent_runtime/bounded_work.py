@@ -45,7 +45,7 @@ def identity() -> int:
     return os.getpid()
 
 
-def surroundings() -> tuple[int, dict[str, str], list[str], int]:
+def clock_and_random() -> tuple[int, dict[str, str], list[str], int]:
     """Its process id, its environment, what its descriptors are, and whether others of its user may look into it."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():

@@ -35,7 +35,7 @@ from agent_runtime import (
     Usage,
     pick_sandbox,
 )
-from agent_runtime.core.clock_and_random import Surroundings
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.run.outage import PatientProvider, Waits
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
@@ -85,7 +85,7 @@ class World:
             sandbox=self.sandbox,
             policy=Policy(limits=self.limits),
             chat=False,
-            surroundings=replace(Surroundings(), sleep=self.sleep or self.naps.sleep),
+            clock_and_random=replace(ClockAndRandom(), sleep=self.sleep or self.naps.sleep),
         )
         session = FileSession("run", session_dir=self.place.parent / "sessions")
         async with AsyncRuntime(agent, session, listeners=(self.events.append,)) as runtime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from bot.apps.action.prompts import Asked
+from bot.apps.action.prompts import PromptRequest
 from bot.domain.job import Actor, Repo
 from bot.intake.deliveries import Delivery, from_action
 from tests.builders import changed
@@ -51,7 +51,7 @@ def a_delivery(event: str, **changes: object) -> Delivery:
     return from_action(event=event, payload=payload, run_id="41", run_attempt="1")
 
 
-def asked(prompt: str | None = "Tidy the code up.", **changes: Any) -> Asked:  # noqa: ANN401 - whatever it takes
+def asked(prompt: str | None = "Tidy the code up.", **changes: Any) -> PromptRequest:  # noqa: ANN401 - whatever it takes
     usual: dict[str, Any] = {
         "prompt": prompt,
         "command": None,
@@ -61,4 +61,4 @@ def asked(prompt: str | None = "Tidy the code up.", **changes: Any) -> Asked:  #
         "repo": Repo(id=10, full_name="octo/calc", private=False),
         "actor": Actor(id=20, login="mona"),
     }
-    return Asked(**usual | changes)
+    return PromptRequest(**usual | changes)

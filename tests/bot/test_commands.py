@@ -5,7 +5,7 @@ import pytest
 from bot.apps.action.commands import END_GROUP, annotation, foreign, group, mask
 from bot.apps.action.conclusion import MEANINGS, Conclusion, conclusion_of, exit_code
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.verdict import Verdict
 
 HOSTILE = "a,b:c\r\n::set-output name=x::y\n##[error]z 100%\x1b[2J"
@@ -70,12 +70,12 @@ def test_a_text_with_the_token_in_it_is_refused() -> None:
         (JobState.FAILED, None, "failed", 1),
         (JobState.FAILED, Verdict.VERIFIED, "failed", 1),
         (JobState.QUEUED, None, "failed", 1),
-        (Ignored(reason="talk"), None, "ignored", 0),
+        (IgnoredDelivery(reason="talk"), None, "ignored", 0),
         (None, None, "cancelled", 1),
     ],
 )
 def test_the_conclusion_and_the_exit_code_agree(
-    ended: JobState | Ignored | None, verdict: Verdict | None, conclusion: str, code: int
+    ended: JobState | IgnoredDelivery | None, verdict: Verdict | None, conclusion: str, code: int
 ) -> None:
     found = conclusion_of(ended, verdict)
     assert (found.value, exit_code(found)) == (conclusion, code)

@@ -12,7 +12,7 @@ from bot.domain.commands import Ask, Explain, Fix, Review, Test
 from bot.domain.errors import InputsError
 from bot.domain.job import Job
 from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.bot.action_events import PAYLOADS, a_delivery, asked
 
 LISTENING = Listening(own_ids=frozenset({77}), trusted_bots=TrustedBots(ids=frozenset({88})))
@@ -26,7 +26,7 @@ def the_job(event: str, *, of: object = None, **changes: object) -> Job:
 
 def why_not(event: str, *, of: object = None, **changes: object) -> str:
     found = asked_by_workflow(a_delivery(event, **changes), of or asked(), LISTENING)  # type: ignore[arg-type]
-    assert isinstance(found, Ignored), found
+    assert isinstance(found, IgnoredDelivery), found
     return found.reason
 
 

@@ -8,7 +8,7 @@ from bot.apps.action.notes import notes_on
 from bot.apps.action.summary import summary
 from bot.domain.job import JobState
 from bot.github.drafts import ReviewDraft, ReviewNote
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import ENDING, Ending
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import render_status
@@ -62,7 +62,7 @@ def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:
 
 
 def test_an_event_that_asks_for_nothing_is_said_to_do_so() -> None:
-    end = StepEnd(ended=Ignored(reason="list it in CODEPILOT_TRUSTED_BOTS"))
+    end = StepEnd(ended=IgnoredDelivery(reason="list it in CODEPILOT_TRUSTED_BOTS"))
     assert summary(end) == "Codepilot had nothing to do: list it in the input `trusted-bots`"
     assert notes_on(end) == ["::notice title=Codepilot::Nothing to do: list it in the input `trusted-bots`"]
 

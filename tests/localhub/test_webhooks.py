@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from gidgethub import sansio
 
-from localhub import Delivery
+from localhub import WebhookDelivery
 from tests.hub_client import app_jwt, client
 from tests.localhub.conftest import World
 from tests.waiting import eventually
@@ -49,10 +49,10 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-async def last(world: World, event: str) -> Delivery:
+async def last(world: World, event: str) -> WebhookDelivery:
     """The newest delivery of an event, once it has arrived."""
 
-    def found() -> Delivery | None:
+    def found() -> WebhookDelivery | None:
         of_event = [d for d in world.hub.deliveries if d.event == event and d.status != "pending"]
         return of_event[-1] if of_event else None
 

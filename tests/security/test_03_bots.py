@@ -12,7 +12,7 @@ import pytest
 
 from bot.domain.job import Job
 from bot.domain.listening import TrustedBots
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.settings import parsing
 from tests.payloads import OWN_ID, TRUSTED_ID, TRUSTED_NAME, a_payload, read
 
@@ -54,7 +54,7 @@ def _by(event: str, changes: dict[str, object], account: dict[str, object]) -> d
 )
 def test_a_bot_does_not_command(event: str, changes: dict[str, object], identity: int, login: str, kind: str) -> None:
     account: dict[str, object] = {"id": identity, "login": login, "type": kind}
-    assert isinstance(read(event, _by(event, changes, account)), Ignored)
+    assert isinstance(read(event, _by(event, changes, account)), IgnoredDelivery)
 
 
 @pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
@@ -62,20 +62,20 @@ def test_a_bot_on_the_list_is_known_by_its_number_and_not_by_its_name(event: str
     listed: dict[str, object] = {"id": TRUSTED_ID, "login": "ci[bot]", "type": "Bot"}
     assert isinstance(read(event, _by(event, changes, listed)), Job)
     namesake = {**listed, "id": 89}
-    assert isinstance(read(event, _by(event, changes, namesake)), Ignored)
+    assert isinstance(read(event, _by(event, changes, namesake)), IgnoredDelivery)
 
 
 @pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
 def test_the_bot_itself_does_not_command(event: str, changes: dict[str, object]) -> None:
     for kind in ("Bot", "User"):
         account: dict[str, object] = {"id": OWN_ID, "login": "codepilot", "type": kind}
-        assert isinstance(read(event, _by(event, changes, account)), Ignored)
+        assert isinstance(read(event, _by(event, changes, account)), IgnoredDelivery)
 
 
 def test_a_machine_account_that_is_no_app_starts_nothing_by_a_workflow_run() -> None:
     account = {"id": 5, "login": "evil", "type": "Bot"}
     payload = a_payload("workflow_run", workflow_run__actor=account, workflow_run__triggering_actor=account)
-    assert isinstance(read("workflow_run", payload), Ignored)
+    assert isinstance(read("workflow_run", payload), IgnoredDelivery)
 
 
 @pytest.mark.parametrize(("event", "changes"), WAYS, ids=str)
@@ -86,7 +86,7 @@ def test_a_name_on_the_list_is_an_apps_and_nobody_elses(event: str, changes: dic
     assert isinstance(read(event, _by(event, changes, {**named, "login": "Dependabot[bot]"})), Job)
     for claim in ({"type": "User"}, {"type": "Organization"}, {"login": "dependabot"}, {"login": "xdependabot[bot]"}):
         found = read(event, _by(event, changes, {**named, **claim}))
-        assert isinstance(found, Ignored), claim
+        assert isinstance(found, IgnoredDelivery), claim
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import a_payload, read
 
 WORDS = {
@@ -16,7 +16,7 @@ WORDS = {
 
 
 def _is_ignored(event: str, **changes: object) -> bool:
-    return isinstance(read(event, a_payload(event, **changes)), Ignored)
+    return isinstance(read(event, a_payload(event, **changes)), IgnoredDelivery)
 
 
 @pytest.mark.parametrize("event", WORDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.job import Job
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import a_payload, read
 
 FRESH = {
@@ -18,7 +18,7 @@ FRESH = {
 @pytest.mark.parametrize("event", FRESH)
 @pytest.mark.parametrize("action", ["edited", "deleted", "dismissed", "pinned", "unpinned", "Created", ""])
 def test_only_fresh_words_command(event: str, action: str) -> None:
-    assert isinstance(read(event, a_payload(event, action=action)), Ignored)
+    assert isinstance(read(event, a_payload(event, action=action)), IgnoredDelivery)
 
 
 @pytest.mark.parametrize("event", FRESH)

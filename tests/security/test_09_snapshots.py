@@ -8,7 +8,7 @@ import pytest
 
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.builders import a_request
 from tests.doors import opened
 from tests.payloads import a_payload, job, read
@@ -31,7 +31,7 @@ def test_the_job_holds_the_words_of_its_delivery(event: str, part: str) -> None:
 @pytest.mark.parametrize(("event", "part"), [("issues", "issue"), ("pull_request", "pull_request")])
 def test_a_later_edit_of_the_words_is_no_job_of_its_own(event: str, part: str) -> None:
     edited = a_payload(event, action="edited", **{f"{part}__body": "/codepilot fix"})
-    assert isinstance(read(event, edited), Ignored)
+    assert isinstance(read(event, edited), IgnoredDelivery)
 
 
 async def test_a_stored_job_keeps_its_words_whatever_is_delivered_later(tmp_path: Path) -> None:

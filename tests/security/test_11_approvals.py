@@ -8,7 +8,7 @@ from bot.domain.access import SetLabel
 from bot.domain.job import Actor
 from bot.domain.listening import TrustedBots
 from bot.gate.levels import level_for
-from bot.gate.permissions import Refusal, Role, ThreadFacts, approver_refusal
+from bot.gate.permissions import Refusal, Role, ThreadState, approver_refusal
 from tests.builders import a_job, a_request_for, thread_facts
 
 JOB = a_job(kind="pull")
@@ -17,7 +17,7 @@ FORK, OURS = thread_facts(head_repo_id=11), thread_facts()
 
 
 def _refused(
-    approver: Actor, *, role: Role = "write", facts: ThreadFacts = OURS, bound_to_sha: str = ""
+    approver: Actor, *, role: Role = "write", facts: ThreadState = OURS, bound_to_sha: str = ""
 ) -> Refusal | None:
     return approver_refusal(
         JOB,

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from bot.domain.commands import Reddened
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import HEAD, a_payload, job, read
 
 EVENT = "workflow_run"
 
 
 def _is_ignored(payload: dict[str, Any]) -> bool:
-    return isinstance(read(EVENT, payload), Ignored)
+    return isinstance(read(EVENT, payload), IgnoredDelivery)
 
 
 @pytest.mark.parametrize("branch", ["topic", "main", "codepilot/fix-7", "refs/heads/topic"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Fix
-from bot.gate.brief import LineComment, Material, ThreadComment, Verdict, task_for
+from bot.gate.brief import LineComment, Material, ReviewVerdict, ThreadComment, task_for
 from tests.builders import a_job
 from tests.hiding_places import HIDING_PLACES
 
@@ -21,7 +21,7 @@ def test_what_a_reader_cannot_see_is_gone_and_its_absence_is_told(hidden: str) -
     material = Material(
         comments=(said,),
         line_comments=(LineComment(comment=said, root=1, path="a.py"),),
-        verdicts=(Verdict(comment=said, state="COMMENTED"),),
+        verdicts=(ReviewVerdict(comment=said, state="COMMENTED"),),
     )
     task = task_for(job, material=material)
     assert len(task.quotes) == 4

@@ -11,7 +11,7 @@ from bot.domain.options import is_safe_branch
 from bot.gate.brief import task_for
 from bot.gate.permissions import Grant
 from bot.publishing.defuse import Allowed
-from bot.publishing.plan import Destination, plan
+from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import PendingView, StatusView, render_reply, render_status
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -49,7 +49,7 @@ def test_a_branch_of_ours_holds_nothing_of_a_title_or_of_the_models_words(text: 
         grant,
         Outcome(status=Status.FINISHED, summary=text),
         a_change(a_file()),
-        Destination(base_branch="main", server="https://github.example"),
+        CommitTarget(base_branch="main", server="https://github.example"),
     )
     assert publication.commit is not None
     assert publication.commit.branch == "codepilot/issue-7-j1"

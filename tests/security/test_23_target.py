@@ -10,7 +10,7 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.publishing.defuse import Allowed
-from bot.publishing.plan import Destination, Publication, plan
+from bot.publishing.plan import CommitTarget, Publication, plan
 from bot.publishing.review import parse_review
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -41,7 +41,7 @@ def test_the_place_is_the_same_whatever_the_model_says(summary: str, publish: st
             Grant(policy=Policy(), publish=publish, bound_to_sha=BASE),  # type: ignore[arg-type] # one of the words
             Outcome(status=Status.FINISHED, summary=text),
             a_change(a_file()),
-            Destination(base_branch="main", head_branch="topic", server="https://github.example"),
+            CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
         )
 
     assert places(planned(summary)) == places(planned("Fixed it."))

@@ -12,7 +12,7 @@ from bot.domain.access import Bounds
 from bot.domain.commands import Options
 from bot.domain.job import JobState
 from bot.gate.network import narrowed
-from bot.gate.options import Settled, settled
+from bot.gate.options import EffectiveOptions, settled
 from bot.gate.repo_config import RepoConfigError, parse_config
 from localhub import LocalHub
 from tests.acceptance.test_setup import with_config
@@ -65,7 +65,7 @@ def test_a_model_that_the_operator_does_not_offer_is_not_used() -> None:
     config = parse_config(b"model: expensive\nbudget_usd: 1000\nmax_steps: 1000")
     bounds = Bounds(limits=RunLimits(max_steps=5, max_cost_usd=1), model="usual")
     made = settled("fix", Options(), config, bounds)
-    assert isinstance(made, Settled)
+    assert isinstance(made, EffectiveOptions)
     assert (made.model, made.limits) == ("usual", bounds.limits)
 
 

@@ -7,9 +7,9 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Fix
 from bot.gate.permissions import Grant
-from bot.publishing.defuse import Allowed, defuse, harmless
+from bot.publishing.defuse import Allowed, escape_markdown, harmless
 from bot.publishing.marker import marker
-from bot.publishing.plan import Destination, plan
+from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import StatusView, render_status
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
@@ -58,7 +58,7 @@ def test_no_line_of_the_comment_is_a_command(text: str) -> None:
 
 
 def test_the_person_who_asked_and_the_thread_stay_linked() -> None:
-    assert defuse("Done, @mona, see #7.", ALLOWED) == "Done, @mona, see #7."
+    assert escape_markdown("Done, @mona, see #7.", ALLOWED) == "Done, @mona, see #7."
 
 
 @pytest.mark.parametrize("text", SPAM)
@@ -66,7 +66,7 @@ def test_the_pull_request_closes_its_own_issue_only(text: str) -> None:
     job = a_job(number=7, command=Fix(goal=""))
     grant = Grant(policy=Policy(), publish="new_branch", bound_to_sha=BASE)
     outcome = Outcome(status=Status.FINISHED, summary=text)
-    to = Destination(base_branch="main", server="https://github.example")
+    to = CommitTarget(base_branch="main", server="https://github.example")
     publication = plan(job, grant, outcome, a_change(a_file()), to)
     assert publication.pull_request is not None
     assert publication.commit is not None

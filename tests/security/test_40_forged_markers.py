@@ -13,7 +13,7 @@ from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.marker import job_of, marker
 from bot.publishing.render import StatusView
-from bot.reporting.check_run import CheckRun
+from bot.reporting.check_run import JobCheckRun
 from bot.reporting.status_comment import StatusComment
 from localhub import LocalHub
 from tests.builders import a_job
@@ -73,7 +73,7 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
         forger.id, forger.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as github:
         theirs = await github.create_check(world.name, draft)
-    check = CheckRun(world.github, Remembered({"checking": "begun"}), job, head_sha=world.sha)
+    check = JobCheckRun(world.github, Remembered({"checking": "begun"}), job, head_sha=world.sha)
     await check.show(replace(a_view(job), state="done"))
     runs = {run.id: run.status for run in world.hub.check_runs(world.repo)}
     assert len(runs) == 2

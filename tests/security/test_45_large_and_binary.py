@@ -10,8 +10,8 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
 from bot.publishing.defuse import Allowed
-from bot.publishing.plan import Destination, plan
-from bot.publishing.proof import Report
+from bot.publishing.plan import CommitTarget, plan
+from bot.publishing.proof import RunReport
 from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Verdict
 from bot.workspace import ChangeError
@@ -34,8 +34,8 @@ async def opened_draft(outlet: Outlet) -> tuple[bool, str, str]:
         Grant(policy=Policy(), publish="new_branch", bound_to_sha=outlet.base),
         Outcome(status=Status.FINISHED, summary="Did it."),
         change,
-        Destination(base_branch="main", server=outlet.hub.url),
-        report=Report(verdict=Verdict.VERIFIED),
+        CommitTarget(base_branch="main", server=outlet.hub.url),
+        report=RunReport(verdict=Verdict.VERIFIED),
     )
     delivered = await outlet.send(publication)
     assert delivered.pull_number is not None

@@ -13,7 +13,7 @@ from pydantic_monty import AsyncSnapshot
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ControlError, FormatError, LimitError
 from agent_runtime.interpreter import Interpreter, monty
-from agent_runtime.interpreter.worker import Worker
+from agent_runtime.interpreter.worker import InterpreterWorker
 from tests.security.control_attacks import ATTACKS, CONTAINED, HARMLESS, NOT_PLAIN, unique
 
 STUBS = "def read_file(path: str) -> str: ...\ndef anything(*values: Any, **more: Any) -> Any: ..."
@@ -69,7 +69,7 @@ async def test_an_attack_fails_also_where_the_type_checker_does_not_see_it(
     assert all(is_plain(list(args)) and is_plain(kwargs) for _, args, kwargs in desk.calls)
 
 
-async def _start_unseen(worker: Worker, source: str, *, tools: object, **rest: Any) -> AsyncSnapshot:  # noqa: ANN401 - passed on
+async def _start_unseen(worker: InterpreterWorker, source: str, *, tools: object, **rest: Any) -> AsyncSnapshot:  # noqa: ANN401 - passed on
     """Starts a block that the type checker does not see."""
     return await worker.feed(source, checked=False, **rest)
 
@@ -77,7 +77,10 @@ async def _start_unseen(worker: Worker, source: str, *, tools: object, **rest: A
 @pytest.mark.parametrize("attack", CONTAINED)
 async def test_what_may_run_sees_nothing_of_the_host(monkeypatch: pytest.MonkeyPatch, attack: str) -> None:
     monkeypatch.setenv("SECRET", SECRET)
-    interpreter, desk = Interpreter(tools=["read_file", "anything"], stubs=f"from typing import Any\n{STUBS}"), Desk()
+    interpreter, desk = (
+        Interpreter(tools=["read_file", "anything"], stubs=f"from typing import Any\n{STUBS}"),
+        Desk(),
+    )
     try:
         with contextlib.suppress(ControlError, FormatError):
             await interpreter.run(attack, call=desk.call, show=desk.show)

@@ -23,7 +23,7 @@ from agent_runtime.sandbox.protocol import Launch, SandboxSettings
 from agent_runtime.sandbox.temporary import Temporary
 from agent_runtime.terminals import keeper as keeper_module
 from agent_runtime.terminals.keeper import Keeper
-from agent_runtime.terminals.processes import Family
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.tools.shell import ShellTools
 
 
@@ -92,9 +92,11 @@ async def test_a_group_number_is_signalled_only_inside(tmp_path: Path) -> None:
     """A terminal names a group that is gone by the number of a group outside, once the kernel gives it away again."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:  # noqa: ASYNC220 - it has to be a group of ours
         namespace = (tmp_path / "of-no-process").parent.stat().st_ino
-        Family(mark="none", session=bystander.pid, namespace=namespace).signal_group(bystander.pid, signal.SIGKILL)
+        ProcessFamily(mark="none", session=bystander.pid, namespace=namespace).signal_group(
+            bystander.pid, signal.SIGKILL
+        )
         assert bystander.poll() is None
-        everywhere = Family(mark="none", session=bystander.pid, namespace=None)
+        everywhere = ProcessFamily(mark="none", session=bystander.pid, namespace=None)
         everywhere.signal_group(bystander.pid, signal.SIGKILL)
         assert bystander.wait(10) == -signal.SIGKILL
 

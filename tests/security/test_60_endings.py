@@ -17,7 +17,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import bash, processes
 from agent_runtime.terminals.output import Output
-from agent_runtime.terminals.processes import Family
+from agent_runtime.terminals.processes import ProcessFamily
 from agent_runtime.terminals.terminal import Terminal
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace.files import Workspace
@@ -92,7 +92,7 @@ async def test_an_environment_of_any_size_is_read_up_to_a_bound(monkeypatch: pyt
     """A process can declare gigabytes of its memory to be its environment (PR_SET_MM in prctl(2))."""
     mark = "m" * 32
     with subprocess.Popen(["sleep", "60"], env={processes.MARK: mark, "LAST": "x" * 5_000}) as process:  # noqa: ASYNC220 - to look at
-        family = Family(mark=mark, session=0, namespace=None)
+        family = ProcessFamily(mark=mark, session=0, namespace=None)
         await eventually(lambda: family.has(process.pid))
         monkeypatch.setattr(processes, "_ENVIRONMENT", 20)
         assert not family.has(process.pid)

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import cache
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.rules.shell import Command
+from agent_runtime.core.rules.shell import ParsedCommand
 
 RUNS_OTHERS = frozenset(
     {
@@ -67,13 +67,13 @@ class CommandPattern:
         wanted = [_word(word) for word in (words[:-1] if rest else words)]
         return cls(text=text, words=(*wanted, None) if rest else tuple(wanted), named="*" not in words[0])
 
-    def covers(self, command: Command) -> bool:
+    def covers(self, command: ParsedCommand) -> bool:
         """Whether the command is one of these, and nothing beside it happens: what an approval needs."""
         if command.doubt or (not self.named and _may_run_others(command.words or ())):
             return False
         return self._fit(command.words) is Fit.YES
 
-    def touches(self, command: Command) -> Fit:
+    def touches(self, command: ParsedCommand) -> Fit:
         """Whether the command may be one of these, also by another path to the program: what a warning needs."""
         words = command.words
         fit = self._fit(words)

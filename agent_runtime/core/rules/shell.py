@@ -55,7 +55,7 @@ _HARMLESS_REDIRECT = re.compile(rb"(?:[12]?>>?|&>>?|0?<)[ \t]*/dev/null|[12]?>&[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ParsedCommand:
     """One simple command.
 
     Attributes:
@@ -70,21 +70,21 @@ class Command:
     doubt: str = ""
 
 
-def commands_of(text: str) -> tuple[Command, ...]:
+def commands_of(text: str) -> tuple[ParsedCommand, ...]:
     """Every simple command that a text holds, wherever it stands; at least one.
 
     Raises:
         ImportError: the grammar is not installed.
     """
     if odd := _oddity(text):
-        return (Command(text=_short(text), words=None, doubt=odd),)
+        return (ParsedCommand(text=_short(text), words=None, doubt=odd),)
     data = text.encode()
     root = _parser().parse(data).root_node
     found = list(_Reader(data).body(root, 0))
     if root.has_error:
         found = [replace(each, doubt=each.doubt or "the whole does not parse") for each in found]
-        found.append(Command(text=_short(text), words=None, doubt="it does not parse"))
-    return tuple(found) or (Command(text=_short(text), words=()),)
+        found.append(ParsedCommand(text=_short(text), words=None, doubt="it does not parse"))
+    return tuple(found) or (ParsedCommand(text=_short(text), words=()),)
 
 
 def _oddity(text: str) -> str:
@@ -100,7 +100,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def body(self, node: Node, depth: int) -> Iterator[Command]:
+    def body(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
         """The commands of a list, a pipeline, a subshell or the whole, each decided for itself."""
         if depth > _MOST_DEPTH:
             yield self._unknown(node, "it nests too deeply")
@@ -122,7 +122,7 @@ class _Reader:
         start, end = (0, len(self._data)) if node.type == "program" else (node.start_byte, node.end_byte)
         return "" if self._only(_SPACE, [start, *_bounds(node.children), end]) else "part of it was not read"
 
-    def _statement(self, node: Node, depth: int) -> Iterator[Command]:
+    def _statement(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
         kind = node.type
         if kind in _BODIES:
             yield from self.body(node, depth + 1)
@@ -135,33 +135,33 @@ class _Reader:
                 yield self._unknown(node, "it may be no comment")
         elif kind in _COMPOUND:
             doubt = f"it stands in {_COMPOUND[kind]}"
-            yield Command(text=_short(self._text(node)), words=(), doubt=doubt)
+            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt=doubt)
             yield from self._hidden(node, doubt)
         elif kind in {"declaration_command", "unset_command"}:
             name = node.children[0].type if node.children else ""
-            yield Command(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
+            yield ParsedCommand(text=_short(self._text(node)), words=(name, None), doubt="it changes variables")
             yield from self._hidden(node, "it is substituted")
         elif kind in {"variable_assignment", "variable_assignments"}:
-            yield Command(text=_short(self._text(node)), words=(), doubt="it sets a variable")
+            yield ParsedCommand(text=_short(self._text(node)), words=(), doubt="it sets a variable")
             yield from self._hidden(node, "it is substituted")
         else:
             yield self._unknown(node, f"{kind.replace('_', ' ')} is not understood")
             yield from self._hidden(node, "it stands in what is not understood")
 
-    def _redirected(self, node: Node, depth: int) -> Iterator[Command]:
+    def _redirected(self, node: Node, depth: int) -> Iterator[ParsedCommand]:
         odd = doubt = self._apart(node)
-        found: list[Command] = [self._unknown(node, odd)] if odd else []
+        found: list[ParsedCommand] = [self._unknown(node, odd)] if odd else []
         for child in node.children:
             if child.type in _REDIRECTS:
                 doubt = doubt or self._redirect_doubt(child)
                 found += self._hidden(child, "it is substituted")
             else:
                 found += self._statement(child, depth)
-        found = found or [Command(text=_short(self._text(node)), words=())]
+        found = found or [ParsedCommand(text=_short(self._text(node)), words=())]
         for command in found:
             yield replace(command, doubt=command.doubt or doubt)
 
-    def _simple(self, node: Node) -> Iterator[Command]:
+    def _simple(self, node: Node) -> Iterator[ParsedCommand]:
         words: list[str | None] = []
         odd = doubt = self._apart(node)
         for child in node.children:
@@ -174,11 +174,11 @@ class _Reader:
                 words.append(word)
                 doubt = doubt or why
         doubt = doubt or _name_doubt(words)
-        yield Command(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
+        yield ParsedCommand(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
         for child in node.children:
             yield from self._hidden(child, "it is substituted")
 
-    def _hidden(self, node: Node, doubt: str) -> Iterator[Command]:
+    def _hidden(self, node: Node, doubt: str) -> Iterator[ParsedCommand]:
         """The simple commands anywhere beneath a node; they run, but not in a way that a rule could approve."""
         pending = [node]
         while pending:
@@ -238,8 +238,8 @@ class _Reader:
         before = self._data[max(0, node.start_byte - 1) : node.start_byte]
         return before in {b"", b" ", b"\t", b"\n"} and "\n" not in self._text(node)
 
-    def _unknown(self, node: Node, doubt: str) -> Command:
-        return Command(text=_short(self._text(node)), words=None, doubt=doubt)
+    def _unknown(self, node: Node, doubt: str) -> ParsedCommand:
+        return ParsedCommand(text=_short(self._text(node)), words=None, doubt=doubt)
 
     def _text(self, node: Node) -> str:
         return self._data[node.start_byte : node.end_byte].decode(errors="replace")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from agent_runtime.core.network import Connection, Network
 from agent_runtime.sandbox.egress import addresses, names
 from agent_runtime.sandbox.egress.doorway import PORT, listen_inside
-from agent_runtime.sandbox.egress.tunnel import Budget, Rules, Tunnel, close
+from agent_runtime.sandbox.egress.tunnel import ProxyRules, TransferBudget, Tunnel, close
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class Egress:
             resolve: turns names into addresses; for tests.
             refusal: what is wrong with an address; for tests, whose servers live on the loopback.
         """
-        budget = Budget(total=network.limits.total_bytes, left=network.limits.total_bytes)
-        self._rules = Rules(network=network, budget=budget, resolve=resolve, refusal=refusal)
+        budget = TransferBudget(total=network.limits.total_bytes, left=network.limits.total_bytes)
+        self._rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
         self._told = told
         self._lost = lost
         self._made = 0

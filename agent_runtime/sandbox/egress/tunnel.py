@@ -24,7 +24,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(slots=True)
-class Budget:
+class TransferBudget:
     """How many bytes may still pass, over all connections."""
 
     total: int
@@ -38,7 +38,7 @@ class Budget:
         """
         if size > self.left:
             self.left = 0
-            raise BrokenOffError(self.spent())
+            raise TunnelClosedError(self.spent())
         self.left -= size
 
     def spent(self) -> str:
@@ -46,12 +46,12 @@ class Budget:
         return f"the {self.total} bytes that may pass are used up"
 
 
-class BrokenOffError(Exception):
+class TunnelClosedError(Exception):
     """A tunnel that stood was closed by us; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ProxyRules:
     """What every tunnel of one sandbox keeps to.
 
     Attributes:
@@ -62,7 +62,7 @@ class Rules:
     """
 
     network: Network
-    budget: Budget
+    budget: TransferBudget
     resolve: Resolve
     refusal: Callable[[str], str | None]
 
@@ -70,7 +70,7 @@ class Rules:
 class Tunnel:
     """A connection that a program inside has opened to the proxy."""
 
-    def __init__(self, rules: Rules, client: Streams) -> None:
+    def __init__(self, rules: ProxyRules, client: Streams) -> None:
         self._rules = rules
         self._client = client
         self._host, self._port = "", 0
@@ -96,7 +96,7 @@ class Tunnel:
         except HelloError as error:
             self._reason = str(error)
             self._client[1].write(_ACCESS_DENIED)
-        except BrokenOffError as error:
+        except TunnelClosedError as error:
             self._reason = str(error)
         except TimeoutError:
             self._reason = "it stood still for too long"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.verdict import Verdict
 
 
@@ -54,7 +54,7 @@ _STATES: Mapping[JobState, Conclusion] = {
 
 
 def conclusion_of(
-    ended: JobState | Ignored | None, verdict: Verdict | None = None, *, misconfigured: bool = False
+    ended: JobState | IgnoredDelivery | None, verdict: Verdict | None = None, *, misconfigured: bool = False
 ) -> Conclusion:
     """What a step came to.
 
@@ -65,7 +65,7 @@ def conclusion_of(
     """
     if ended is None:
         return Conclusion.CANCELLED
-    if isinstance(ended, Ignored):
+    if isinstance(ended, IgnoredDelivery):
         return Conclusion.IGNORED
     if ended is JobState.DONE and verdict is not None:
         return Conclusion(verdict.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bot.apps.action.conclusion import Conclusion, conclusion_of
 from bot.domain.job import Job, JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import ENDING, Ending
 from bot.publishing.view import StatusView
 
@@ -30,7 +30,7 @@ class StepEnd:
         server_url: GitHub's address for people.
     """
 
-    ended: JobState | Ignored
+    ended: JobState | IgnoredDelivery
     job: Job | None = None
     ending: Ending | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class StepEnd:
     @property
     def why(self) -> str:
         """Why it ended as it did; empty where that needs no reason."""
-        if isinstance(self.ended, Ignored):
+        if isinstance(self.ended, IgnoredDelivery):
             return self.ended.reason
         return self.ending.reason if self.ending is not None else ""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import secrets
 
-from bot.apps.action.prompts import WRITERS_ONLY, Asked, asked_by_workflow
+from bot.apps.action.prompts import WRITERS_ONLY, PromptRequest, asked_by_workflow
 from bot.domain.errors import MalformedError
 from bot.domain.job import Actor, Job, Repo
 from bot.domain.listening import Listening
-from bot.intake.deliveries import Delivery, Ignored, from_action
+from bot.intake.deliveries import Delivery, IgnoredDelivery, from_action
 from bot.intake.triggers import job_from
 from bot.settings.load import ActionSettings
 
@@ -19,7 +19,7 @@ _MAX_EVENT_BYTES = 25 * 1024 * 1024
 _FROM_RUNNER = "GitHub's runner writes it: let no step before change that file or the variable, and run the job again."
 
 
-def job_of_run(settings: ActionSettings) -> Job | Ignored:
+def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
     """The job that the run is for: what the inputs ask for, else what somebody asked for in the event.
 
     Raises:
@@ -30,17 +30,17 @@ def job_of_run(settings: ActionSettings) -> Job | Ignored:
     if inputs.prompt or inputs.command:
         return asked_by_workflow(delivery, _asked(settings), listening)
     if delivery.event in WRITERS_ONLY:
-        return Ignored(
+        return IgnoredDelivery(
             reason=f"the event `{delivery.event}` holds no command, and the input `prompt` is not set. "
             "Write below `with:`: `prompt: What the agent is to do`"
         )
     return job_from(delivery, listening)
 
 
-def _asked(settings: ActionSettings) -> Asked:
+def _asked(settings: ActionSettings) -> PromptRequest:
     inputs, repo_id = settings.inputs, settings.repository_id
     login, number = settings.actor, settings.actor_id
-    return Asked(
+    return PromptRequest(
         prompt=inputs.prompt,
         command=inputs.command,
         base=inputs.base,

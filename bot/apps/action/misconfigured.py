@@ -16,7 +16,7 @@ from bot.domain.job import Job
 from bot.github import GitHub
 from bot.intake.triggers import job_from
 from bot.jobs.context import spot_of
-from bot.jobs.snapshot import arrive
+from bot.jobs.snapshot import check_access
 from bot.publishing.active import Allowed
 from bot.publishing.inputs import in_inputs
 from bot.publishing.redact import Redactor
@@ -127,8 +127,8 @@ async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: 
     if job.lane == "event" or job.is_unasked or job.thread.kind == "branch" or settings.run_attempt > 1:
         return
     async with GitHub.for_token(settings.token.get_secret_value(), settings.api_url, redact=redactor.redact) as github:
-        visit = await arrive(github, job, bounds=bounds_of(settings.agent))
-        if not visit.may_command:
+        access = await check_access(github, job, bounds=bounds_of(settings.agent))
+        if not access.may_command:
             return
         name = job.repo.full_name
         allowed = Allowed(

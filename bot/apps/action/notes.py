@@ -9,7 +9,7 @@ from bot.apps.action.commands import MOST_ANNOTATIONS, Level, annotation
 from bot.apps.action.conclusion import MEANINGS, Conclusion, exit_code
 from bot.apps.action.end import StepEnd
 from bot.github.drafts import Annotation
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.check import NO_FILE, annotations_of
 from bot.publishing.inputs import in_inputs
 from bot.publishing.proof import reason
@@ -28,7 +28,7 @@ def notes_on(end: StepEnd) -> list[str]:
 
 
 def _of_end(end: StepEnd) -> Iterator[tuple[Level, str]]:
-    if isinstance(end.ended, Ignored):
+    if isinstance(end.ended, IgnoredDelivery):
         yield "notice", annotation("notice", f"Nothing to do: {in_inputs(end.ended.reason)}", title="Codepilot")
     elif end.conclusion not in _QUIET:
         level: Level = "error" if exit_code(end.conclusion) else "warning"

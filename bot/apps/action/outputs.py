@@ -6,11 +6,11 @@ import json
 
 from bot.apps.action.conclusion import Conclusion
 from bot.apps.action.end import StepEnd
-from bot.intake.deliveries import Ignored
-from bot.jobs.context import Reply
+from bot.intake.deliveries import IgnoredDelivery
+from bot.jobs.context import ShortReply
 from bot.jobs.services import artifact_name
 from bot.pipeline.denied_calls import denied_calls
-from bot.publishing.defuse import Allowed, defuse
+from bot.publishing.defuse import Allowed, escape_markdown
 from bot.publishing.view import StatusView
 
 OUTPUTS = (
@@ -51,7 +51,7 @@ def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
 def outputs_of(end: StepEnd) -> dict[str, str]:
     """The outputs of a step, each a value that a workflow can branch on."""
     facts, view = end.facts, end.view
-    status = "ignored" if isinstance(end.ended, Ignored) else end.ended.value
+    status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
     comment_id, _, comment_url = facts.get("comment", "").partition(" ")
     sha, _, branch = facts.get("commit", "").partition(" ")
     number, url = _pull(end, sha)
@@ -111,13 +111,13 @@ def _summary(end: StepEnd) -> str:
     text = end.why
     if isinstance(told, StatusView):
         text = told.completion or told.reason or told.withheld or end.why
-    elif isinstance(told, Reply):
+    elif isinstance(told, ShortReply):
         text = told.text
     job = end.job
     if job is None:
         return text
     allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
-    return defuse(text, allowed, limit=_SUMMARY_CHARS)
+    return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
 
 
 def _plain(call: object) -> dict[str, str]:

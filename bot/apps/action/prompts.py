@@ -13,8 +13,8 @@ from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.domain.listening import Listening
 from bot.gate.conventions import OWN_PREFIX
 from bot.intake.asking import job_id, no_commander
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Head, Issue, Part, PullRequest, Repository, Sender, Text, read
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Head, Issue, PayloadPart, PullRequest, Repository, Sender, Text, read
 from bot.publishing.marker import is_marked
 
 WRITERS_ONLY = frozenset({"schedule", "workflow_dispatch", "repository_dispatch", "push", "merge_group"})
@@ -28,7 +28,7 @@ _FROM_A_BRANCH = frozenset({"push", "workflow_run", *_FILE_OF_THE_HEAD, "pull_re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PromptRequest:
     """What a workflow asks for, and where it runs.
 
     Attributes:
@@ -54,7 +54,7 @@ class Asked:
     unique: str = ""
 
 
-def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) -> Job | Ignored:
+def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Listening) -> Job | IgnoredDelivery:
     """The job that a prompt or a command of the workflow's file is, or why this event asks for none.
 
     The file is written by people with write access, so its words are the goal. Whoever caused the event commands
@@ -70,7 +70,7 @@ def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) ->
             name="prompt",
         )
     place = _place(delivery, asked)
-    if isinstance(place, Ignored):
+    if isinstance(place, IgnoredDelivery):
         return place
     command = _command(delivery, asked, place.thread)
     if (hindrance := _hindrance(delivery, asked, place, command, listening)) is not None:
@@ -78,7 +78,7 @@ def asked_by_workflow(delivery: Delivery, asked: Asked, listening: Listening) ->
     sender = _sender(delivery)
     actor = sender.actor if sender is not None else asked.actor
     if actor is None:
-        return Ignored(reason="neither the event nor GITHUB_ACTOR names an account that this job could be of")
+        return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account that this job could be of")
     return Job(
         id=job_id("workflow", place.repo.id, asked.unique or delivery.id),
         delivery_id=delivery.id,
@@ -112,24 +112,28 @@ class _Place:
     from_fork: bool = False
 
 
-def _place(delivery: Delivery, asked: Asked) -> _Place | Ignored:
+def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery:
     """The thread that the event is about, else a branch."""
     if "pull_request" in delivery.payload:
         event = read(_OfPull, delivery)
-        return event if isinstance(event, Ignored) else _of_pull(event)
+        return event if isinstance(event, IgnoredDelivery) else _of_pull(event)
     if "issue" in delivery.payload:
         found = read(_OfIssue, delivery)
-        return found if isinstance(found, Ignored) else _Place(repo=found.repository.repo, thread=found.issue.thread)
+        return (
+            found
+            if isinstance(found, IgnoredDelivery)
+            else _Place(repo=found.repository.repo, thread=found.issue.thread)
+        )
     repo = _repo(delivery, asked)
-    if isinstance(repo, Ignored):
+    if isinstance(repo, IgnoredDelivery):
         return repo
     return (_of_run if delivery.event == "workflow_run" else _of_ref)(delivery, asked, repo)
 
 
-def _of_ref(delivery: Delivery, asked: Asked, repo: Repo) -> _Place | Ignored:
+def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
     """The branch that the workflow runs on, or another one that it names."""
     if delivery.event == "push" and delivery.payload.get("deleted") is True:
-        return Ignored(reason="the push deleted its branch")
+        return IgnoredDelivery(reason="the push deleted its branch")
     ref = _branch_of(asked.ref)
     branch = asked.base or ref or _default_branch(delivery)
     if not branch:
@@ -153,29 +157,31 @@ def _of_pull(event: _OfPull) -> _Place:
     )
 
 
-def _of_run(delivery: Delivery, asked: Asked, repo: Repo) -> _Place | Ignored:
+def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
     """The branch that another workflow ran on; its name proves nothing where the run was a fork's."""
     event = read(_OfRun, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     run = event.workflow_run
     if run.head_repository is None or run.head_repository.id != repo.id:
-        return Ignored(reason="the workflow ran for a fork, whose branches are not worked on")
+        return IgnoredDelivery(reason="the workflow ran for a fork, whose branches are not worked on")
     branch = asked.base or run.head_branch or _default_branch(delivery)
     if not branch:
-        return Ignored(reason="the workflow run names no branch")
+        return IgnoredDelivery(reason="the workflow run names no branch")
     return _Place(repo=repo, thread=Thread.of_branch(branch), head=run.head_branch or "")
 
 
-def _repo(delivery: Delivery, asked: Asked) -> Repo | Ignored:
+def _repo(delivery: Delivery, asked: PromptRequest) -> Repo | IgnoredDelivery:
     """The repository; a schedule's payload may not have it."""
     if "repository" not in delivery.payload:
-        return asked.repo or Ignored(reason="neither the event nor GITHUB_REPOSITORY_ID says which repository it is")
+        return asked.repo or IgnoredDelivery(
+            reason="neither the event nor GITHUB_REPOSITORY_ID says which repository it is"
+        )
     event = read(_OfRepository, delivery)
-    return event if isinstance(event, Ignored) else event.repository.repo
+    return event if isinstance(event, IgnoredDelivery) else event.repository.repo
 
 
-def _command(delivery: Delivery, asked: Asked, thread: Thread) -> Work:
+def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work:
     """What is to be done."""
     verb, goal = asked.command or "fix", asked.prompt or ""
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
@@ -195,22 +201,24 @@ def _command(delivery: Delivery, asked: Asked, thread: Thread) -> Work:
     return WORK_VERBS[verb](goal=goal)
 
 
-def _hindrance(delivery: Delivery, asked: Asked, place: _Place, command: Work, listening: Listening) -> Ignored | None:
+def _hindrance(
+    delivery: Delivery, asked: PromptRequest, place: _Place, command: Work, listening: Listening
+) -> IgnoredDelivery | None:
     """Why the event is left alone, though the inputs ask for something."""
     if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
-        return Ignored(
+        return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
             "fork; to work on those, too, run the workflow on `pull_request_target`"
         )
     own = isinstance(command, Fix) and place.head.startswith(asked.branch_prefix)
     if own and delivery.event in _FROM_A_BRANCH:
-        return Ignored(reason=f"`{place.head}` is a branch of the bot's own, which a person decides about")
+        return IgnoredDelivery(reason=f"`{place.head}` is a branch of the bot's own, which a person decides about")
     sender = _sender(delivery)
     if delivery.event in WRITERS_ONLY or sender is None:
         return None
     said = delivery.payload.get("comment") or delivery.payload.get("review") or {}
     if is_marked(str(said.get("body") if isinstance(said, dict) else "")):
-        return Ignored(reason="the comment is the bot's own")
+        return IgnoredDelivery(reason="the comment is the bot's own")
     if sender.id in listening.own_ids or delivery.event in _SAID:
         return no_commander(sender, listening)
     return None
@@ -237,10 +245,10 @@ def _sender(delivery: Delivery) -> Sender | None:
     if "sender" not in delivery.payload:
         return None
     event = read(_OfSender, delivery)
-    return None if isinstance(event, Ignored) else event.sender
+    return None if isinstance(event, IgnoredDelivery) else event.sender
 
 
-class _RepoId(Part):
+class _RepoId(PayloadPart):
     id: int
 
 
@@ -253,26 +261,26 @@ class _Pull(PullRequest):
     head: _Head
 
 
-class _OfPull(Event):
+class _OfPull(EventPayload):
     pull_request: _Pull
 
 
-class _OfIssue(Event):
+class _OfIssue(EventPayload):
     issue: Issue
 
 
-class _OfRepository(Part):
+class _OfRepository(PayloadPart):
     repository: Repository
 
 
-class _OfSender(Part):
+class _OfSender(PayloadPart):
     sender: Sender
 
 
-class _Run(Part):
+class _Run(PayloadPart):
     head_branch: Text | None = None
     head_repository: _RepoId | None = None
 
 
-class _OfRun(Part):
+class _OfRun(PayloadPart):
     workflow_run: _Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.apps.action.end import StepEnd
 from bot.apps.action.files import MAX_SUMMARY_BYTES
 from bot.domain.job import JobState
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.inputs import in_inputs
 from bot.publishing.render import render_status
 from bot.publishing.text import clean, code, duration, fenced
@@ -17,7 +17,7 @@ _SPARE_BYTES = 4_096
 
 def summary(end: StepEnd) -> str:
     """What the page of the workflow run shows, in Markdown; every foreign word in it is harmless."""
-    if isinstance(end.ended, Ignored):
+    if isinstance(end.ended, IgnoredDelivery):
         return f"Codepilot had nothing to do: {in_inputs(end.ended.reason)}"
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
     parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]

@@ -10,24 +10,24 @@ from bot.control.save_artifact import save
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import TRANSITIONS, Job, JobState
 from bot.engine.queue import Queue, Signal, Stored
-from bot.jobs.context import Desk
+from bot.jobs.context import JobContextFactory
 from bot.pipeline.worker import POLL_SECONDS, Worker
 
 log = logging.getLogger(__name__)
 
 
-async def walk(desk: Desk, worker: Worker, job: Job) -> tuple[Stored, Path | None]:
+async def walk(contexts: JobContextFactory, worker: Worker, job: Job) -> tuple[Stored, Path | None]:
     """Walk a job to its end, and then what it began, or has had go on.
 
     Returns:
         The last of them as it stands, and the file with its sealed state when it waits for a person.
     """
-    last = await _walked(desk.queue, worker, job.id)
-    if desk.house.handover is None:
+    last = await _walked(contexts.queue, worker, job.id)
+    if contexts.services.handover is None:
         return last, None
-    while (next_id := await _queued(desk.queue, job)) is not None:
-        last = await _walked(desk.queue, worker, next_id)
-    return await _left(desk, worker, last)
+    while (next_id := await _queued(contexts.queue, job)) is not None:
+        last = await _walked(contexts.queue, worker, next_id)
+    return await _left(contexts, worker, last)
 
 
 async def _walked(queue: Queue, worker: Worker, job_id: str) -> Stored:
@@ -53,17 +53,17 @@ async def _queued(queue: Queue, job: Job) -> str | None:
     return queued[-1] if queued else None
 
 
-async def _left(desk: Desk, worker: Worker, last: Stored) -> tuple[Stored, Path | None]:
+async def _left(contexts: JobContextFactory, worker: Worker, last: Stored) -> tuple[Stored, Path | None]:
     """Save a job that waits; one that cannot be is stopped, and what it did is kept as ever."""
     if last.state is not JobState.WAITING:
         return last, None
     job = last.job
     try:
-        async with desk.case(job) as case:
-            return last, await save(case)
+        async with contexts.case(job) as context:
+            return last, await save(context)
     except BotError as error:
         log.warning("job %s: not kept for a later run: %s", job.id, error)
         stop = Signal(kind="stop", text=f"It needs a person, and cannot wait for one. {error}", by="", id="not kept")
-    await desk.queue.signal(job.id, stop)
-    await desk.queue.wake(job.id)
-    return await _walked(desk.queue, worker, job.id), None
+    await contexts.queue.signal(job.id, stop)
+    await contexts.queue.wake(job.id)
+    return await _walked(contexts.queue, worker, job.id), None

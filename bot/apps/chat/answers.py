@@ -33,7 +33,7 @@ def word(line: str) -> Word | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ChatAnswer:
     """What somebody says to a call that waits.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reply:
     answers: bool = False
 
 
-def check_fit(said: Reply, call: PendingCall) -> None:
+def check_fit(said: ChatAnswer, call: PendingCall) -> None:
     """Make sure that a reply is to what waits: no answer may approve a call, and no approval may answer a question.
 
     Raises:
@@ -63,16 +63,16 @@ def check_fit(said: Reply, call: PendingCall) -> None:
         raise SettingsError("A question waits, and --approve does not answer it: use --answer TEXT, or --deny.")
 
 
-def reply(line: str) -> Reply | None:
+def reply(line: str) -> ChatAnswer | None:
     """`y` once, `a` always, `n` with or without a reason; None for anything else, which approves nothing."""
     said, _, note = line.strip().partition(" ")
     match said.lower():
         case "y" | "yes" if not note:
-            return Reply(approved=True)
+            return ChatAnswer(approved=True)
         case "a" | "always" if not note:
-            return Reply(approved=True, always=True)
+            return ChatAnswer(approved=True, always=True)
         case "n" | "no":
-            return Reply(approved=False, note=note.strip())
+            return ChatAnswer(approved=False, note=note.strip())
         case _:
             return None
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from bot.apps.chat.answers import PERMISSIONS, Reply
-from bot.apps.chat.setup import Wishes
+from bot.apps.chat.answers import PERMISSIONS, ChatAnswer
+from bot.apps.chat.setup import ChatOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +89,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
     from bot.apps.chat import console  # noqa: PLC0415 - `codepilot --help` should not load the agent
 
     text = console.read_task() if task == "-" else task
-    sys.exit(console.run(Wishes(**wishes), text, said))
+    sys.exit(console.run(ChatOptions(**wishes), text, said))
 
 
 @click.command()
@@ -102,15 +102,15 @@ def chat(*, listed: bool, **wishes: Any) -> None:  # noqa: ANN401 - the fields o
     if listed:
         console.list_sessions()
     else:
-        sys.exit(console.chat(Wishes(**wishes)))
+        sys.exit(console.chat(ChatOptions(**wishes)))
 
 
-def _said(*, approve: bool, deny: bool, note: str | None, answer: str | None) -> Reply | None:
+def _said(*, approve: bool, deny: bool, note: str | None, answer: str | None) -> ChatAnswer | None:
     """What the options answer to the call that waits; None when they answer nothing."""
     if approve + deny + (answer is not None) > 1:
         raise click.UsageError("Use only one of --approve, --deny and --answer.")
     if note is not None and not deny:
         raise click.UsageError("--note belongs to --deny.")
     if answer is not None:
-        return Reply(approved=True, note=answer, answers=True)
-    return Reply(approved=approve, note=note or "") if approve or deny else None
+        return ChatAnswer(approved=True, note=answer, answers=True)
+    return ChatAnswer(approved=approve, note=note or "") if approve or deny else None

@@ -25,10 +25,10 @@ from agent_runtime import (
     Summarised,
     Usage,
 )
-from bot.apps.chat.answers import Reply, Word, word
-from bot.apps.chat.conversation import Conversation, LeftError
-from bot.apps.chat.screen import Screen, spent
-from bot.apps.chat.setup import Wishes, agent
+from bot.apps.chat.answers import ChatAnswer, Word, word
+from bot.apps.chat.conversation import Chat, LeftError
+from bot.apps.chat.screen import ChatScreen, spent
+from bot.apps.chat.setup import ChatOptions, agent
 from bot.apps.chat.visible import visible
 
 _HELP = """\
@@ -49,7 +49,7 @@ class Exit(IntEnum):
     TERMINATED = 128 + signal.SIGTERM
 
 
-def run(wishes: Wishes, task: str | None, said: Reply | None = None) -> Exit:
+def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -> Exit:
     """Have one task done, or with `said` answer the call at which the session's run waits.
 
     Raises:
@@ -72,7 +72,7 @@ def run(wishes: Wishes, task: str | None, said: Reply | None = None) -> Exit:
         return _finished(outcome, wishes, screen)
 
 
-def chat(wishes: Wishes) -> Exit:
+def chat(wishes: ChatOptions) -> Exit:
     """Talk until the person has had enough. Without a terminal, each line of the standard input is a task.
 
     Raises:
@@ -150,13 +150,13 @@ def _leaving() -> Iterator[None]:
 
 
 @contextmanager
-def _conversation(wishes: Wishes) -> Iterator[tuple[AsyncRuntime, Screen, Conversation]]:
+def _conversation(wishes: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScreen, Chat]]:
     """Everything set up, and given back at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no check marks must not end a run
     # Where the standard output is no terminal it is for the answer alone.
-    screen = Screen(Console(stderr=not sys.stdout.isatty()))
+    screen = ChatScreen(Console(stderr=not sys.stdout.isatty()))
     worker = agent(wishes)
     recorder = None if wishes.record is None else Recorder(worker, wishes.record)
     runtime = AsyncRuntime(
@@ -169,11 +169,11 @@ def _conversation(wishes: Wishes) -> Iterator[tuple[AsyncRuntime, Screen, Conver
     if recorder is not None:
         recorder.follow(runtime)
     prompt = _prompt if _with_a_person() else None
-    with Conversation(runtime, screen, prompt, permissions=wishes.permissions) as conversation:
+    with Chat(runtime, screen, prompt, permissions=wishes.permissions) as conversation:
         yield runtime, screen, conversation
 
 
-def _finished(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
+def _finished(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
     _print_answer(outcome)
     if outcome.status is Status.PAUSED:
         return _paused(outcome, wishes, screen)
@@ -190,7 +190,7 @@ def _print_answer(outcome: Outcome) -> None:
         sys.stdout.flush()
 
 
-def _paused(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
+def _paused(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
     if wishes.session is None:
         screen.say("The run is not kept. With --session NAME it would wait for an answer.", style="yellow")
     else:
@@ -201,7 +201,7 @@ def _paused(outcome: Outcome, wishes: Wishes, screen: Screen) -> Exit:
     return Exit.PAUSED
 
 
-def _greeting(runtime: AsyncRuntime, wishes: Wishes) -> str:
+def _greeting(runtime: AsyncRuntime, wishes: ChatOptions) -> str:
     count = len(runtime.messages)
     session = (
         "" if wishes.session is None else f" · session {wishes.session}" + (f" ({count} messages)" if count else "")

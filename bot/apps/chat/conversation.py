@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_runtime import AsyncRuntime, Outcome, PendingCall, ResumeError, Status
-from bot.apps.chat.answers import Permissions, Remembered, Reply, check_fit, reply
-from bot.apps.chat.screen import Screen
+from bot.apps.chat.answers import ChatAnswer, Permissions, Remembered, check_fit, reply
+from bot.apps.chat.screen import ChatScreen
 
 Prompt = Callable[[str], str]
 """Asks the person for a line; raises EOFError or KeyboardInterrupt when they have had enough."""
@@ -28,7 +28,7 @@ class LeftError(Exception):
         self.by = by
 
 
-class Conversation:
+class Chat:
     """One runtime and the person before the screen.
 
     The event loop runs while the agent works and stands still while the person is asked, so that Ctrl+C means what it
@@ -36,7 +36,7 @@ class Conversation:
     """
 
     def __init__(
-        self, runtime: AsyncRuntime, screen: Screen, prompt: Prompt | None, *, permissions: Permissions = "auto"
+        self, runtime: AsyncRuntime, screen: ChatScreen, prompt: Prompt | None, *, permissions: Permissions = "auto"
     ) -> None:
         """Talk to `runtime`.
 
@@ -90,7 +90,7 @@ class Conversation:
             return self._settled(self._run(self._runtime.resume()))
         return self._settled(Outcome(status=Status.PAUSED, pending=call))
 
-    def answer(self, said: Reply) -> Outcome:
+    def answer(self, said: ChatAnswer) -> Outcome:
         """Answer the call that waits, and see the run to its end.
 
         Raises:
@@ -110,7 +110,7 @@ class Conversation:
         """Ask the person about every call that waits, until the run ends or they leave it open."""
         while outcome.status is Status.PAUSED and (call := outcome.pending) is not None:
             known = self._known(call) if call.kind == "permission" else None
-            said = self._asked(call) if known is None else Reply(approved=known)
+            said = self._asked(call) if known is None else ChatAnswer(approved=known)
             if said is None:
                 break
             if said.always:
@@ -125,17 +125,17 @@ class Conversation:
             self._screen.ended(outcome)
         return outcome
 
-    def _resumed(self, said: Reply) -> Outcome:
+    def _resumed(self, said: ChatAnswer) -> Outcome:
         return self._run(self._runtime.resume(approve=said.approved, note=said.note))
 
-    def _asked(self, call: PendingCall) -> Reply | None:
+    def _asked(self, call: PendingCall) -> ChatAnswer | None:
         """What the person says to a call; None when they leave it open, or nobody is there."""
         self._screen.waiting(call)
         if self._prompt is None:
             return None
         try:
             if call.kind == "question":
-                return Reply(approved=True, note=self._prompt("Your answer: ").strip(), answers=True)
+                return ChatAnswer(approved=True, note=self._prompt("Your answer: ").strip(), answers=True)
             while True:
                 self._screen.choices(call)
                 said = reply(self._prompt("Allow? "))

@@ -39,7 +39,7 @@ _GOOD = frozenset({Status.FINISHED, Status.ANSWERED})
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-class Screen:
+class ChatScreen:
     """Prints a run as it happens; knows how every event looks.
 
     The model's words appear as they come, but for the completion: it speaks of work that is not done yet while it is

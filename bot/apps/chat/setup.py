@@ -25,7 +25,7 @@ _BY_REQUEST = "you asked to see every one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ChatOptions:
     """What somebody asked for; None leaves it to the agent file, or else to the built-in agent.
 
     Attributes:
@@ -53,7 +53,7 @@ class Wishes:
     record: Path | None = None
 
 
-def agent_file(wishes: Wishes) -> AgentFile:
+def agent_file(wishes: ChatOptions) -> AgentFile:
     """The settings that the wishes amount to.
 
     Raises:
@@ -81,7 +81,7 @@ def agent_file(wishes: Wishes) -> AgentFile:
     )
 
 
-def agent(wishes: Wishes) -> Agent:
+def agent(wishes: ChatOptions) -> Agent:
     """The agent that the wishes amount to, ready to work.
 
     Raises:
@@ -107,7 +107,7 @@ def _home() -> Path:
         ) from error
 
 
-def _named(wishes: Wishes) -> ModelSettings | None:
+def _named(wishes: ChatOptions) -> ModelSettings | None:
     """The model that the command line names, if it names one."""
     if wishes.script is not None:
         return ModelSettings.named("scripted", options=ModelOptions(script=wishes.script))

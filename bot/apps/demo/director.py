@@ -16,7 +16,7 @@ from rich.console import Console
 from agent_runtime import Provider, ScriptedProvider
 from bot.apps.demo.project import Scenario, boltons, local
 from bot.apps.demo.scene import Stage, play
-from bot.apps.demo.screen import Screen
+from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import JobState
 from bot.settings.load import AgentSettings, load_demo
 from bot.workspace.removal import discard
@@ -26,7 +26,7 @@ READING_DELAY = 0.012
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class DemoOptions:
     """The options of `codepilot demo`; see its help."""
 
     repo: Path | None
@@ -37,7 +37,7 @@ class Wishes:
     fast: bool
 
 
-async def direct(wishes: Wishes) -> JobState:
+async def direct(wishes: DemoOptions) -> JobState:
     """Set the stage, play, and clean up.
 
     Returns:
@@ -48,7 +48,7 @@ async def direct(wishes: Wishes) -> JobState:
         SandboxError: agents could not run safely here.
         ConfigError: the environment's settings are wrong.
     """
-    screen = Screen(Console())
+    screen = DemoScreen(Console())
     directory = Path(tempfile.mkdtemp(prefix="codepilot-demo-"))
     try:
         with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
@@ -70,7 +70,7 @@ async def direct(wishes: Wishes) -> JobState:
         discard(directory)
 
 
-async def _scenario(wishes: Wishes, directory: Path, screen: Screen) -> Scenario:
+async def _scenario(wishes: DemoOptions, directory: Path, screen: DemoScreen) -> Scenario:
     if wishes.repo is not None:
         scenario, note = await local(wishes.repo, wishes.issue or "", directory)
         if note:
@@ -80,7 +80,7 @@ async def _scenario(wishes: Wishes, directory: Path, screen: Screen) -> Scenario
     return await boltons(directory)
 
 
-def _say_who_works(screen: Screen, agent: AgentSettings) -> None:
+def _say_who_works(screen: DemoScreen, agent: AgentSettings) -> None:
     if agent.provider == "scripted":
         screen.say(
             "A scripted model is at work: its replies are written down; everything else is real. "

@@ -14,10 +14,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Provider, SandboxSettings, pick_sandbox
-from bot.apps.composition import Service, service
+from bot.apps.composition import BotService, service
 from bot.apps.demo.own import DemoError
 from bot.apps.demo.project import Scenario
-from bot.apps.demo.screen import Screen
+from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import SqliteQueue
 from bot.settings.app_permissions import PERMISSIONS
@@ -53,7 +53,7 @@ class Stage:
     provider: Callable[[], Provider] | None = None
 
 
-async def play(stage: Stage, screen: Screen) -> JobState:
+async def play(stage: Stage, screen: DemoScreen) -> JobState:
     """Show the bot at work, from an issue to a pull request.
 
     Returns:
@@ -104,7 +104,7 @@ async def play(stage: Stage, screen: Screen) -> JobState:
 
 
 @asynccontextmanager
-async def _listening(bot: Service) -> AsyncIterator[str]:
+async def _listening(bot: BotService) -> AsyncIterator[str]:
     """The bot's door open and its worker at work, while the body runs."""
     await bot.runner.setup()
     await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
@@ -117,7 +117,7 @@ async def _listening(bot: Service) -> AsyncIterator[str]:
         await bot.runner.cleanup()
 
 
-async def _walk(stage: Stage, screen: Screen, hub: LocalHub, repo: Repo, bot: Service) -> JobState:
+async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot: BotService) -> JobState:
     """Issue, command, work, and a look at what was published."""
     scenario = stage.scenario
     issue = hub.open_issue(repo, author=_PERSON, title=scenario.title, body=scenario.body)
@@ -182,7 +182,7 @@ async def _checkout(stage: Stage, git: Git, sha: str) -> Path:
     return target
 
 
-async def _show_tests(stage: Stage, screen: Screen, when: str, tree: Path) -> None:
+async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -> None:
     """Run the scenario's tests in the sandbox and show how they end."""
     command = stage.scenario.test_command
     if command is None:

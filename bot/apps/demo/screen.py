@@ -26,7 +26,7 @@ from agent_runtime import (
 _RESULT_LINES = 6
 
 
-class Screen:
+class DemoScreen:
     """Prints the play as it happens; knows how every event looks."""
 
     def __init__(self, console: Console) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from bot.domain.job import Job
 from bot.domain.listening import Listening
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.triggers import (
     check_run,
     check_suite,
@@ -25,7 +25,7 @@ from bot.intake.triggers import (
 class Trigger(Protocol):
     """Turns one kind of event into a job, or says why it asks for none. Never raises for what a payload holds."""
 
-    def __call__(self, delivery: Delivery, listening: Listening, /) -> Job | Ignored:
+    def __call__(self, delivery: Delivery, listening: Listening, /) -> Job | IgnoredDelivery:
         """See `job_from`."""
 
 
@@ -45,7 +45,7 @@ TRIGGERS: dict[str, Trigger] = {
 """From an event's name to what reads it."""
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that a delivery asks for, or why it asks for none.
 
     Whoever does something that only narrows what the bot may do, such as closing a thread, is heard, bots too. All else
@@ -53,5 +53,5 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     """
     read = TRIGGERS.get(delivery.event)
     if read is None:
-        return Ignored(reason=f"nothing listens to the event {delivery.event}")
+        return IgnoredDelivery(reason=f"nothing listens to the event {delivery.event}")
     return read(delivery, listening)

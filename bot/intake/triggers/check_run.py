@@ -11,9 +11,19 @@ from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
 from bot.domain.job import Job, Origin, Thread, ThreadKind
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of, no_commander, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Id, Part, Sha, Text, read
-from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, page, pull_of, reddened
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Id, PayloadPart, Sha, Text, read
+from bot.intake.red_checks import (
+    CheckApp,
+    Conclusion,
+    FailedPull,
+    RedEvent,
+    named,
+    not_looked_at,
+    page,
+    pull_of,
+    reddened,
+)
 
 EVENT = "check_run"
 
@@ -26,7 +36,7 @@ _BUTTON = re.compile(r"(?P<name>[a-z]{1,10})(?: (?P<request>[0-9a-f]{4,8}))?")
 """`approve 7f3a91c0` names the request that the button was drawn for, which may not be the one that waits by now."""
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What a button or a red check asks for, or why it asks for nothing.
 
     GitHub shows buttons to whoever may write to the repository; the gate decides about the sender all the same.
@@ -36,23 +46,23 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     if delivery.action not in ("requested_action", "rerequested"):
         return other_action(delivery, "requested_action", "rerequested", "completed")
     event = read(_Event if delivery.action == "rerequested" else _Pressed, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     refusal = _not_ours(event, listening) or no_commander(event.sender, listening)
     button = event.requested_action.identifier if isinstance(event, _Pressed) else "retry"
     return refusal or _pressed(delivery, listening, event, button)
 
 
-def _completed(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def _completed(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Completed, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     run = event.check_run
     branch = run.check_suite.head_branch or ""
     number = not_looked_at(run.conclusion, run.app, listening) or pull_of(
         event, run.head_sha, branch, run.pull_requests
     )
-    if isinstance(number, Ignored):
+    if isinstance(number, IgnoredDelivery):
         return number
     command = Reddened(
         run_id=0,
@@ -66,21 +76,21 @@ def _completed(delivery: Delivery, listening: Listening) -> Job | Ignored:
     return reddened(delivery, listening, event, command, at=run.started_at or "", unique=f"red:{run.id}")
 
 
-def _not_ours(event: _Event, listening: Listening) -> Ignored | None:
+def _not_ours(event: _Event, listening: Listening) -> IgnoredDelivery | None:
     app = event.check_run.app
     ours = app is not None and app.id == listening.own_app_id
-    return None if ours else Ignored(reason="the check run is not the bot's own")
+    return None if ours else IgnoredDelivery(reason="the check run is not the bot's own")
 
 
-def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: str) -> Job | Ignored:
+def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: str) -> Job | IgnoredDelivery:
     place = _EXTERNAL_ID.fullmatch(event.check_run.external_id)
     if place is None:
-        return Ignored(reason="the check run's external id is none of those the bot gives")
+        return IgnoredDelivery(reason="the check run's external id is none of those the bot gives")
     pressed = _BUTTON.fullmatch(button)
     if pressed is None:
-        return Ignored(reason="the bot's check runs have no such button")
+        return IgnoredDelivery(reason="the bot's check runs have no such button")
     command = _command(pressed["name"], pressed["request"] or place["request"], job_id=place["job"])
-    if isinstance(command, Ignored):
+    if isinstance(command, IgnoredDelivery):
         return command
     return job_of(
         delivery,
@@ -101,7 +111,7 @@ def _thread(place: re.Match[str]) -> Thread:
     return Thread(kind=kind, number=int(place["number"]), title="", body="", author="")
 
 
-def _command(button: str, request: str, *, job_id: str) -> Command | Ignored:
+def _command(button: str, request: str, *, job_id: str) -> Command | IgnoredDelivery:
     match button:
         case "stop":
             return Stop()
@@ -109,48 +119,48 @@ def _command(button: str, request: str, *, job_id: str) -> Command | Ignored:
             return Retry(job_id=job_id)
         # "The only one that waits" may be another by now than the one that was looked at.
         case "approve" | "deny" if request == "-":
-            return Ignored(reason=f"nothing waited when the button {button} was pressed")
+            return IgnoredDelivery(reason=f"nothing waited when the button {button} was pressed")
         case "approve":
             return Approve(request_id=request)
         case "deny":
             return Deny(request_id=request)
         case _:
-            return Ignored(reason="the bot's check runs have no such button")
+            return IgnoredDelivery(reason="the bot's check runs have no such button")
 
 
-class _App(Part):
+class _App(PayloadPart):
     id: Id
 
 
-class _CheckRun(Part):
+class _CheckRun(PayloadPart):
     id: Id
     head_sha: Sha
     external_id: Annotated[str, Field(max_length=400)]
     app: _App | None
 
 
-class _Action(Part):
+class _Action(PayloadPart):
     identifier: Annotated[str, Field(max_length=100)]
 
 
-class _Event(Event):
+class _Event(EventPayload):
     check_run: _CheckRun
 
 
-class _Suite(Part):
+class _Suite(PayloadPart):
     head_branch: Annotated[Text, Field(max_length=500)] | None = None
 
 
-class _RedRun(Part):
+class _RedRun(PayloadPart):
     id: Id
     name: Text
     head_sha: Sha
     conclusion: Conclusion
     started_at: Text | None = None
     html_url: Text | None = None
-    app: App | None
+    app: CheckApp | None
     check_suite: _Suite
-    pull_requests: list[Pull | None]
+    pull_requests: list[FailedPull | None]
 
 
 class _Completed(RedEvent):

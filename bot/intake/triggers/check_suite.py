@@ -10,26 +10,26 @@ from bot.domain.commands import Reddened
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.intake.asking import other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Id, Part, Sha, Text, read
-from bot.intake.red_checks import App, Conclusion, Pull, RedEvent, named, not_looked_at, pull_of, reddened
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import Id, PayloadPart, Sha, Text, read
+from bot.intake.red_checks import CheckApp, Conclusion, FailedPull, RedEvent, named, not_looked_at, pull_of, reddened
 
 EVENT = "check_suite"
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What red checks may ask for, or why they ask for nothing; a workflow's are told of by `workflow_run`."""
     if delivery.action != "completed":
         return other_action(delivery, "completed")
     event = read(_Event, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     suite = event.check_suite
     branch = suite.head_branch or ""
     number = not_looked_at(suite.conclusion, suite.app, listening) or pull_of(
         event, suite.head_sha, branch, suite.pull_requests
     )
-    if isinstance(number, Ignored):
+    if isinstance(number, IgnoredDelivery):
         return number
     command = Reddened(
         run_id=0,
@@ -42,14 +42,14 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     return reddened(delivery, listening, event, command, at=suite.created_at or "")
 
 
-class _Suite(Part):
+class _Suite(PayloadPart):
     id: Id
     head_sha: Sha
     head_branch: Annotated[Text, Field(max_length=500)] | None = None
     conclusion: Conclusion
     created_at: Text | None = None
-    app: App | None
-    pull_requests: list[Pull | None]
+    app: CheckApp | None
+    pull_requests: list[FailedPull | None]
 
 
 class _Event(RedEvent):

@@ -7,15 +7,15 @@ from bot.domain.commands import Assigned, Closed, Command, Fix, Labelled
 from bot.domain.job import Job, Origin, OriginKind, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import asked_in_description, job_of, no_commander, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Issue, Label, Part, Sender, read
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Issue, Label, PayloadPart, Sender, read
 
 EVENT = "issues"
 
 _ENDS = ("closed", "deleted", "transferred", "locked")
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that an issue asks for as it is opened, labelled or assigned, or what happened to it; or why none."""
     match delivery.action:
         case "opened":
@@ -26,40 +26,42 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
             return _assigned(delivery, listening)
         case action if action in _ENDS:
             event = read(_Event, delivery)
-            if isinstance(event, Ignored):
+            if isinstance(event, IgnoredDelivery):
                 return event
             return _job(delivery, listening, event, "event", Closed(how=action), event.issue.thread.wordless)
         case _:
             return other_action(delivery, "opened", "labeled", "assigned", *_ENDS)
 
 
-def _opened(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def _opened(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Opened, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     if event.changes is not None and event.changes.old_issue is not None:
-        return Ignored(reason="the issue was transferred here: its description was written in another repository")
+        return IgnoredDelivery(
+            reason="the issue was transferred here: its description was written in another repository"
+        )
     return asked_in_description(delivery, listening, event=event, about=event.issue)
 
 
-def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Labelled, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     name = event.label.name
     if name.casefold() == listening.start_label.casefold():
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
     if event.sender.id in listening.own_ids:
-        return Ignored(reason="the bot itself set the label")
+        return IgnoredDelivery(reason="the bot itself set the label")
     words = event.issue.thread
     bound_to = text_binding(words.title, words.body)
     labelled = Labelled(label=name, bound_to=bound_to, at=event.issue.updated_at)
     return _job(delivery, listening, event, "label", labelled, words.wordless)
 
 
-def _assigned(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def _assigned(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Assigned, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     command: Command
     if event.assignee.id in listening.own_ids:
@@ -67,7 +69,7 @@ def _assigned(delivery: Delivery, listening: Listening) -> Job | Ignored:
     elif event.assignee.is_bot and listening.own_app_id is not None:
         command = Assigned(assignee_id=event.assignee.id)
     else:
-        return Ignored(reason="the issue was assigned to somebody else")
+        return IgnoredDelivery(reason="the issue was assigned to somebody else")
     return no_commander(event.sender, listening) or _job(delivery, listening, event, "assignment", command)
 
 
@@ -89,11 +91,11 @@ def _job(  # noqa: PLR0917 - what `job_of` takes
     )
 
 
-class _Event(Event):
+class _Event(EventPayload):
     issue: Issue
 
 
-class _Changes(Part):
+class _Changes(PayloadPart):
     old_issue: dict[str, object] | None = None
 
 

@@ -7,22 +7,22 @@ from bot.domain.commands import Closed, Command, Fix, Labelled, Pushed, Review
 from bot.domain.job import Job, Origin, OriginKind, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import asked_in_description, job_of, no_commander, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Label, PullRequest, read
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Label, PullRequest, read
 
 EVENT = "pull_request"
 
 _HEARD = ("opened", "synchronize", "ready_for_review", "closed", "locked")
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that its description, a label or readiness asks for, or what happened; or why there is nothing to do."""
     if delivery.action == "labeled":
         return _labelled(delivery, listening)
     if delivery.action not in _HEARD:
         return other_action(delivery, "labeled", *_HEARD)
     event = read(_Event, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     if delivery.action == "opened":
         return _opened(delivery, listening, event)
@@ -35,7 +35,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     return _job(delivery, listening, event, "event", happened, words if pushed else words.wordless)
 
 
-def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | Ignored:
+def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | IgnoredDelivery:
     """The command that it was opened with, or else the review that the repository may want of it."""
     asked = asked_in_description(delivery, listening, event=event, about=event.pull_request)
     if isinstance(asked, Job) or event.pull_request.draft:
@@ -43,15 +43,15 @@ def _opened(delivery: Delivery, listening: Listening, event: _Event) -> Job | Ig
     return no_commander(event.sender, listening) or _job(delivery, listening, event, "event", Review(on="opened"))
 
 
-def _labelled(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def _labelled(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Labelled, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     name = event.label.name
     if name.casefold() == listening.start_label.casefold():
         return no_commander(event.sender, listening) or _job(delivery, listening, event, "label", Fix())
     if event.sender.id in listening.own_ids:
-        return Ignored(reason="the bot itself set the label")
+        return IgnoredDelivery(reason="the bot itself set the label")
     pull = event.pull_request
     labelled = Labelled(
         label=name,
@@ -81,7 +81,7 @@ def _job(  # noqa: PLR0917 - what `job_of` takes
     )
 
 
-class _Event(Event):
+class _Event(EventPayload):
     pull_request: PullRequest
 
 

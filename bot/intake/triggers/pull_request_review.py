@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from bot.domain.job import Job, Origin
 from bot.domain.listening import Listening
-from bot.intake.asking import Words, asked_in_words, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Id, Part, PullRequest, Text, User, read
+from bot.intake.asking import ThreadText, asked_in_words, other_action
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Id, PayloadPart, PullRequest, Text, User, read
 
 EVENT = "pull_request_review"
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that the words of a review ask for, or why they ask for none."""
     if delivery.action != "submitted":
         return other_action(delivery, "submitted")
     event = read(_Event, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
-    words = Words(
+    words = ThreadText(
         text=event.review.body or "",
         author=event.review.user,
         origin=Origin(kind="review", id=event.review.id, at=event.review.submitted_at or ""),
@@ -28,13 +28,13 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     return asked_in_words(delivery, listening, event=event, thread=event.pull_request.thread, words=words)
 
 
-class _Review(Part):
+class _Review(PayloadPart):
     id: Id
     submitted_at: Text | None = None
     body: Text | None = None
     user: User
 
 
-class _Event(Event):
+class _Event(EventPayload):
     pull_request: PullRequest
     review: _Review

@@ -8,19 +8,19 @@ from pydantic import Field
 
 from bot.domain.job import Job, Lines, Origin
 from bot.domain.listening import Listening
-from bot.intake.asking import Words, asked_in_words, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Event, Id, Part, PullRequest, Sha, Text, User, read
+from bot.intake.asking import ThreadText, asked_in_words, other_action
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import EventPayload, Id, PayloadPart, PullRequest, Sha, Text, User, read
 
 EVENT = "pull_request_review_comment"
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """The job that a new comment asks for, with the lines it is about, or why it asks for none."""
     if delivery.action != "created":
         return other_action(delivery, "created")
     event = read(_Event, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     comment = event.comment
     origin = Origin(
@@ -30,7 +30,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
         root=comment.in_reply_to_id or comment.id,
         lines=comment.lines,
     )
-    words = Words(
+    words = ThreadText(
         text=comment.body,
         author=comment.user,
         origin=origin,
@@ -43,7 +43,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
 _Line = Annotated[int, Field(gt=0, lt=2**31)]
 
 
-class _Comment(Part):
+class _Comment(PayloadPart):
     id: Id
     created_at: Text = ""
     body: Text
@@ -72,6 +72,6 @@ class _Comment(Part):
         )
 
 
-class _Event(Event):
+class _Event(EventPayload):
     pull_request: PullRequest
     comment: _Comment

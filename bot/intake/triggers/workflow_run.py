@@ -10,14 +10,14 @@ from bot.domain.commands import Reddened
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.intake.asking import no_commander, other_action
-from bot.intake.deliveries import Delivery, Ignored
-from bot.intake.payloads import Id, Part, Sender, Sha, Text, read
-from bot.intake.red_checks import RED, Conclusion, Home, Pull, RedEvent, named, page, pull_of, reddened
+from bot.intake.deliveries import Delivery, IgnoredDelivery
+from bot.intake.payloads import Id, PayloadPart, Sender, Sha, Text, read
+from bot.intake.red_checks import RED, Conclusion, FailedPull, Home, RedEvent, named, page, pull_of, reddened
 
 EVENT = "workflow_run"
 
 
-def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
+def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What a red workflow may ask for, or why it asks for nothing.
 
     Branch names prove nothing, for a fork's may be the same: the pull request is the one whose head is the run's commit
@@ -28,19 +28,19 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | Ignored:
     if delivery.action != "completed":
         return other_action(delivery, "completed")
     event = read(_Event, delivery)
-    if isinstance(event, Ignored):
+    if isinstance(event, IgnoredDelivery):
         return event
     if event.workflow_run.conclusion not in RED:
-        return Ignored(reason="the workflow did not fail")
+        return IgnoredDelivery(reason="the workflow did not fail")
     home = event.workflow_run.head_repository
     command = _here(event, listening) if home is not None and home.id == event.repository.id else _fork(event, home)
-    return command if isinstance(command, Ignored) else _job(delivery, listening, event, command)
+    return command if isinstance(command, IgnoredDelivery) else _job(delivery, listening, event, command)
 
 
-def _here(event: _Event, listening: Listening) -> Reddened | Ignored:
+def _here(event: _Event, listening: Listening) -> Reddened | IgnoredDelivery:
     run = event.workflow_run
     number = pull_of(event, run.head_sha, run.head_branch or "", run.pull_requests)
-    if isinstance(number, Ignored):
+    if isinstance(number, IgnoredDelivery):
         return number
     for who in (run.actor, run.triggering_actor):
         # An App's account, ours among them, is known by its name, and the gate asks what it may do.
@@ -50,10 +50,12 @@ def _here(event: _Event, listening: Listening) -> Reddened | Ignored:
     return _command(run, pull=number)
 
 
-def _fork(event: _Event, home: Home | None) -> Reddened | Ignored:
+def _fork(event: _Event, home: Home | None) -> Reddened | IgnoredDelivery:
     run = event.workflow_run
     if home is None or not home.full_name or not run.head_branch:
-        return Ignored(reason="the workflow ran for a fork, and the event does not say which, or for which branch")
+        return IgnoredDelivery(
+            reason="the workflow ran for a fork, and the event does not say which, or for which branch"
+        )
     return _command(run, fork=home.full_name, fork_id=home.id)
 
 
@@ -86,7 +88,7 @@ def _job(delivery: Delivery, listening: Listening, event: _Event, command: Redde
     )
 
 
-class _Run(Part):
+class _Run(PayloadPart):
     id: Id
     run_attempt: Id
     name: Text | None = None
@@ -98,7 +100,7 @@ class _Run(Part):
     head_repository: Home | None
     actor: Sender
     triggering_actor: Sender
-    pull_requests: list[Pull | None]
+    pull_requests: list[FailedPull | None]
 
 
 class _Event(RedEvent):

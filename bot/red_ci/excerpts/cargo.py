@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blank, blocks, matcher, summaries, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blank, blocks, matcher, summaries, summary_lines
 
 _LAST_WORDS = r"error: (?:could not compile|test failed|aborting due|\d+ targets? failed|process didn't exit)"
 _ERROR = matcher(r"^error(?:\[E\d{4}\])?: \S")
@@ -25,7 +25,7 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*compiling, *tests, *differences, *names, *summary_lines(lines, _LAST)]
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="cargo",
     signal=r"^error\[E\d{4}\]: |^---- \S.* stdout ----$|^test result: FAILED|^Diff in \S+\.rs|^" + _LAST_WORDS,
     spans=_spans,

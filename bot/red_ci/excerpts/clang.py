@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summary_lines
 
 _ERROR = matcher(r"^\S+:\d+:\d+: (?:fatal error|error): ")
 _OTHER = matcher(r"^\S+:\d+:\d+: warning: |^\d+ (?:error|warning)s?\b.* generated\.$|^\s*$")
@@ -19,7 +19,7 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*errors, *blocks(lines, _LINKER, _LINKER_END, most=_LINES), *summary_lines(lines, _LAST)]
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="clang",
     signal=r"^(?:\d+ warnings? and )?\d+ errors? generated\.$|^clang(?:\+\+)?: error: "
     r"|^Undefined symbols for architecture |^ld(?:\.lld|64\.lld)?: error: ",

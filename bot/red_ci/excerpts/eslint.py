@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, flush, matcher, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, flush, matcher, summary_lines
 
 _ROW = matcher(r"^\s+\d+:\d+\s+error\s+\S")
 _ANY_ROW = matcher(r"^\s+\d+:\d+\s+(?:error|warning)\s+\S")
@@ -27,4 +27,6 @@ def _only_rows(lines: Sequence[str], file: int, row: int) -> bool:
     return file >= 0 and row - file <= 5 and all(map(_ANY_ROW, lines[file + 1 : row]))  # noqa: PLR2004 - a few
 
 
-TOOL = Tool(name="eslint", signal=r"^\s+\d+:\d+\s+error\s+\S.*  \S+$|^✖ \d+ problems? \([1-9]\d* errors?", spans=_spans)
+TOOL = LogTool(
+    name="eslint", signal=r"^\s+\d+:\d+\s+error\s+\S.*  \S+$|^✖ \d+ problems? \([1-9]\d* errors?", spans=_spans
+)

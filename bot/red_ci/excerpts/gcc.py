@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, flush, matcher, single_lines, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, flush, matcher, single_lines, summary_lines
 
 _ERROR = matcher(r"^\S+:\d+(?::\d+)?: (?:fatal error|error|internal compiler error): ")
 _NOTE = matcher(r"^\S+:\d+(?::\d+)?: note: |^compilation terminated\.$")
@@ -25,7 +25,7 @@ def _whole(lines: Sequence[str], span: Span) -> Span:
     return Span(first=first, end=span.end)
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="gcc",
     signal=r"^\S+\.(?:c|cc|cpp|cxx|h|hh|hpp|hxx|S|f90|f|cu|m|mm|ipp|inl):\d+(?::\d+)?: (?:fatal error|error): "
     r"|: undefined reference to |^collect2: error: ",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import MOST_LINES, Span, Tool, blocks, flush, matcher, single_lines, summary_lines
+from bot.red_ci.excerpts.span import MOST_LINES, LogTool, Span, blocks, flush, matcher, single_lines, summary_lines
 
 _FAIL = matcher(r"^\s*--- FAIL: \S")
 _PANIC = matcher(r"^(?:panic: |fatal error: |WARNING: DATA RACE)")
@@ -30,7 +30,7 @@ def _whole(lines: Sequence[str], span: Span) -> Span:
     return span
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="go test",
     signal=r"^\s*--- FAIL: \S|^FAIL\t\S|^panic: |^(?:vet: )?\S+\.go:\d+:\d+: |^WARNING: DATA RACE",
     spans=_spans,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blank, blocks, flush, matcher, summaries, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blank, blocks, flush, matcher, summaries, summary_lines
 
 _TEST = matcher(r"^\S.* > .+ FAILED$")
 _JAVA = matcher(r"^\S+\.(?:java|groovy|scala):\d+: error: ")
@@ -23,7 +23,7 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*tests, *java, *kotlin, *wrong, *summary_lines(lines, _TASK)]
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="gradle",
     signal=r"^> Task \S+ FAILED$|^\* What went wrong:|^\S.* > .+ FAILED$|^e: (?:file://)?\S+\.kts?:\d+",
     spans=_spans,

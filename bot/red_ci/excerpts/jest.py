@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summaries, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summaries, summary_lines
 
 _TITLE = matcher(r"^  ● (?:[^C]|C[^o]|Co[^n]|Con[^s])")  # not `● Console`
 _END = matcher(r"^(?:Test Suites: |(?:FAIL|PASS) \S|Summary of all failing tests|  ● Console)")
@@ -23,4 +23,4 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*failures, *summary_lines(lines, _FILE), *summaries(lines, _TOTALS, _TIME, most=5)]
 
 
-TOOL = Tool(name="jest", signal=r"^FAIL \S+\.[cm]?[jt]sx?\b|^  ● |^Test Suites: \d+ failed", spans=_spans)
+TOOL = LogTool(name="jest", signal=r"^FAIL \S+\.[cm]?[jt]sx?\b|^  ● |^Test Suites: \d+ failed", spans=_spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blank, blocks, matcher, summaries, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blank, blocks, matcher, summaries, summary_lines
 
 _TEST = matcher(r"<<< (?:FAILURE|ERROR)!\s*$")
 _TOTAL = matcher(r"^(?:\[ERROR\] )?Tests run: ")
@@ -29,7 +29,7 @@ def _distinct(lines: Sequence[str]) -> list[str]:
     return [*lines[:end], *("" for _ in lines[end:])]
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="maven",
     signal=r"^\[ERROR\] (?:Tests run: |Failed to execute goal |\S+:\[\d+,\d+\] )|<<< (?:FAILURE|ERROR)!\s*$",
     spans=_spans,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summary_lines
 
 _ERROR = matcher(r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: error: ")
 _NOTE = matcher(r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: note: |^    ")
@@ -15,6 +15,6 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*blocks(lines, _ERROR, lambda line: not _NOTE(line)), *summary_lines(lines, _FOUND)]
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="mypy", signal=r"^\S+\.(?:pyi?|ipynb)(?::\d+){0,4}: error: |^Found \d+ errors? in \d+ files?", spans=_spans
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summaries
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summaries
 
 _TITLE = matcher(r"^_+ \S.* _+$")
 _RULE = matcher(r"^={3,} .* ={3,}$")
@@ -31,7 +31,7 @@ def _shortened(lines: Sequence[str], span: Span) -> Span:
     return span
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="pytest",
     signal=r"^={3,} (?:FAILURES|ERRORS|short test summary info) ={3,}$|^ImportError while loading conftest"
     r"|^ERROR: (?:not found|file or directory not found|usage):|^INTERNALERROR> ",

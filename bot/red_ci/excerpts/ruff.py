@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import MOST_LINES, Span, Tool, blank, matcher, single_lines, summary_lines
+from bot.red_ci.excerpts.span import MOST_LINES, LogTool, Span, blank, matcher, single_lines, summary_lines
 
 _LINE = matcher(r"^\S+:\d+:\d+: (?:[A-Z]{1,6}\d{2,4}|[a-z-]+:) ")
 _PLACE = matcher(r"^\s+--> \S+\.(?:pyi?|ipynb|toml):")
@@ -24,7 +24,7 @@ def _end(lines: Sequence[str], title: int) -> int:
     return next((number for number in range(title, last) if blank(lines[number])), last)
 
 
-TOOL = Tool(
+TOOL = LogTool(
     name="ruff",
     signal=r"^\S+:\d+:\d+: [A-Z]{1,6}\d{2,4} |^\s+--> \S+\.(?:pyi?|ipynb|toml):|^Would reformat: \S"
     r"|^Found \d+ errors?\.|^\d+ files? would be reformatted",

@@ -32,7 +32,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class LogTool:
     """How one tool tells of failures.
 
     Attributes:

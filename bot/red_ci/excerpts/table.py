@@ -22,10 +22,10 @@ from bot.red_ci.excerpts import (
     unittest,
     vitest,
 )
-from bot.red_ci.excerpts.span import Span, Tool, matcher
+from bot.red_ci.excerpts.span import LogTool, Span, matcher
 from bot.red_ci.log import GAP, gap
 
-TOOLS: tuple[Tool, ...] = (
+TOOLS: tuple[LogTool, ...] = (
     pytest.TOOL,
     unittest.TOOL,
     jest.TOOL,

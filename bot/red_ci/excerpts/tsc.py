@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, flush, matcher, summary_lines
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, flush, matcher, summary_lines
 
 _PLAIN = matcher(r"^\S.*\(\d+,\d+\): error TS\d+: |^error TS\d+: ")
 _PRETTY = matcher(r"^\S+:\d+:\d+ - error TS\d+: ")
@@ -18,4 +18,4 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*plain, *pretty, *summary_lines(lines, _FOUND)]
 
 
-TOOL = Tool(name="tsc", signal=r"\berror TS\d+: ", spans=_spans)
+TOOL = LogTool(name="tsc", signal=r"\berror TS\d+: ", spans=_spans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summaries
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summaries
 
 _TITLE = matcher(r"^(?:FAIL|ERROR|UNEXPECTED SUCCESS): \S")
 _RULE = matcher(r"^={50,}$|^Ran \d+ tests? in ")
@@ -16,4 +16,4 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*blocks(lines, _TITLE, _RULE), *summaries(lines, _RAN, _RESULT, most=4)]
 
 
-TOOL = Tool(name="unittest", signal=r"^(?:FAIL|ERROR): \S+ \(|^FAILED \((?:failures|errors)=", spans=_spans)
+TOOL = LogTool(name="unittest", signal=r"^(?:FAIL|ERROR): \S+ \(|^FAILED \((?:failures|errors)=", spans=_spans)

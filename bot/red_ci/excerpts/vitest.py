@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.red_ci.excerpts.span import Span, Tool, blocks, matcher, summaries
+from bot.red_ci.excerpts.span import LogTool, Span, blocks, matcher, summaries
 
 _TITLE = matcher(r"^ FAIL  \S")
 _RULE = matcher(r"^⎯{5,}")
@@ -16,4 +16,4 @@ def _spans(lines: Sequence[str]) -> list[Span]:
     return [*blocks(lines, _TITLE, _RULE), *summaries(lines, _TOTALS, _TESTS, most=4)]
 
 
-TOOL = Tool(name="vitest", signal=r"^ FAIL  \S|⎯ Failed (?:Tests|Suites) \d", spans=_spans)
+TOOL = LogTool(name="vitest", signal=r"^ FAIL  \S|⎯ Failed (?:Tests|Suites) \d", spans=_spans)

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from agent_runtime.context.ignored import Ignored
+from agent_runtime.context.ignored import IgnoredPaths
 
 GENEROUS = 20.0
 """Seconds; what is bounded takes a few, what is not takes minutes."""
 
 
-def ignored_by(files: dict[str, str]) -> Ignored:
-    return Ignored(lambda path: files.get(path, ""))
+def ignored_by(files: dict[str, str]) -> IgnoredPaths:
+    return IgnoredPaths(lambda path: files.get(path, ""))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_each_file_is_read_once() -> None:
         read.append(path)
         return "*.log\n"
 
-    ignored = Ignored(reading)
+    ignored = IgnoredPaths(reading)
     for name in ("a.py", "pkg/a.py", "pkg/b.log", "pkg/sub/c.py", "pkg/sub/d.py"):
         ignored(name)
     assert read == [".gitignore", "pkg/.gitignore", "pkg/sub/.gitignore"]
@@ -72,7 +72,7 @@ def test_a_deep_tree_of_ignore_files_costs_a_bounded_time() -> None:
         read.append(path)
         return "*.log\n*a*b\n"
 
-    ignored = Ignored(reading)
+    ignored = IgnoredPaths(reading)
     begun = time.monotonic()
     for depth in range(1, 400):
         ignored("d/" * depth + "a.py")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.context.planner import Candidate, Pace, Prospect, plan
+from agent_runtime.context.planner import Candidate, Prospect, RequestForecast, plan
 from agent_runtime.core.events import Recorded, Shrunk
 from tests.agent_runtime.context.logs import replied, started
 
@@ -139,7 +139,7 @@ def test_how_many_requests_are_expected(runs: list[int], expected: int) -> None:
     log: list[Recorded] = []
     for count in runs:
         log += [started(), *[replied()] * count]
-    pace = Pace()
+    pace = RequestForecast()
     for end in range(len(log) + 1):
         pace.update(log[:end])
     assert pace.expected(30) == expected

@@ -104,7 +104,7 @@ async def test_a_worker_knows_nothing_of_its_host(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SECRET", "s3cr3t")
     with (tmp_path / "open").open("wb") as opened:
         os.set_inheritable(opened.fileno(), True)  # noqa: FBT003 - the function takes no name for it
-        worker, environment, links, dumpable = await run_bounded(work.surroundings)
+        worker, environment, links, dumpable = await run_bounded(work.clock_and_random)
     assert worker != os.getpid()
     assert "SECRET" not in environment
     assert all(link.startswith(("/dev/null", "pipe:", "/proc/")) for link in links), links

@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from agent_runtime.interpreter.limits import InterpreterLimits
-from agent_runtime.interpreter.worker import Worker
+from agent_runtime.interpreter.worker import InterpreterWorker
 from agent_runtime.processes.spawn import seen_through
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import Launch, SandboxSettings
@@ -91,7 +91,7 @@ async def test_the_interpreters_worker_is_never_killed_while_its_sandbox_starts(
         script.chmod(0o700)
         return script
 
-    starting = asyncio.create_task(Worker.start(stubs="", limits=InterpreterLimits(calls=10), enclose=slow))
+    starting = asyncio.create_task(InterpreterWorker.start(stubs="", limits=InterpreterLimits(calls=10), enclose=slow))
     await eventually(begun.exists)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):

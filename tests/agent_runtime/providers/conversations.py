@@ -18,7 +18,7 @@ from agent_runtime.providers.protocol import (
     Request,
     TextChunk,
 )
-from agent_runtime.providers.retry import Retry
+from agent_runtime.providers.retry import RetryPolicy
 from tests.model_server import ModelServer, Wire
 
 WIRES: tuple[Wire, ...] = ("anthropic", "responses", "chat")
@@ -45,8 +45,8 @@ class Naps:
     async def sleep(self, seconds: float) -> None:
         self.seconds.append(seconds)
 
-    def retry(self, **changes: float) -> Retry:
-        policy = Retry(attempts=self.attempts, sleep=self.sleep, chance=lambda: 1.0)
+    def retry(self, **changes: float) -> RetryPolicy:
+        policy = RetryPolicy(attempts=self.attempts, sleep=self.sleep, chance=lambda: 1.0)
         return replace(policy, **changes)  # type: ignore[arg-type]  # the tests change numbers only
 
 

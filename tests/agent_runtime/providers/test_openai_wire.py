@@ -4,10 +4,10 @@ import pytest
 from openai.types.responses import ResponseErrorEvent
 
 from agent_runtime.core.errors import ContextOverflowError, ModelRefusedError, ModelRejectedError
-from agent_runtime.providers.faults import BrokenOffError, Service
+from agent_runtime.providers.faults import BrokenOffError, ModelService
 from agent_runtime.providers.openai_wire import ResponsesReading
 
-SERVICE = Service(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
+SERVICE = ModelService(name="OpenAI", model="m", url="https://example.org", key_variable="OPENAI_API_KEY")
 
 
 @pytest.mark.parametrize(

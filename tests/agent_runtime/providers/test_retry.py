@@ -9,27 +9,29 @@ import pytest
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError, SettingsError
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers import retry
-from agent_runtime.providers.faults import BrokenOffError, Failure, Service, retry_after, verdict
+from agent_runtime.providers.faults import BrokenOffError, Failure, ModelService, retry_after, verdict
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, TextChunk
-from agent_runtime.providers.retry import Retry
+from agent_runtime.providers.retry import RetryPolicy
 from tests.agent_runtime.providers.conversations import Collected, Naps, collect
 
-SERVICE = Service(name="A service", model="m", url="https://user:secret@example.org:8443/v1?q=1", key_variable="A_KEY")
+SERVICE = ModelService(
+    name="A service", model="m", url="https://user:secret@example.org:8443/v1?q=1", key_variable="A_KEY"
+)
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def test_waits_double_up_to_a_bound() -> None:
-    retry = Retry(chance=lambda: 1.0, longest_wait=10.0)
+    retry = RetryPolicy(chance=lambda: 1.0, longest_wait=10.0)
     assert [retry.wait(attempt, None) for attempt in (1, 2, 3, 4, 5, 6)] == [1, 2, 4, 8, 10, 10]
 
 
 def test_waits_are_spread_by_chance() -> None:
-    assert Retry(chance=lambda: 0.0).wait(3, None) == 2.0
-    assert Retry(chance=lambda: 0.5).wait(3, None) == 3.0
+    assert RetryPolicy(chance=lambda: 0.0).wait(3, None) == 2.0
+    assert RetryPolicy(chance=lambda: 0.5).wait(3, None) == 3.0
 
 
 def test_a_services_wish_is_never_undercut() -> None:
-    retry = Retry(chance=lambda: 1.0)
+    retry = RetryPolicy(chance=lambda: 1.0)
     assert retry.wait(1, 45.0) == 45.0
     assert retry.wait(4, 0.5) == 8.0
 
@@ -98,7 +100,7 @@ async def test_a_stream_that_goes_on_after_the_end_holds_nothing_up(monkeypatch:
 
 def test_no_attempt_at_all_is_refused() -> None:
     with pytest.raises(SettingsError, match="attempts is 0"):
-        Retry(attempts=0)
+        RetryPolicy(attempts=0)
 
 
 @pytest.mark.parametrize(

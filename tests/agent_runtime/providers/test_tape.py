@@ -12,9 +12,9 @@ from agent_runtime.providers.protocol import Chunk, Message, ReplyEnd, ReplyFaul
 from agent_runtime.providers.tape import (
     VOLATILE,
     Answered,
-    Asked,
     Note,
     Tape,
+    TapedRequest,
     TapeWriter,
     differences,
     hidden_request,
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_to_the_character() -> None:
     text = written(writer, *requests) + writer.note("event", {"a": [1, None, 2.5]})
     tape = read_tape(text, source="t")
     assert (tape.model, tape.about, tape.torn) == ("m-1", {"why": "a test"}, False)
-    assert [entry.request for entry in tape.entries if isinstance(entry, Asked)] == requests
+    assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
     assert [entry.chunks for entry in tape.entries if isinstance(entry, Answered)] == [CHUNKS] * 3
     assert tape.entries[-1] == Note(kind="event", value={"a": [1, None, 2.5]})
 
@@ -98,7 +98,7 @@ def test_a_torn_last_line_is_left_out_and_told() -> None:
     text = written(TapeWriter(), request("One"))
     tape = read_tape(text[:-9], source="t")
     assert tape.torn
-    assert [type(entry) for entry in tape.entries] == [Asked]
+    assert [type(entry) for entry in tape.entries] == [TapedRequest]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_images_are_written_once_and_read_to_the_byte() -> None:
     requests = [first, replace(first, messages=(*first.messages, *request("One", "Two").messages))]
     text = written(TapeWriter(), *requests)
     tape = read_tape(text, source="t")
-    assert [entry.request for entry in tape.entries if isinstance(entry, Asked)] == requests
+    assert [entry.request for entry in tape.entries if isinstance(entry, TapedRequest)] == requests
     assert text.count(picture().data) == 1
     assert shows_images(tape)
 
@@ -243,7 +243,7 @@ def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> 
     secrets = ("hunter2", image.data[8:30])
     text = written(TapeWriter(secrets=secrets), looking(image))
     assert not any(secret in text for secret in secrets)
-    (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, Asked))
+    (asked,) = (entry for entry in read_tape(text, source="t").entries if isinstance(entry, TapedRequest))
     assert asked.request == hidden_request(looking(image), secrets)
 
 

@@ -33,7 +33,7 @@ from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.loop import Loop
-from agent_runtime.run.progress import Progress
+from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.step import Calls
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.payloads import Payloads
@@ -120,7 +120,7 @@ class Bench:
                 calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
                 files=self.diary,
                 session=self.session,
-                progress=Progress(self.session.events),
+                progress=RunProgress(self.session.events),
                 conversation=conversation,
                 record=self.record,
                 emit=self.live.append,

@@ -6,13 +6,13 @@ from agent_runtime.core.policy import Policy, RunLimits
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
-from agent_runtime.run.step import Calls, Shown, clipped, observed, shortened
+from agent_runtime.run.step import Calls, ShownOutput, clipped, observed, shortened
 from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.registry import Registry
 
 
 def test_prints_join_and_results_stand_apart() -> None:
-    shown = Shown(100)
+    shown = ShownOutput(100)
     for text in ("a", "b\n"):
         shown.printed(text)
     shown.result("R")
@@ -21,7 +21,7 @@ def test_prints_join_and_results_stand_apart() -> None:
 
 
 def test_what_is_over_the_bound_is_counted() -> None:
-    shown = Shown(10)
+    shown = ShownOutput(10)
     shown.printed("x" * 1000)
     shown.result("y" * 1000)
     assert shown.text().startswith("x" * 10 + "\n\n[1,990 more characters")

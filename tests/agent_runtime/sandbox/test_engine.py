@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from agent_runtime.sandbox import engine
-from agent_runtime.sandbox.engine import Engine, Job, engine_of
+from agent_runtime.sandbox.engine import ContainerJob, Engine, engine_of
 from agent_runtime.sandbox.protocol import ContainerSettings, SandboxLimits, SandboxSettings
 from tests.containers import INFO
 
 DOCKER = Engine(maps_users=False, cpus=2, lacks=())
 CONTAINER = ContainerSettings(image="example/agent@sha256:0", cpus=8)
-JOB = Job(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), workspace=Path("/srv/job"), readable={})
+JOB = ContainerJob(name="codepilot-1", owner="boot.ns.1.2", user=(1001, 1002), workspace=Path("/srv/job"), readable={})
 
 
 def words(
-    settings: SandboxSettings | None = None, *, by: Engine = DOCKER, job: Job = JOB, path: str = "/bin"
+    settings: SandboxSettings | None = None, *, by: Engine = DOCKER, job: ContainerJob = JOB, path: str = "/bin"
 ) -> list[str]:
     return engine.run(settings or SandboxSettings(), CONTAINER, by, job, path)
 
@@ -44,7 +44,9 @@ def test_only_the_workspace_is_of_the_host_and_writable() -> None:
     settings = SandboxSettings(read_only=(Path("/opt/node"),))
     said = words(
         settings,
-        job=Job(name="a", owner="b", user=(1, 1), workspace=Path("/srv/job"), readable={"/logs": Path("/srv/logs")}),
+        job=ContainerJob(
+            name="a", owner="b", user=(1, 1), workspace=Path("/srv/job"), readable={"/logs": Path("/srv/logs")}
+        ),
     )
     assert after("--mount", said) == [
         "type=bind,source=/srv/job,target=/workspace",
@@ -56,7 +58,7 @@ def test_only_the_workspace_is_of_the_host_and_writable() -> None:
 
 @pytest.mark.parametrize("name", ['a,readonly"', 'b",source=/etc,target=/x', "c\nd", "e=f"])
 def test_the_name_of_a_directory_cannot_say_anything_else(name: str) -> None:
-    job = Job(name="a", owner="b", user=(1, 1), workspace=Path("/srv", name), readable={})
+    job = ContainerJob(name="a", owner="b", user=(1, 1), workspace=Path("/srv", name), readable={})
     [mount] = after("--mount", words(job=job))
     [fields] = (
         csv.reader([mount], strict=True) if "\n" not in mount else csv.reader(iter(mount.splitlines(keepends=True)))

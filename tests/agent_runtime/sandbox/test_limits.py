@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent_runtime.sandbox.limits import Usage, breach, broken, fitted, seconds, size, unwatchable
+from agent_runtime.sandbox.limits import ResourceUsage, breach, broken, fitted, seconds, size, unwatchable
 from agent_runtime.sandbox.protocol import SandboxLimits
 
 LIMITS = SandboxLimits(
@@ -31,23 +31,23 @@ OVER: dict[str, Any] = {
 @pytest.mark.parametrize("name", OVER)
 def test_a_limit_is_what_may_still_be_used(name: str) -> None:
     most, said = OVER[name]
-    assert broken(Usage(**{name: most}), LIMITS) is None
-    found = broken(Usage(**{name: most + 1}), LIMITS)
+    assert broken(ResourceUsage(**{name: most}), LIMITS) is None
+    found = broken(ResourceUsage(**{name: most + 1}), LIMITS)
     assert str(found) == said
 
 
 def test_processes_end_a_little_earlier_because_the_kernel_counts_some_that_we_do_not_see() -> None:
-    assert broken(Usage(processes=97), LIMITS) is None
-    assert str(broken(Usage(processes=98), LIMITS)) == "processes 100"
+    assert broken(ResourceUsage(processes=97), LIMITS) is None
+    assert str(broken(ResourceUsage(processes=98), LIMITS)) == "processes 100"
 
 
 def test_free_space_counts_when_it_is_known() -> None:
-    assert broken(Usage(free_bytes=1 << 10), LIMITS) is None
-    assert str(broken(Usage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
+    assert broken(ResourceUsage(free_bytes=1 << 10), LIMITS) is None
+    assert str(broken(ResourceUsage(free_bytes=1023), LIMITS)) == "free disk space of the machine 1 KiB"
 
 
 def test_every_use_has_a_limit() -> None:
-    assert {each.name for each in fields(Usage)} <= {each.name for each in fields(SandboxLimits)}
+    assert {each.name for each in fields(ResourceUsage)} <= {each.name for each in fields(SandboxLimits)}
 
 
 def test_the_model_is_told_what_what_it_meant_and_what_to_do() -> None:

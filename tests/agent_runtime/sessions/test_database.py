@@ -20,7 +20,7 @@ from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.lease import EXPIRY_SECONDS, Lease
 from agent_runtime.sessions.messages import messages_of
 from agent_runtime.sessions.rowlog import RowLog
-from agent_runtime.sessions.tables import EVENTS, LEASES, Database, beat_lease
+from agent_runtime.sessions.tables import EVENTS, LEASES, SessionDatabase, beat_lease
 from tests.postgres import PASSWORD, Postgres
 from tests.source_files import ROOT
 from tests.waiting import eventually
@@ -85,7 +85,7 @@ async def test_a_commit_that_fails_loses_nothing(make: Make, db_url: str) -> Non
     assert len(make().load()) == 2
 
 
-class Losing(Database):
+class Losing(SessionDatabase):
     """A database whose answer to the next commit gets lost; the commit does not."""
 
     loses = False

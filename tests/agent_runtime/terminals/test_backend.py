@@ -20,7 +20,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.backend import Backend, backend
-from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.terminal import Terminal
 from tests.sandboxes import parent_of, processes_with
 from tests.waiting import eventually
@@ -47,7 +47,7 @@ async def server(place: Backend) -> AsyncIterator[Terminal]:
     await made.close()
 
 
-async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report:  # noqa: ASYNC109 - as there
+async def run(terminal: Terminal, command: str, timeout: float = 20) -> CommandReport:  # noqa: ASYNC109 - as there
     return await terminal.run(command, timeout=timeout)
 
 

@@ -17,7 +17,7 @@ from agent_runtime.sandbox.local import Local
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals import terminal as terminal_module
 from agent_runtime.terminals.backend import Backend, backend
-from agent_runtime.terminals.command import Report
+from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.output import Output
 from agent_runtime.terminals.spool import COMMAND_BYTES, Spool
 from agent_runtime.terminals.terminal import Terminal
@@ -41,7 +41,7 @@ async def terminal(place: Backend, tmp_path: Path) -> AsyncIterator[Terminal]:
     await made.close()
 
 
-async def run(terminal: Terminal, command: str, timeout: float = 20) -> Report:  # noqa: ASYNC109 - as there
+async def run(terminal: Terminal, command: str, timeout: float = 20) -> CommandReport:  # noqa: ASYNC109 - as there
     return await terminal.run(command, timeout=timeout)
 
 

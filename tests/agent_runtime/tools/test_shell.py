@@ -12,7 +12,7 @@ from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.terminals.spool import Logs
+from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
@@ -26,7 +26,7 @@ from tests.waiting import eventually
 async def shell(tmp_path: Path) -> AsyncIterator[ShellTools]:
     workspace = tmp_path / "work"
     workspace.mkdir()
-    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, Logs(tmp_path / "logs"))
+    tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, OutputLogs(tmp_path / "logs"))
     yield tools
     await tools.close()
 
@@ -97,7 +97,7 @@ async def test_bash_may_be_named_as_the_shell(shell: ShellTools) -> None:
 
 async def test_the_log_of_a_long_output_is_read_by_the_other_tools_and_by_the_shell(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    sandbox, logs = Bubblewrap(SandboxSettings()), Logs()
+    sandbox, logs = Bubblewrap(SandboxSettings()), OutputLogs()
     shell = ShellTools(sandbox, tmp_path / "work", logs)
     path = "/logs/main-1.log"
     assert f"; all of it: {path} " in (await shell.execute("main", "seq 100000")).text

@@ -18,7 +18,7 @@ from agent_runtime.tools.payloads import Payloads
 from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.staging import FileChange, Staged, apply_all
+from agent_runtime.workspace.staging import Staged, StagedFile, apply_all
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def test_several_changes_are_made(workspace: Workspace, tmp_path: Path) -> None:
     apply_all(
         workspace,
         [
-            FileChange(path="a", data=b"new", old=b"old"),
-            FileChange(path="d/c", data=b"made", old=None, mode=0o755),
-            FileChange(path="b", data=None, old=b"old"),
+            StagedFile(path="a", data=b"new", old=b"old"),
+            StagedFile(path="d/c", data=b"made", old=None, mode=0o755),
+            StagedFile(path="b", data=None, old=b"old"),
         ],
     )
     assert tree(tmp_path) == {"a": b"new", "d": None, "d/c": b"made"}
@@ -52,10 +52,10 @@ def test_what_was_done_is_taken_back_when_a_later_change_fails(workspace: Worksp
     (tmp_path / "b").write_bytes(b"old")
     before = tree(tmp_path)
     changes = [
-        FileChange(path="a", data=b"new", old=b"old", mode=0o600),
-        FileChange(path="made", data=b"new", old=None),
-        FileChange(path="b", data=None, old=b"old"),
-        FileChange(path="gone", data=None, old=b""),
+        StagedFile(path="a", data=b"new", old=b"old", mode=0o600),
+        StagedFile(path="made", data=b"new", old=None),
+        StagedFile(path="b", data=None, old=b"old"),
+        StagedFile(path="gone", data=None, old=b""),
     ]
     with pytest.raises(ToolError, match="'gone' was changed or removed by someone else"):
         apply_all(workspace, changes)
@@ -81,7 +81,7 @@ class Raced(Workspace):
 def test_what_someone_else_writes_between_reading_and_renaming_is_not_lost(tmp_path: Path, name: str) -> None:
     for each in "ab":
         (tmp_path / each).write_text("one\ntwo\nthree\n")
-    changes = [FileChange(path=each, data=b"mine\n", old=b"one\ntwo\nthree\n") for each in "ab"]
+    changes = [StagedFile(path=each, data=b"mine\n", old=b"one\ntwo\nthree\n") for each in "ab"]
 
     def meanwhile() -> None:
         (tmp_path / name).write_text("one\ntheirs\nthree\n")
@@ -114,7 +114,7 @@ def test_a_file_that_someone_else_makes_removes_or_replaces_meanwhile_is_left_al
     if old is not None:
         (tmp_path / "a").write_bytes(old)
     with Raced(tmp_path, meanwhile) as workspace, pytest.raises(ToolError, match="by someone else in this very moment"):
-        apply_all(workspace, [FileChange(path="a", data=b"mine\n", old=old)])
+        apply_all(workspace, [StagedFile(path="a", data=b"mine\n", old=old)])
     assert tree(tmp_path) == ({"a": now} if now is not None else {})
 
 
@@ -149,7 +149,7 @@ def test_nothing_is_put_in_place_before_all_contents_are_on_the_disk(
     with pytest.raises(ToolError, match="'x/y/b' could not be written: the disk is full"):
         apply_all(
             workspace,
-            [FileChange(path="a", data=b"new", old=b"old"), FileChange(path="x/y/b", data=b"large", old=None)],
+            [StagedFile(path="a", data=b"new", old=b"old"), StagedFile(path="x/y/b", data=b"large", old=None)],
         )
     assert tree(tmp_path) == {"a": b"old"}
 

@@ -15,7 +15,7 @@ from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
 from bot.github import Attempt, GitHubError, app_deliveries, deliveries
 from bot.workspace.locks import try_lock
 from localhub import LocalHub
-from localhub.model import App, Delivery
+from localhub.model import App, WebhookDelivery
 
 DEAD = "http://127.0.0.1:9/hook"
 
@@ -55,7 +55,7 @@ class Place:
         guids = [f"guid-{store.new_id()}" for _ in range(count)]
         for guid in guids:
             store.deliveries.put(
-                Delivery(
+                WebhookDelivery(
                     id=store.new_id(),
                     guid=guid,
                     app_id=self.app.id,

@@ -42,7 +42,7 @@ async def _all_claimed(queue: Queue, worker: str) -> dict[str, int]:
 async def test_a_death_with_several_in_hand_is_charged_to_none_of_them(queue: Queue) -> None:
     await _stored(queue, "a", "b", "c")
     assert await _all_claimed(queue, "w1") == {"a": 0, "b": 0, "c": 0}
-    await queue.take_back(["w1"])
+    await queue.requeue_orphans(["w1"])
     # From now on they are in hand one at a time.
     assert await _all_claimed(queue, "w2") == {"a": 0}
 
@@ -58,7 +58,7 @@ async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(queue: Q
             if got.exhausted or (lives and got.job.id != "poison"):
                 await queue.finish(got.job.id, JobState.DONE, worker=worker)
                 finished.add(got.job.id)
-        await queue.take_back([worker])
+        await queue.requeue_orphans([worker])
         clock.now += 61
         lives += 1
     assert given_up == 1
@@ -68,7 +68,7 @@ async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(queue: Q
 async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_slow(queue: Queue, clock: Clock) -> None:
     await _stored(queue, "a", "b", "c", "d")
     assert len(await _all_claimed(queue, "w1")) == 4
-    await queue.take_back(["w1"])
+    await queue.requeue_orphans(["w1"])
     assert await _all_claimed(queue, "w2") == {"a": 0}
     await queue.get_on("a", 1)
     assert await _all_claimed(queue, "w2") == {"b": 0}
@@ -81,7 +81,7 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
 async def test_new_jobs_do_not_wait_for_suspects(queue: Queue) -> None:
     await _stored(queue, "a", "b")
     assert len(await _all_claimed(queue, "w1")) == 2
-    await queue.take_back(["w1"])
+    await queue.requeue_orphans(["w1"])
     assert await claimed(queue, "w2") == "a"
     await queue.enqueue(a_job("new", number=9))
     assert await claimed(queue, "w2") == "new"
@@ -94,14 +94,14 @@ async def test_steps_count_as_progress_only_when_they_are_new(queue: Queue) -> N
         assert got is not None
         assert got.deaths == deaths
         await queue.get_on("a", 3 if deaths == 0 else 2)
-        await queue.take_back(["w1"])
+        await queue.requeue_orphans(["w1"])
 
 
 async def test_three_restarts_in_a_bad_minute_take_nobody(queue: Queue, clock: Clock) -> None:
     await _stored(queue, "a")
     for _ in range(3):
         assert await claimed(queue, "w1") == "a"
-        await queue.take_back(["w1"])
+        await queue.requeue_orphans(["w1"])
         clock.now += 5
     assert await claimed(queue, "w1") is None
     clock.now += 60
@@ -129,7 +129,7 @@ async def test_a_job_is_handed_out_to_be_given_up_however_often_that_is_cut(
         got = await queue.claim("w1", 60, lane="steer" if lane == "steer" else "work")
         assert got is not None
         seen.append(got.exhausted)
-        await queue.take_back(["w1"])
+        await queue.requeue_orphans(["w1"])
         clock.now += 3600
     assert seen == [False] * (MOST_DEATHS + 1) + [True] * 5
 

@@ -82,7 +82,7 @@ async def test_only_a_dead_workers_jobs_wait_again(tmp_path: Path) -> None:
         assert await queue.claim("dead", lease_seconds=3600)
         assert await queue.claim("alive", lease_seconds=3600)
         assert await queue.claim("new", lease_seconds=3600) is None
-        await queue.take_back(["dead", "who"])
+        await queue.requeue_orphans(["dead", "who"])
         again = await queue.claim("new", lease_seconds=3600)
         assert again is not None
         assert (again.job.id, again.attempt) == ("j1", 2)

@@ -16,11 +16,11 @@ from bot.gate.brief import (
     LineComment,
     LinkedFile,
     Material,
+    ReviewVerdict,
     ThreadComment,
-    Verdict,
     task_for,
 )
-from bot.gate.budget import Part, fitted
+from bot.gate.budget import QuoteShare, fitted
 from bot.red_ci.failed import Remark
 from tests.builders import a_job
 
@@ -45,7 +45,7 @@ def everything(size: int) -> Material:
     return Material(
         comments=comments,
         line_comments=tuple(LineComment(comment=each, root=1, path="a.py", hunk=text) for each in comments),
-        verdicts=tuple(Verdict(comment=each, state="COMMENTED") for each in comments),
+        verdicts=tuple(ReviewVerdict(comment=each, state="COMMENTED") for each in comments),
         diff=f"+{text}\n" * 40,
         checks=tuple(FailingCheck(name=f"c{n}", conclusion="failure", summary=text) for n in range(30)),
         files=tuple(LinkedFile(place=f"f{n}.py", text=text) for n in range(30)),
@@ -171,7 +171,7 @@ def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:
 
 def test_reviews_the_diff_and_linked_files_are_quoted() -> None:
     material = Material(
-        verdicts=(Verdict(comment=comment(4, "not yet"), state="CHANGES_REQUESTED"),),
+        verdicts=(ReviewVerdict(comment=comment(4, "not yet"), state="CHANGES_REQUESTED"),),
         diff="+<!-- kept -->\n",
         files=(LinkedFile(place="src/a.py lines 3-9", text="x = 1\n"),),
     )
@@ -264,7 +264,7 @@ def test_whatever_there_is_fits_the_budget_and_what_does_not_is_told(size: int) 
 @given(st.lists(st.tuples(st.integers(0, 500), st.lists(st.integers(0, 2_000), max_size=6)), max_size=5))
 def test_no_mixture_goes_over_the_budget(kinds: list[tuple[int, list[int]]]) -> None:
     parts = [
-        Part(what="x", share=share, quotes=tuple(Quote(source="s", text="x" * size) for size in sizes))
+        QuoteShare(what="x", share=share, quotes=tuple(Quote(source="s", text="x" * size) for size in sizes))
         for share, sizes in kinds
     ]
     quotes, _ = fitted(parts, 2_500)

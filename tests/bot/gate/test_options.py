@@ -7,17 +7,19 @@ import pytest
 from agent_runtime import RunLimits
 from bot.domain.access import Bounds
 from bot.domain.commands import Options
-from bot.gate.options import Settled, settled
+from bot.gate.options import EffectiveOptions, settled
 from bot.gate.permissions import Refusal
-from bot.gate.repo_config import RepoConfig, Wishes
+from bot.gate.repo_config import Overrides, RepoConfig
 
 BOUNDS = Bounds(limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small"))
-CONFIG = RepoConfig(model="small", budget_usd=2, max_steps=20, verbs={"plan": Wishes(model="big", max_steps=7)})
+CONFIG = RepoConfig(model="small", budget_usd=2, max_steps=20, verbs={"plan": Overrides(model="big", max_steps=7)})
 
 
-def _settled(options: Options, *, verb: str = "fix", config: RepoConfig = CONFIG, bounds: Bounds = BOUNDS) -> Settled:
+def _settled(
+    options: Options, *, verb: str = "fix", config: RepoConfig = CONFIG, bounds: Bounds = BOUNDS
+) -> EffectiveOptions:
     made = settled(verb, options, config, bounds)
-    assert isinstance(made, Settled)
+    assert isinstance(made, EffectiveOptions)
     return made
 
 

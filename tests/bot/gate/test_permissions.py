@@ -29,7 +29,7 @@ from bot.domain.commands import (
 )
 from bot.domain.job import Actor, Job
 from bot.domain.listening import TrustedBots
-from bot.gate.permissions import Grant, Refusal, Role, ThreadFacts, approver_refusal, grant_for, resolved
+from bot.gate.permissions import Grant, Refusal, Role, ThreadState, approver_refusal, grant_for, resolved
 from bot.gate.repo_config import RepoConfig
 from tests.builders import a_job, a_request_for, thread_facts
 
@@ -42,7 +42,7 @@ COMMANDS: list[Command] = [Fix(goal="x"), Help(), Unknown(word="fxi", nearest="f
 
 def _decided(
     kind: str,
-    facts: ThreadFacts,
+    facts: ThreadState,
     *,
     role: Role = "write",
     **changes: Any,  # noqa: ANN401 - whatever a request takes
@@ -52,13 +52,13 @@ def _decided(
     return grant_for(a_request_for(job, facts=facts, roles=(role,), **{"bounds": bounds, **changes}))
 
 
-def _grant(kind: str, facts: ThreadFacts, **changes: Any) -> Grant:  # noqa: ANN401 - as above
+def _grant(kind: str, facts: ThreadState, **changes: Any) -> Grant:  # noqa: ANN401 - as above
     decided = _decided(kind, facts, **changes)
     assert isinstance(decided, Grant), decided
     return decided
 
 
-def _refusal(kind: str, facts: ThreadFacts, **changes: Any) -> Refusal:  # noqa: ANN401 - as above
+def _refusal(kind: str, facts: ThreadState, **changes: Any) -> Refusal:  # noqa: ANN401 - as above
     decided = _decided(kind, facts, **changes)
     assert isinstance(decided, Refusal), decided
     return decided
@@ -101,7 +101,7 @@ def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: s
         ("issue", replace(ISSUE, default_branch="ä.lock", head_ref="ä.lock"), "Rename", "branch-name"),
     ],
 )
-def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadFacts, word: str, cause: str) -> None:
+def test_a_refusal_says_why_and_what_to_do(kind: str, facts: ThreadState, word: str, cause: str) -> None:
     refusal = _refusal(kind, facts)
     assert word in refusal.reason
     assert (refusal.cause, refusal.silent) == (cause, False)
@@ -128,7 +128,7 @@ def test_ordinary_branch_names_are_taken(ref: str) -> None:
     ids=lambda command: command.verb,
 )
 @pytest.mark.parametrize("facts", [PULL, FORK, replace(PULL, is_open=False, locked=True)])
-def test_what_needs_no_agent_is_done_anywhere_and_gives_an_agent_nothing(facts: ThreadFacts, command: Command) -> None:
+def test_what_needs_no_agent_is_done_anywhere_and_gives_an_agent_nothing(facts: ThreadState, command: Command) -> None:
     grant = _grant("pull", facts, command=command)
     assert (grant.publish, grant.tools, grant.level) == ("nothing", (), "read-only")
 
@@ -173,7 +173,7 @@ def test_what_only_looks_is_done_for_a_fork_too(command: Command) -> None:
     ],
     ids=["review of an issue", "a model that is not offered"],
 )
-def test_what_cannot_be_done_in_an_issue(command: Command, facts: ThreadFacts, cause: str) -> None:
+def test_what_cannot_be_done_in_an_issue(command: Command, facts: ThreadState, cause: str) -> None:
     assert _refusal("issue", facts, command=command).cause == cause
 
 

@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.core.images import MAX_BYTES
-from bot.gate.pictures import LARGEST_BYTES, MOST_NOTES, Picture, Words, may_be_fetched, notes, pictures, shown, signed
+from bot.gate.pictures import (
+    LARGEST_BYTES,
+    MOST_NOTES,
+    Picture,
+    PictureText,
+    may_be_fetched,
+    notes,
+    pictures,
+    shown,
+    signed,
+)
 from tests.hiding_places import PARTS
 
 ASSET = "6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
@@ -14,8 +24,8 @@ SIGNED = f"https://private-user-images.githubusercontent.com/7/42-{ASSET}.png?jw
 SERVER = "https://github.example"
 
 
-def words(number: int, text: str) -> Words:
-    return Words(kind="comment", id=number, name=f"comment {number} by @ann", text=text)
+def words(number: int, text: str) -> PictureText:
+    return PictureText(kind="comment", id=number, name=f"comment {number} by @ann", text=text)
 
 
 @pytest.mark.parametrize(

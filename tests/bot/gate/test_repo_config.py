@@ -7,9 +7,9 @@ import pytest
 from bot.gate.repo_config import (
     MAX_BYTES,
     LabelNames,
+    Overrides,
     RepoConfig,
     RepoConfigError,
-    Wishes,
     defaults_when_broken,
     in_the_way,
     merged,
@@ -155,7 +155,7 @@ def test_what_is_asked_about_runs_is_read() -> None:
         model="big",
         budget_usd=2,
         max_steps=20,
-        verbs={"fix": Wishes(model="small", max_steps=40), "plan": Wishes(budget_usd=0.5)},
+        verbs={"fix": Overrides(model="small", max_steps=40), "plan": Overrides(budget_usd=0.5)},
         labels=LabelNames(start="bot: go", auto="bot: auto"),
         language="pt-BR",
         review_on=frozenset({"ready", "push"}),
@@ -168,9 +168,9 @@ def test_what_is_asked_about_runs_is_read() -> None:
 
 def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
     config = parse_config(EVERYTHING)
-    assert config.wishes("fix") == Wishes(model="small", budget_usd=2, max_steps=40)
-    assert config.wishes("plan") == Wishes(model="big", budget_usd=0.5, max_steps=20)
-    assert config.wishes("ask") == Wishes(model="big", budget_usd=2, max_steps=20)
+    assert config.wishes("fix") == Overrides(model="small", budget_usd=2, max_steps=40)
+    assert config.wishes("plan") == Overrides(model="big", budget_usd=0.5, max_steps=20)
+    assert config.wishes("ask") == Overrides(model="big", budget_usd=2, max_steps=20)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_repository_says_over_its_organisation_key_by_key() -> None:
     both = merged(organisation, repository)
     assert (both.level, both.protected, both.bare_pull, both.model) == ("ask", ("a", "b"), "fix", "big")
     assert (both.labels.ask, both.labels.auto, both.labels.start) == ("C", "B", None)
-    assert (both.wip_branches, both.verbs) == (False, {"fix": Wishes(max_steps=5, budget_usd=1)})
+    assert (both.wip_branches, both.verbs) == (False, {"fix": Overrides(max_steps=5, budget_usd=1)})
 
 
 def test_a_key_counts_also_when_it_says_what_would_hold_anyway() -> None:

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from bot.github import AppSession, GitHub, Urgency
-from bot.github.connection import Connection
-from bot.github.pace import BURST, Allowance, Pace
+from bot.github.connection import GitHubConnection
+from bot.github.pace import BURST, Allowance, RequestPace
 from tests.github_world import World
 from tests.waiting import eventually
 
@@ -36,7 +36,7 @@ class Watched:
 
 
 @pytest.fixture
-async def clients(world: World) -> AsyncIterator[list[Connection]]:
+async def clients(world: World) -> AsyncIterator[list[GitHubConnection]]:
     """Five clients of one installation, as five jobs at once have."""
     session = AppSession(0.0).of(7)
     async with AsyncExitStack() as stack:
@@ -51,7 +51,7 @@ async def clients(world: World) -> AsyncIterator[list[Connection]]:
         yield [each._connection for each in made]
 
 
-async def test_writes_of_one_installation_go_one_by_one(clients: list[Connection]) -> None:
+async def test_writes_of_one_installation_go_one_by_one(clients: list[GitHubConnection]) -> None:
     watched = Watched()
     await asyncio.gather(*(each.call("write", watched, writes=True) for each in clients for _ in range(4)))
     assert (watched.most, watched.times) == (1, 20)
@@ -75,7 +75,7 @@ async def test_a_server_that_is_silent_to_many_keeps_no_other_thread_waiting(wor
             await asyncio.gather(*asked)
 
 
-async def test_reading_waits_for_nobodys_turn(clients: list[Connection]) -> None:
+async def test_reading_waits_for_nobodys_turn(clients: list[GitHubConnection]) -> None:
     first, second, *_ = clients
     begun, go_on = threading.Event(), threading.Event()
 
@@ -101,7 +101,7 @@ def test_each_installation_has_a_pace_of_its_own() -> None:
 
 
 async def test_the_turn_is_given_back_after_an_error() -> None:
-    pace = Pace(0.0)
+    pace = RequestPace(0.0)
     with pytest.raises(ValueError, match="refused"):
         async with pace.turn():
             raise ValueError("refused")
@@ -109,7 +109,7 @@ async def test_the_turn_is_given_back_after_an_error() -> None:
         pass
 
 
-async def _in_order(pace: Pace, wanted: list[Urgency]) -> list[Urgency]:
+async def _in_order(pace: RequestPace, wanted: list[Urgency]) -> list[Urgency]:
     """The order in which writes that were wanted while another one was under way get their turn."""
     done: list[Urgency] = []
 
@@ -126,19 +126,19 @@ async def _in_order(pace: Pace, wanted: list[Urgency]) -> list[Urgency]:
 
 async def test_the_most_urgent_goes_first_and_among_equals_the_first() -> None:
     begin, end, answer = Urgency.BEGINNING, Urgency.ENDING, Urgency.ANSWER
-    assert await _in_order(Pace(0.0), [begin, end, begin, answer, end]) == [answer, end, end, begin, begin]
+    assert await _in_order(RequestPace(0.0), [begin, end, begin, answer, end]) == [answer, end, end, begin, begin]
 
 
 async def test_the_signs_of_a_burst_of_commands_wait_for_nothing_that_is_written_for_others() -> None:
     others = [Urgency.ANSWER, Urgency.ENDING, Urgency.BEGINNING] * 10
-    done = await _in_order(Pace(0.0), [*others, *[Urgency.SIGN] * (BURST + 5)])
+    done = await _in_order(RequestPace(0.0), [*others, *[Urgency.SIGN] * (BURST + 5)])
     # Those beyond the burst stand in line, before all others.
     assert done[: BURST + 5] == [Urgency.SIGN] * (BURST + 5)
     assert len(done) == len(others) + BURST + 5
 
 
 async def test_a_lull_comes_when_all_others_have_written_and_costs_no_pause() -> None:
-    pace, done = Pace(0.0), list[str]()
+    pace, done = RequestPace(0.0), list[str]()
 
     async def lull() -> None:
         await pace.lull()
@@ -157,7 +157,7 @@ async def test_a_lull_comes_when_all_others_have_written_and_costs_no_pause() ->
 
 
 async def test_somebody_who_gives_up_waiting_keeps_nobody_from_their_turn() -> None:
-    pace = Pace(0.0)
+    pace = RequestPace(0.0)
     async with asyncio.timeout(10):
         async with pace.turn():
             first, second = (asyncio.create_task(pace._line_up(Urgency.ENDING)) for _ in range(2))
@@ -169,7 +169,7 @@ async def test_somebody_who_gives_up_waiting_keeps_nobody_from_their_turn() -> N
 
 
 async def test_between_two_writes_there_is_a_pause_in_which_somebody_else_may_come_first() -> None:
-    pace, done = Pace(0.05), list[Urgency]()
+    pace, done = RequestPace(0.05), list[Urgency]()
 
     async def write(urgency: Urgency) -> None:
         async with pace.turn(urgency):

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, nullcontext
 import pytest
 
 from bot.github import AppSession, GitHub, GitHubError
-from bot.github.limits import Budget, Limits
+from bot.github.limits import Limits, RequestBudget
 from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, InstallationSession, Token, TokenStore
 from localhub.server import Exchange
 from tests.github_world import World
@@ -179,8 +179,8 @@ async def test_a_long_pause_is_left_to_the_caller_and_kept_by_all_jobs_of_the_in
         assert len(jobs.calls) == asked
 
 
-def a_budget(remaining: int, minutes: float) -> Budget:
-    return Budget(limit=5000, remaining=remaining, reset_at=minutes * 60)
+def a_budget(remaining: int, minutes: float) -> RequestBudget:
+    return RequestBudget(limit=5000, remaining=remaining, reset_at=minutes * 60)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,9 @@ def a_budget(remaining: int, minutes: float) -> Budget:
         (a_budget(0, -1), 1.0),  # the hour is over
     ],
 )
-def test_what_can_wait_becomes_rarer_as_the_budget_runs_out_before_its_hour(budget: Budget, spread: float) -> None:
+def test_what_can_wait_becomes_rarer_as_the_budget_runs_out_before_its_hour(
+    budget: RequestBudget, spread: float
+) -> None:
     assert budget.spread(0.0) == pytest.approx(spread)
 
 

@@ -13,7 +13,7 @@ from bot.engine.database import Database
 from bot.engine.job_record import JobMemory
 from bot.engine.queue import SqliteQueue
 from bot.jobs import approvals
-from bot.jobs.approvals import Answer, Waiting
+from bot.jobs.approvals import ApprovalAnswer, Waiting
 from tests.builders import a_job
 
 NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
@@ -23,7 +23,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: P
     asked = Waiting(
         kind="publication", request_id="7f3a7f3a", reason="why", preview=NOT_UTF8, bound_to="a" * 40, until=1.5
     )
-    given = Answer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
+    given = ApprovalAnswer(request_id="7f3a7f3a", approved=True, note=NOT_UTF8, by=Actor(id=1, login="mona"))
     database = Database(tmp_path / "queue.sqlite")
     queue = SqliteQueue(database)
     try:
@@ -61,5 +61,5 @@ async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_pat
     ],
 )
 def test_an_answer_is_to_what_its_author_could_read(*, written_at: str, arrived: float, read: bool) -> None:
-    shown = approvals.Shown(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
+    shown = approvals.ShownRequest(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
     assert shown.may_have_been_read(written_at=written_at, arrived=arrived) is read

@@ -8,7 +8,7 @@ from agent_runtime import Outcome, Status
 from bot.engine.database import Database
 from bot.engine.job_record import JobMemory
 from bot.engine.queue import SqliteQueue
-from bot.jobs.results import Work, WorkStore
+from bot.jobs.results import RunResult, RunResults
 from bot.publishing.progress import Progress
 from bot.publishing.render import Activity
 from tests.builders import a_job
@@ -16,7 +16,7 @@ from tests.changes import a_change, a_file
 
 
 async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
-    work = Work(
+    work = RunResult(
         outcome=Outcome(status=Status.FINISHED, summary="Half a smile: \ud83d"),
         progress=Progress(activities=(Activity(label="Writing caf\udce9.py", state="done"),), steps=2),
         base_sha="a" * 40,
@@ -26,7 +26,7 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
     queue = SqliteQueue(database)
     try:
         await queue.enqueue(a_job("j1"))
-        memory, store = JobMemory(queue, "j1"), WorkStore(tmp_path / "patches")
+        memory, store = JobMemory(queue, "j1"), RunResults(tmp_path / "patches")
         change = a_change(a_file("caf\udce9.py", b"x\n"))
         await store.keep("j1", memory, work, change)
         found = await store.find("j1", memory)
@@ -40,7 +40,7 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
 
 
 async def test_patches_are_kept_for_some_days_and_no_longer(tmp_path: Path) -> None:
-    store = WorkStore(tmp_path / "patches")
+    store = RunResults(tmp_path / "patches")
     assert store.sweep(30) == 0
     (tmp_path / "patches").mkdir()
     now = time.time()

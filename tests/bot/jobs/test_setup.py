@@ -13,7 +13,7 @@ import pytest
 from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
 from bot.gate.repo_config import RepoConfigError, defaults_when_broken
 from bot.jobs.repo_settings import asked_by
-from bot.jobs.setup import Asked, Readied, Setup
+from bot.jobs.setup import RepoSettings, Setup, SetupResult
 from bot.publishing.render import Activity
 from bot.workspace import SetupCache, Source, WorkspaceError, Workspaces
 from tests.origin import Origin
@@ -45,7 +45,7 @@ class Bench:
         return Source(url=self.origin.url, token="", ref=f"refs/heads/{ref}", sha=self.origin.head(ref))
 
     @asynccontextmanager
-    async def ready(self, ref: str = "main", *, repo: int = 1) -> AsyncIterator[tuple[Path, Readied]]:
+    async def ready(self, ref: str = "main", *, repo: int = 1) -> AsyncIterator[tuple[Path, SetupResult]]:
         """A workspace at a branch whose base is `main`, after its setup."""
         self.jobs += 1
         job = f"job-{self.jobs}"
@@ -249,9 +249,9 @@ async def test_a_link_in_place_of_the_file_is_refused(bench: Bench) -> None:
 async def test_a_repository_without_the_file_asks_for_nothing(bench: Bench) -> None:
     bench.origin.commit({".github/codepilot.yml": None})
     asked = (await asked_by(bench.workspaces, 1, bench.source())).asked
-    assert asked == Asked(config=asked.config, base_sha=bench.origin.head(), blobs=asked.blobs)
+    assert asked == RepoSettings(config=asked.config, base_sha=bench.origin.head(), blobs=asked.blobs)
     async with bench.ready() as (_path, ready):
-        assert ready == Readied()
+        assert ready == SetupResult()
 
 
 async def test_programs_of_a_virtual_environment_work_in_the_copy(bench: Bench) -> None:

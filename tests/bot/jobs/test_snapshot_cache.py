@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from bot.jobs.snapshot_cache import FRESH_SECONDS, Visits
+from bot.jobs.snapshot_cache import FRESH_SECONDS, AccessChecks
 
 
 def a_visit(name: str) -> Any:  # noqa: ANN401 - it is only handed on
@@ -13,7 +13,7 @@ def a_visit(name: str) -> Any:  # noqa: ANN401 - it is only handed on
 
 def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
     now = 100.0
-    visits = Visits(lambda: now)
+    visits = AccessChecks(lambda: now)
     visit = a_visit("a")
     for job in ("a", "b"):
         visits.keep(job, visit)
@@ -24,7 +24,7 @@ def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
 
 def test_what_nobody_takes_is_not_kept() -> None:
     now = 100.0
-    visits = Visits(lambda: now)
+    visits = AccessChecks(lambda: now)
     visits.keep("a", a_visit("a"))
     now += FRESH_SECONDS + 1
     visits.keep("b", a_visit("b"))

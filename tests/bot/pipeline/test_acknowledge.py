@@ -14,7 +14,7 @@ import pytest
 from bot.domain.job import Job
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
-from bot.jobs.context import Case, Desk
+from bot.jobs.context import JobContext, JobContextFactory
 from bot.pipeline import acknowledge
 from tests.builders import a_job
 from tests.waiting import eventually
@@ -28,28 +28,28 @@ class _SilentDesk:
     asked: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def case(self, job: Job) -> AsyncIterator[Case]:
+    async def case(self, job: Job) -> AsyncIterator[JobContext]:
         self.asked.append(job.id)
         await asyncio.Event().wait()
         yield cast("Any", None)
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[_SilentDesk]:
+async def contexts(tmp_path: Path) -> AsyncIterator[_SilentDesk]:
     database = Database(tmp_path / "queue.sqlite")
     yield _SilentDesk(SqliteQueue(database))
     await database.close()
 
 
 async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
-    desk: _SilentDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    contexts: _SilentDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    greeting = acknowledge.Greeter(cast("Desk", desk))
+    greeting = acknowledge.Acknowledger(cast("JobContextFactory", contexts))
     for number in range(acknowledge.AT_ONCE):
         greeting.greet(a_job(f"j{number}"))
-    await eventually(lambda: len(desk.asked) == acknowledge.AT_ONCE)
+    await eventually(lambda: len(contexts.asked) == acknowledge.AT_ONCE)
     monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.1)
     greeting.greet(a_job("late"))
     await eventually(lambda: "job late: no greeting: GitHub did not answer in time" in caplog.text, within=5.0)
-    assert "late" not in desk.asked
+    assert "late" not in contexts.asked
     await greeting.close()

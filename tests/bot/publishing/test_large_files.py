@@ -14,7 +14,7 @@ from bot.workspace.change import LargeFile
 from bot.workspace.git import Git
 from bot.workspace.lfs import parse_pointer, pointer
 from bot.workspace.lfs_upload import is_as_safe, upload
-from bot.workspace.process import Bounds
+from bot.workspace.process import ProcessBounds
 from localhub import LocalHub
 from tests.origin import Origin, git
 from tests.publishing_world import SECRET, Outlet, an_outlet
@@ -121,7 +121,7 @@ async def test_patterns_without_end_hold_back_the_change(tmp_path: Path) -> None
     source = Source(url=origin.url, token="", ref="refs/heads/main", sha=sha)
     async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
         attributes = Attributes(
-            git=Git(git_dir=tree.git_dir), folder=tmp_path / "attributes", bounds=Bounds(cpu_seconds=1)
+            git=Git(git_dir=tree.git_dir), folder=tmp_path / "attributes", bounds=ProcessBounds(cpu_seconds=1)
         )
         with pytest.raises(ChangeError, match=r"patterns in `\.gitattributes`"):
             await attributes.of(sha, [b"a" * 200 + b"c"], "filter")

@@ -10,8 +10,8 @@ from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Undo
 from bot.domain.job import Origin
 from bot.gate.permissions import Grant
-from bot.publishing.plan import Destination, Publication, plan, plan_undo
-from bot.publishing.proof import Report
+from bot.publishing.plan import CommitTarget, Publication, plan, plan_undo
+from bot.publishing.proof import RunReport
 from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection
 from bot.publishing.verdict import Check, Verdict
@@ -23,7 +23,7 @@ from tests.changes import BASE, a_change, a_file
 LARGE = "The change is large: please review it in parts."
 
 
-_VERIFIED = Report(verdict=Verdict.VERIFIED, checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
+_VERIFIED = RunReport(verdict=Verdict.VERIFIED, checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
 
 
 def a_grant(publish: str = "new_branch", sha: str = BASE) -> Grant:
@@ -42,14 +42,14 @@ def planned(
     approved: frozenset[str] = frozenset(),
     keep_unfinished: bool = False,
     run_url: str = "",
-    report: Report = _VERIFIED,
+    report: RunReport = _VERIFIED,
 ) -> Publication:
     return plan(
         replace(a_job(kind=kind), origin=Origin(kind=origin, id=900)),  # type: ignore[arg-type] # one of its words
         grant or a_grant(),
         Outcome(status=status, summary=summary),
         a_change(a_file()) if change is None else change,
-        Destination(
+        CommitTarget(
             base_branch="main",
             head_branch=head_branch,
             server="https://github.example",
@@ -253,7 +253,7 @@ def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange
         a_grant("pull_branch"),
         Outcome(status=Status.FINISHED, summary="Fixed."),
         a_change(file),
-        Destination(base_branch="main", head_branch="topic", server="https://github.example"),
+        CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
         report=weak,
     )
     assert (publication.commit, publication.pull_request) == (None, None)
@@ -271,7 +271,7 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
             a_grant("pull_branch"),
             Outcome(status=Status.FINISHED, summary="Fixed."),
             a_change(a_file()),
-            Destination(base_branch="main", head_branch="topic", server="https://github.example"),
+            CommitTarget(base_branch="main", head_branch="topic", server="https://github.example"),
             left_out=left_out,
             report=proven,
         )

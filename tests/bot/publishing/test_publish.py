@@ -10,7 +10,7 @@ import pytest
 
 from bot.github import GitHub, GitHubError
 from bot.github.limits import Limits
-from bot.publishing.plan import Commit, Publication
+from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
 from localhub import LocalHub
 from tests.changes import a_change, a_file
@@ -124,7 +124,7 @@ async def test_a_secret_in_a_file_is_not_published(outlet: Outlet) -> None:
 
 @pytest.mark.parametrize("branch", ["main", "MAIN", "refs/heads/main", "refs/tags/v1", "-x", "release"])
 async def test_a_branch_that_is_not_ours_to_make_is_refused(outlet: Outlet, branch: str) -> None:
-    commit = Commit(
+    commit = CommitPlan(
         branch=branch,
         expected_head=outlet.base,
         create_branch=True,

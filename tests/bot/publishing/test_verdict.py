@@ -6,7 +6,7 @@ import pytest
 
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
-from bot.publishing.proof import Report, reason, table
+from bot.publishing.proof import RunReport, reason, table
 from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of
 from bot.publishing.view import DeniedCall
@@ -189,7 +189,7 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
         a_job(),
         "Fixed it!",
         server="https://github.example",
-        report=Report(verdict=Verdict.RED, checks=checks, denied=(denied,)),
+        report=RunReport(verdict=Verdict.RED, checks=checks, denied=(denied,)),
     )
     assert body.startswith(
         "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n"
@@ -207,5 +207,5 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
 
 
 def test_a_commits_message_says_it_in_the_hosts_words() -> None:
-    said = commit_body(a_job(), report=Report(verdict=Verdict.RED, checks=(ran("pytest @octocat", 2, 6),)))
+    said = commit_body(a_job(), report=RunReport(verdict=Verdict.RED, checks=(ran("pytest @octocat", 2, 6),)))
     assert said.startswith("Codepilot job j1, issue 7.\n\nThe agent's checks fail on this change.\n\n")

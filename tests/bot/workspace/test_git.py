@@ -6,7 +6,7 @@ import pytest
 
 from bot.workspace.errors import GitError, GitMissingError
 from bot.workspace.git import Git
-from bot.workspace.process import Bounds
+from bot.workspace.process import ProcessBounds
 
 
 async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,11 +18,11 @@ async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("bounds", "broken"),
     [
-        (Bounds(output_bytes=3), "git version was stopped: it wrote more than 3 bytes."),
-        (Bounds(seconds=0.0), "git version was stopped: it took more than 0 s."),
+        (ProcessBounds(output_bytes=3), "git version was stopped: it wrote more than 3 bytes."),
+        (ProcessBounds(seconds=0.0), "git version was stopped: it took more than 0 s."),
     ],
 )
-async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: Bounds, broken: str) -> None:
+async def test_which_bound_a_command_broke_is_told_with_a_remedy(bounds: ProcessBounds, broken: str) -> None:
     with pytest.raises(GitError) as told:
         await Git(bounds=bounds).run("version")
     assert str(told.value).startswith(broken)

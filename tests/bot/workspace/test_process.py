@@ -5,61 +5,63 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from bot.workspace.process import Bounds, run
+from bot.workspace.process import ProcessBounds, run
 
 SH = {"PATH": "/usr/bin:/bin"}
 
 
 async def test_output_and_errors_and_the_exit_code_are_given() -> None:
-    ended = await run(["sh", "-c", "cat; echo wrong >&2; exit 3"], env=SH, bounds=Bounds(), stdin=b"hello")
+    ended = await run(["sh", "-c", "cat; echo wrong >&2; exit 3"], env=SH, bounds=ProcessBounds(), stdin=b"hello")
     assert (ended.code, ended.output, ended.said, ended.cut) == (3, b"hello", "wrong\n", False)
 
 
 async def test_input_and_output_can_be_files(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"x" * 1_000_000)
-    ended = await run(["cat"], env=SH, bounds=Bounds(), stdin=tmp_path / "in", stdout=tmp_path / "out")
+    ended = await run(["cat"], env=SH, bounds=ProcessBounds(), stdin=tmp_path / "in", stdout=tmp_path / "out")
     assert (ended.code, ended.output) == (0, b"")
     assert (tmp_path / "out").read_bytes() == b"x" * 1_000_000
 
 
 async def test_processor_time_is_bounded() -> None:
-    ended = await run(["sh", "-c", "while :; do :; done"], env=SH, bounds=Bounds(seconds=15, cpu_seconds=1))
+    ended = await run(["sh", "-c", "while :; do :; done"], env=SH, bounds=ProcessBounds(seconds=15, cpu_seconds=1))
     assert ended.code == -signal.SIGXCPU
 
 
 async def test_output_is_bounded() -> None:
-    ended = await run(["yes"], env=SH, bounds=Bounds(output_bytes=10_000))
+    ended = await run(["yes"], env=SH, bounds=ProcessBounds(output_bytes=10_000))
     assert ended.cut
     assert len(ended.output) == 10_000
 
 
 async def test_errors_are_bounded_and_the_last_ones_are_kept() -> None:
     command = "yes | head -c 2000000 >&2; echo end >&2"
-    ended = await run(["sh", "-c", command], env=SH, bounds=Bounds())
+    ended = await run(["sh", "-c", command], env=SH, bounds=ProcessBounds())
     assert len(ended.said) == 64 * 1024
     assert ended.said.endswith("end\n")
 
 
 async def test_memory_is_bounded() -> None:
-    ended = await run(["/usr/bin/perl", "-e", '$x = "x" x 300_000_000'], env=SH, bounds=Bounds(memory_bytes=100 << 20))
+    ended = await run(
+        ["/usr/bin/perl", "-e", '$x = "x" x 300_000_000'], env=SH, bounds=ProcessBounds(memory_bytes=100 << 20)
+    )
     assert ended.code != 0
     assert "memory" in ended.said.lower()
 
 
 async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
     command = ["sh", "-c", f"yes > {tmp_path}/file"]
-    ended = await run(command, env=SH, bounds=Bounds(file_bytes=100 * 1024))
+    ended = await run(command, env=SH, bounds=ProcessBounds(file_bytes=100 * 1024))
     assert ended.code != 0
     assert (tmp_path / "file").stat().st_size == 100 * 1024
 
 
 async def test_time_is_bounded_and_nothing_is_left() -> None:
-    ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=Bounds(seconds=0.2))
+    ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=ProcessBounds(seconds=0.2))
     assert (ended.code, ended.said) == (None, "it took more than 0.2 s")
 
 
 async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:
     for _ in range(20):
-        ended = await run(["head", "-c", "50M", "/dev/zero"], env=SH, bounds=Bounds(output_bytes=10, seconds=20))
+        ended = await run(["head", "-c", "50M", "/dev/zero"], env=SH, bounds=ProcessBounds(output_bytes=10, seconds=20))
         assert ended.cut
         assert ended.code is not None

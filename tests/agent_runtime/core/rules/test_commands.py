@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.rules.commands import CommandPattern, Fit
-from agent_runtime.core.rules.shell import Command, commands_of
+from agent_runtime.core.rules.shell import ParsedCommand, commands_of
 
 
 def fits(pattern: str, command: str) -> bool:
@@ -44,12 +44,12 @@ def test_a_pattern_means_its_words(pattern: str, command: str, *, fit: bool) -> 
 
 def test_a_word_that_only_the_run_can_tell_may_be_anything() -> None:
     pattern = CommandPattern.parse("git push *")
-    known = Command(text="", words=("git", None), doubt="")
+    known = ParsedCommand(text="", words=("git", None), doubt="")
     assert pattern.touches(known) is Fit.MAYBE
-    assert pattern.touches(Command(text="", words=("git", "push", None))) is Fit.YES
-    assert pattern.touches(Command(text="", words=("ls", None))) is Fit.NO
-    assert CommandPattern.parse("git push").touches(Command(text="", words=("git", "push", None))) is Fit.MAYBE
-    assert pattern.touches(Command(text="", words=None)) is Fit.MAYBE
+    assert pattern.touches(ParsedCommand(text="", words=("git", "push", None))) is Fit.YES
+    assert pattern.touches(ParsedCommand(text="", words=("ls", None))) is Fit.NO
+    assert CommandPattern.parse("git push").touches(ParsedCommand(text="", words=("git", "push", None))) is Fit.MAYBE
+    assert pattern.touches(ParsedCommand(text="", words=None)) is Fit.MAYBE
     assert not pattern.covers(known)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent_runtime.core.network import Connection, Network, NetworkLimits
 from agent_runtime.sandbox.egress import addresses
-from agent_runtime.sandbox.egress.tunnel import Budget, Rules, Tunnel, close
+from agent_runtime.sandbox.egress.tunnel import ProxyRules, TransferBudget, Tunnel, close
 from tests.agent_runtime.sandbox.egress.test_client_hello import made_hello, real_hello, records, server_name
 from tests.tls_hosts import LOOPBACK, authority
 from tests.waiting import eventually
@@ -70,8 +70,8 @@ async def proxy(
             raise OSError(-2, "Name or service not known")
         return found
 
-    budget = Budget(total=network.limits.total_bytes, left=network.limits.total_bytes)
-    rules = Rules(network=network, budget=budget, resolve=resolve, refusal=refusal)
+    budget = TransferBudget(total=network.limits.total_bytes, left=network.limits.total_bytes)
+    rules = ProxyRules(network=network, budget=budget, resolve=resolve, refusal=refusal)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tunnel = Tunnel(rules, (reader, writer))

@@ -6,7 +6,7 @@ import pytest
 
 from agent_runtime import PendingCall
 from agent_runtime.core.calls import Plain
-from bot.apps.chat.answers import Remembered, Reply, Word, reply, scope_of, word
+from bot.apps.chat.answers import ChatAnswer, Remembered, Word, reply, scope_of, word
 
 
 def a_call(tool: str, **args: Plain) -> PendingCall:
@@ -18,15 +18,15 @@ def a_call(tool: str, **args: Plain) -> PendingCall:
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("y", Reply(approved=True)),
-        (" YES ", Reply(approved=True)),
-        ("a", Reply(approved=True, always=True)),
-        ("n", Reply(approved=False)),
-        ("n use pip-tools instead", Reply(approved=False, note="use pip-tools instead")),
-        ("no", Reply(approved=False)),
+        ("y", ChatAnswer(approved=True)),
+        (" YES ", ChatAnswer(approved=True)),
+        ("a", ChatAnswer(approved=True, always=True)),
+        ("n", ChatAnswer(approved=False)),
+        ("n use pip-tools instead", ChatAnswer(approved=False, note="use pip-tools instead")),
+        ("no", ChatAnswer(approved=False)),
     ],
 )
-def test_an_answer_is_short(line: str, meant: Reply) -> None:
+def test_an_answer_is_short(line: str, meant: ChatAnswer) -> None:
     assert reply(line) == meant
 
 

@@ -30,9 +30,9 @@ from agent_runtime import (
     pick_sandbox,
 )
 from agent_runtime.providers.script import ScriptedReply
-from bot.apps.chat.answers import Permissions, Reply
-from bot.apps.chat.conversation import Conversation, LeftError
-from bot.apps.chat.screen import Screen
+from bot.apps.chat.answers import ChatAnswer, Permissions
+from bot.apps.chat.conversation import Chat, LeftError
+from bot.apps.chat.screen import ChatScreen
 
 _DONE = "\n```completion\nDone.\n```\n"
 
@@ -77,8 +77,8 @@ class Table:
         permissions: Permissions = "auto",
         asks: str = "execute",
         provider: Provider | None = None,
-    ) -> Conversation:
-        screen = Screen(Console(file=self.shown, color_system=None))
+    ) -> Chat:
+        screen = ChatScreen(Console(file=self.shown, color_system=None))
         agent = Agent(
             provider=provider or ScriptedProvider(replies),
             work_dir=self.work_dir,
@@ -94,7 +94,7 @@ class Table:
             listeners=(screen.on_event, *self.listeners),
             state_key=b"0123456789abcdef",
         )
-        return Conversation(runtime, screen, person, permissions=permissions)
+        return Chat(runtime, screen, person, permissions=permissions)
 
     @property
     def files(self) -> list[str]:
@@ -183,7 +183,7 @@ def test_with_nobody_to_ask_the_run_pauses_and_is_answered_later(table: Table) -
     with table.conversation(step(touch("a"), done=True)) as talk:
         assert talk.turn("Make a file").status is Status.PAUSED
     with table.conversation() as talk:
-        assert talk.answer(Reply(approved=True)).status is Status.FINISHED
+        assert talk.answer(ChatAnswer(approved=True)).status is Status.FINISHED
     assert table.files == ["a"]
 
 

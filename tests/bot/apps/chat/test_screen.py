@@ -27,7 +27,7 @@ from agent_runtime import (
     Usage,
 )
 from agent_runtime.core.calls import Plain
-from bot.apps.chat.screen import Screen, footer, spent
+from bot.apps.chat.screen import ChatScreen, footer, spent
 from bot.apps.chat.visible import visible
 
 
@@ -56,7 +56,7 @@ class Shown:
 
     def __init__(self, *, terminal: bool = False) -> None:
         self._file = io.StringIO()
-        self.screen = Screen(
+        self.screen = ChatScreen(
             Console(file=self._file, force_terminal=terminal, color_system="standard" if terminal else None, width=40)
         )
 

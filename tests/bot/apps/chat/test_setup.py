@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime import Rule, SettingsError
 from bot.apps.chat.answers import PERMISSIONS, Permissions
-from bot.apps.chat.setup import Wishes, agent, agent_file
+from bot.apps.chat.setup import ChatOptions, agent, agent_file
 
 _AGENT = """\
 agent:
@@ -42,35 +42,35 @@ def write(folder: Path, name: str = "agent.yaml", *, sandbox: str = "auto") -> P
 
 def test_the_agent_file_beside_it_is_read_when_none_is_named(here: Path) -> None:
     write(here)
-    assert agent_file(Wishes()).model.name == "one"
+    assert agent_file(ChatOptions()).model.name == "one"
 
 
 def test_a_named_agent_file_works_where_it_lies_unless_told_otherwise(here: Path) -> None:
     (here / "elsewhere").mkdir()
     path = write(here / "elsewhere", "mine.yaml")
-    assert agent_file(Wishes(agent=path)).work_dir == here / "elsewhere"
-    assert agent_file(Wishes(agent=path, directory=here)).work_dir == here
+    assert agent_file(ChatOptions(agent=path)).work_dir == here / "elsewhere"
+    assert agent_file(ChatOptions(agent=path, directory=here)).work_dir == here
 
 
 def test_without_a_file_the_model_is_the_one_whose_key_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="No model: set "):
-        agent_file(Wishes())
+        agent_file(ChatOptions())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
-    settings = agent_file(Wishes(model="gpt-mine"))
+    settings = agent_file(ChatOptions(model="gpt-mine"))
     assert (settings.model.provider, settings.model.name, settings.work_dir) == ("openai", "gpt-mine", here)
 
 
 def test_the_command_line_goes_before_the_file(here: Path) -> None:
     write(here)
-    settings = agent_file(Wishes(model="two", max_steps=3, budget=0.5))
+    settings = agent_file(ChatOptions(model="two", max_steps=3, budget=0.5))
     assert (settings.model.provider, settings.model.name, len(settings.fallback)) == ("anthropic", "two", 1)
     assert (settings.limits.max_steps, settings.limits.max_cost_usd) == (3, 0.5)
-    assert agent_file(Wishes()).limits.max_steps == 7
+    assert agent_file(ChatOptions()).limits.max_steps == 7
 
 
 def test_a_named_provider_stands_alone(here: Path) -> None:
     write(here)
-    settings = agent_file(Wishes(provider="openai"))
+    settings = agent_file(ChatOptions(provider="openai"))
     assert (settings.model.provider, settings.model.name, settings.model.key_variable) == (
         "openai",
         None,
@@ -78,29 +78,29 @@ def test_a_named_provider_stands_alone(here: Path) -> None:
     )
     assert settings.fallback == ()
     with pytest.raises(SettingsError, match="Did you mean 'openai'"):
-        agent_file(Wishes(provider="openia"))
+        agent_file(ChatOptions(provider="openia"))
 
 
 def test_a_script_needs_no_key(here: Path) -> None:
-    assert agent_file(Wishes(script=here / "script.yaml")).model.options.script == here / "script.yaml"
+    assert agent_file(ChatOptions(script=here / "script.yaml")).model.options.script == here / "script.yaml"
 
 
 def test_the_file_s_rules_hold_and_a_sandbox_lets_commands_run(here: Path) -> None:
     write(here)
-    assert [rule.decision for rule in agent_file(Wishes()).rules] == ["allow", "deny"]
+    assert [rule.decision for rule in agent_file(ChatOptions()).rules] == ["allow", "deny"]
 
 
 @pytest.mark.parametrize("permissions", PERMISSIONS)
 def test_without_a_sandbox_what_no_rule_allows_is_asked_about(here: Path, permissions: Permissions) -> None:
     write(here, sandbox="local")
-    assert agent_file(Wishes(permissions=permissions)).rules[-1] == Rule(
+    assert agent_file(ChatOptions(permissions=permissions)).rules[-1] == Rule(
         decision="ask", tool="execute", reason="no sandbox protects this machine from it"
     )
 
 
 def test_asking_about_everything_leaves_denied_what_is_denied(here: Path) -> None:
     write(here)
-    rules = agent_file(Wishes(permissions="ask")).rules
+    rules = agent_file(ChatOptions(permissions="ask")).rules
     assert [(rule.decision, rule.tool) for rule in rules[:3]] == [
         ("deny", "*"),
         ("ask", "write_file"),
@@ -111,7 +111,7 @@ def test_asking_about_everything_leaves_denied_what_is_denied(here: Path) -> Non
 def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setenv("HOME", str(here))
-    wishes = Wishes(script=here / "script.yaml", session="s")
+    wishes = ChatOptions(script=here / "script.yaml", session="s")
     with pytest.raises(SettingsError, match="Name a directory below with --dir"):
         agent(wishes)
     (here / "project").mkdir()
@@ -125,11 +125,11 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setattr(Path, "home", missing)
     with pytest.raises(SettingsError, match="Set HOME, or leave --session out"):
-        agent(Wishes(script=here / "script.yaml", session="s"))
-    assert agent(Wishes(script=here / "script.yaml")).work_dir == here
+        agent(ChatOptions(script=here / "script.yaml", session="s"))
+    assert agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 
 
 def test_a_repository_s_own_instructions_are_read(here: Path) -> None:
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     (here / "AGENTS.md").write_text("Use tabs.\n", encoding="utf-8")
-    assert agent(Wishes(script=here / "script.yaml")).repository_instructions == {"AGENTS.md": "Use tabs."}
+    assert agent(ChatOptions(script=here / "script.yaml")).repository_instructions == {"AGENTS.md": "Use tabs."}

@@ -7,7 +7,7 @@ import pytest
 from bot.apps.doctor import findings
 from bot.apps.doctor.findings import Finding
 from bot.intake.triggers import TRIGGERS
-from bot.settings.app_permissions import EVENTS, PERMISSIONS, Event, Permission, lacking, words
+from bot.settings.app_permissions import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 GIB = 1024**3
@@ -56,11 +56,11 @@ def test_a_finding_says_what_is_there_and_what_it_means(finding: Finding, verdic
 
 
 @pytest.mark.parametrize("lost", [*PERMISSIONS, *EVENTS], ids=words)
-def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(lost: Permission | Event) -> None:
+def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(lost: AppPermission | AppEvent) -> None:
     permissions = {
-        name: level for name, level in ALL.items() if not (isinstance(lost, Permission) and lost.name == name)
+        name: level for name, level in ALL.items() if not (isinstance(lost, AppPermission) and lost.name == name)
     }
-    events = [name for name in HEARD if not (isinstance(lost, Event) and lost.name == name)]
+    events = [name for name in HEARD if not (isinstance(lost, AppEvent) and lost.name == name)]
     finding = findings.app("bot", permissions, events)
     assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
     assert finding.found == f"signed in as bot, which lacks {words(lost)} ({lost.without})"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.domain.job import Actor, Job, Repo
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from bot.intake.triggers import TRIGGERS
 from tests.payloads import EVENTS, a_payload, job, read
 
@@ -76,14 +76,14 @@ def test_what_happens_twice_is_two_jobs(event: str) -> None:
 @pytest.mark.parametrize("action", ["", "edited", "unheard_of"])
 def test_another_action_asks_for_nothing_and_is_said(event: str, action: str) -> None:
     found = read(event, a_payload(event, action=action))
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert (action or "of no action") in found.reason
 
 
 @pytest.mark.parametrize("event", COMMANDED)
 def test_the_bot_itself_never_commands(event: str) -> None:
     found = read(event, _by(event, {"id": 77, "login": "codepilot[bot]"}, kind="Bot"))
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert "own" in found.reason
 
 
@@ -91,7 +91,7 @@ def test_the_bot_itself_never_commands(event: str) -> None:
 @pytest.mark.parametrize(("login", "kind"), [("renovate[bot]", "Bot"), ("renovate[bot]", "User"), ("renovate", "Bot")])
 def test_bots_do_not_command_except_those_listed_by_number(event: str, login: str, kind: str) -> None:
     found = read(event, _by(event, {"id": 99, "login": login}, kind=kind))
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert "user id 99 in CODEPILOT_TRUSTED_BOTS" in found.reason
     listed = read(event, _by(event, {"id": 88, "login": login}, kind=kind))
     assert isinstance(listed, Job)
@@ -117,7 +117,7 @@ def test_a_missing_part_is_named(event: str) -> None:
             continue
         del payload[part]
         found = read(event, payload)
-        assert isinstance(found, Ignored)
+        assert isinstance(found, IgnoredDelivery)
         assert part in found.reason
 
 

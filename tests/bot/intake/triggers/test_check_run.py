@@ -7,7 +7,7 @@ import pytest
 from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
 from bot.domain.job import Job, Origin, Thread
 from bot.domain.listening import Listening
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.triggers import job_from
 from tests.payloads import HEAD, a_payload, job, read, reason
 
@@ -81,7 +81,7 @@ def test_the_check_runs_of_others_are_left_alone(app: dict[str, int] | None) -> 
 def test_a_bot_that_is_no_app_has_no_buttons() -> None:
     payload = a_payload(EVENT)
     delivery = Delivery(id="d", event=EVENT, action="requested_action", payload=payload, installation=None)
-    assert isinstance(job_from(delivery, Listening(own_app_id=None)), Ignored)
+    assert isinstance(job_from(delivery, Listening(own_app_id=None)), IgnoredDelivery)
 
 
 def test_a_check_run_that_begins_asks_for_nothing() -> None:
@@ -141,5 +141,5 @@ def test_a_failed_check_of_the_default_branch_is_looked_at() -> None:
 )
 def test_other_checks_are_passed_over(changes: dict[str, object], why: str) -> None:
     found = read(EVENT, _check(**changes))
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert why in found.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.domain.commands import Departed
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import a_payload, job, read, reason
 
 
@@ -41,5 +41,5 @@ def test_a_changed_repository_is_looked_at_anew_later(action: str) -> None:
 @pytest.mark.parametrize("event", ["installation", "installation_repositories", "repository"])
 def test_a_delivery_without_an_installation_ends_nothing(event: str) -> None:
     found = read(event, a_payload(event), installation=None)
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert "names no installation" in found.reason

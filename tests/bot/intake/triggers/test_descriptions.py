@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.commands import Ask, Fix
 from bot.domain.job import Job, Origin
-from bot.intake.deliveries import Ignored
+from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import HEAD, a_payload, read
 
 PLACES = [("issues", "issue"), ("pull_request", "pull_request")]
@@ -66,7 +66,7 @@ def test_a_description_that_only_mentions_a_command_holds_none(event: str, part:
     payload = opened(event, part, body)
     payload[part]["draft"] = True  # else a review may be wanted
     found = read(event, payload)
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert found.reason == "the description holds no command"
 
 
@@ -75,7 +75,7 @@ def test_a_description_that_only_mentions_a_command_holds_none(event: str, part:
 def test_a_description_that_is_there_already_is_no_command_again(event: str, part: str, action: str) -> None:
     payload = opened(event, part, "/codepilot fix")
     payload["action"] = action
-    assert isinstance(read(event, payload), Ignored)
+    assert isinstance(read(event, payload), IgnoredDelivery)
 
 
 @pytest.mark.parametrize(("event", "part"), PLACES)
@@ -83,10 +83,10 @@ def test_nobody_commands_in_words_of_another(event: str, part: str) -> None:
     payload = opened(event, part, "/codepilot fix")
     payload[part] |= {"user": {"id": 21, "login": "somebody"}, "draft": True}
     found = read(event, payload)
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert "not the sender" in found.reason
     payload[part]["user"] = None
-    assert isinstance(read(event, payload), Ignored)
+    assert isinstance(read(event, payload), IgnoredDelivery)
 
 
 def test_an_issue_that_is_moved_here_commands_nothing() -> None:
@@ -94,7 +94,7 @@ def test_an_issue_that_is_moved_here_commands_nothing() -> None:
     payload = opened("issues", "issue", "/codepilot fix")
     payload["changes"] = {"old_issue": {"number": 3}, "old_repository": {"id": 11}}
     found = read("issues", payload)
-    assert isinstance(found, Ignored)
+    assert isinstance(found, IgnoredDelivery)
     assert "transferred" in found.reason
     payload["changes"] = {}
     assert isinstance(read("issues", payload), Job)

@@ -7,7 +7,7 @@ import pytest
 from bot.domain.commands import Fix, Unknown
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.domain.listening import Listening, TrustedBots
-from bot.intake.deliveries import Delivery, Ignored
+from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.triggers import TRIGGERS, job_from
 from tests.builders import a_comment_event
 
@@ -15,7 +15,7 @@ OWN = frozenset({77})
 TRUSTED = frozenset({88})
 
 
-def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id: str = "d1") -> Job | Ignored:
+def _read(payload: dict[str, Any], *, event: str = "issue_comment", delivery_id: str = "d1") -> Job | IgnoredDelivery:
     delivery = Delivery(
         id=delivery_id, event=event, action=str(payload.get("action", "")), payload=payload, installation=30
     )
@@ -30,7 +30,7 @@ def _job(payload: dict[str, Any], *, delivery_id: str = "d1") -> Job:
 
 def _reason(payload: dict[str, Any]) -> str:
     found = _read(payload)
-    assert isinstance(found, Ignored), found
+    assert isinstance(found, IgnoredDelivery), found
     return found.reason
 
 
@@ -160,5 +160,5 @@ def test_a_repository_name_is_a_repository_name(name: str) -> None:
 
 def test_an_event_without_a_trigger_is_ignored() -> None:
     found = _read({"zen": "Design for failure."}, event="ping")
-    assert found == Ignored(reason="nothing listens to the event ping")
+    assert found == IgnoredDelivery(reason="nothing listens to the event ping")
     assert "ping" not in TRIGGERS
