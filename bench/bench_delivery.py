@@ -20,7 +20,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
-from bot.apps.webhook import Door, make_app, make_runner
+from bot.apps.webhook import WebhookApp, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
@@ -57,7 +57,7 @@ def _serve(pipe: Connection, directory: str) -> None:
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], directory: Path) -> None:
     database = Database(directory / "queue.sqlite")
     queue = SqliteQueue(database)
-    door = Door(secret=SecretStr(SECRET), listening=Listening())
+    door = WebhookApp(secret=SecretStr(SECRET), listening=Listening())
     runner = make_runner(make_app(door, queue))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from bot.apps.webhook import Door, make_app, make_runner
+from bot.apps.webhook import WebhookApp, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.queue import Queue
 from tests.builders import SECRET
@@ -32,11 +32,11 @@ class OpenDoor:
             return answer.status, await answer.json()
 
 
-def a_door(**changes: Any) -> Door:  # noqa: ANN401 - whatever a Door or Listening takes
+def a_door(**changes: Any) -> WebhookApp:  # noqa: ANN401 - whatever a Door or Listening takes
     """Settings of a door, any of them and of what it listens for replaceable."""
     heard = {name: changes.pop(name) for name in Listening.__slots__ if name in changes}
     listening = Listening(**{"own_ids": frozenset({77}), **heard})
-    return Door(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
+    return WebhookApp(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
 
 
 @asynccontextmanager

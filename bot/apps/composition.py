@@ -25,7 +25,7 @@ from bot.apps.action.walking import walk
 from bot.apps.redelivery import Redelivery
 from bot.apps.services import key_for, redactor_for, services
 from bot.apps.sweeping import kept_swept
-from bot.apps.webhook import Door, make_app, make_runner
+from bot.apps.webhook import WebhookApp, make_app, make_runner
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job, JobState
 from bot.domain.listening import Listening
@@ -128,7 +128,7 @@ async def service(
         )
         worker = Worker(name, contexts=contexts, jobs_at_once=settings.jobs)
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        app = make_app(_door(settings), queue, accepted=greeter.greet, unneeded=unneeded)
+        app = make_app(_webhook_app(settings), queue, accepted=greeter.greet, unneeded=unneeded)
         yield BotService(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
 
 
@@ -138,8 +138,8 @@ def _redelivery(settings: Settings) -> Redelivery:
     return Redelivery(deliveries, settings.agent.data_dir)
 
 
-def _door(settings: Settings) -> Door:
-    return Door(
+def _webhook_app(settings: Settings) -> WebhookApp:
+    return WebhookApp(
         secret=settings.webhook_secret,
         listening=Listening(
             triggers=settings.agent.triggers,
@@ -202,7 +202,7 @@ async def _see_through(
 ) -> StepEnd:
     """Store one job, walk it, and give back how it ended."""
     redactor = redactor_for(settings)
-    shared = _house_of_step(settings, redactor, listeners)
+    shared = _services_of_step(settings, redactor, listeners)
     async with AsyncExitStack() as stack:
         # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=settings.agent.data_dir))
@@ -240,7 +240,7 @@ async def _see_through(
         )
 
 
-def _house_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
+def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
     lasting = settings.sealing_secret
     shared = services(
         settings.agent,

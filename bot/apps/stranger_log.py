@@ -16,7 +16,7 @@ WINDOW_SECONDS = 60.0
 _THEIRS = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
 
-class StrangersLines(logging.Filter):
+class StrangerLog(logging.Filter):
     """Lets through `LINES` lines about strangers in a window of time, each without a traceback; ours all pass.
 
     About a stranger is what aiohttp says of a request that is no HTTP or breaks off, and whatever has `stranger` in its

@@ -16,7 +16,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bot.apps import large_deliveries
-from bot.apps.stranger_log import StrangersLines
+from bot.apps.stranger_log import StrangerLog
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
@@ -43,7 +43,7 @@ _SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class WebhookApp:
     """What the door needs to know.
 
     Attributes:
@@ -75,7 +75,7 @@ async def _keep(_job: Job) -> str:
 
 
 def make_app(
-    door: Door,
+    door: WebhookApp,
     queue: Queue,
     *,
     accepted: Callable[[Job], None] = lambda _job: None,
@@ -108,9 +108,9 @@ def make_runner(app: web.Application) -> web.AppRunner:
     Bodies are never decompressed. What is left of a refused body is thrown away for 2 s, for a client that is still
     sending when the connection closes never sees the answer.
     """
-    sparing = StrangersLines()
+    sparing = StrangerLog()
     for logger in (log, _http_log):
-        for old in [each for each in logger.filters if isinstance(each, StrangersLines)]:
+        for old in [each for each in logger.filters if isinstance(each, StrangerLog)]:
             logger.removeFilter(old)
         logger.addFilter(sparing)
     return web.AppRunner(
@@ -131,7 +131,7 @@ class _Webhook:
 
     def __init__(
         self,
-        door: Door,
+        door: WebhookApp,
         queue: Queue,
         accepted: Callable[[Job], None],
         unneeded: Callable[[Job], Awaitable[str]],

@@ -10,7 +10,7 @@ from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.marker import is_marked
 
 
-async def unasked_for(context: JobContext) -> str:
+async def early_skip_reason(context: JobContext) -> str:
     """Why the job is a review that neither the repository nor the operator wants; empty for any other job."""
     command = context.job.command
     if not is_unasked_review(context.job) or not isinstance(command, Review) or command.on is None:
@@ -25,7 +25,7 @@ def is_unasked_review(job: Job) -> bool:
     return isinstance(job.command, Review) and job.command.on is not None and job.is_unasked
 
 
-async def unfit_for_review(context: JobContext, here: ThreadSnapshot) -> str:
+async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
     """Why a pull request is not to be reviewed now; empty when it is."""
     pull, head = here.snapshot.pull, here.thread.head_sha
     if pull is not None and pull.draft:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bot.domain.access import may_command
-from bot.domain.commands import Explain, Fix, Reddened
+from bot.domain.commands import ChecksFailed, Explain, Fix
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
 from bot.gate.repo_config import RepoConfig
 from bot.intake.asking import job_id
@@ -14,7 +14,7 @@ LEADS_TO = "leads-to"
 """The fact that keeps the id of the work that an event began."""
 
 
-async def reddened(context: JobContext, command: Reddened) -> Ending:
+async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     """Begin work on a commit whose checks failed, where the repository or a label asks for it.
 
     All that fails on one commit comes together: whatever is told while the work waits or is under way begins no other.
@@ -37,7 +37,7 @@ async def reddened(context: JobContext, command: Reddened) -> Ending:
     return Ending(state=JobState.DONE)
 
 
-async def _thread(context: JobContext, command: Reddened, config: RepoConfig) -> Thread | None:
+async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
     """Where the work is to be; None where nobody wants any."""
     everywhere = not context.services.checks and "fix_ci" not in config.given
     pulls = everywhere or "pull-requests" in config.fix_ci
@@ -55,7 +55,7 @@ def _pull(number: int) -> Thread:
     return Thread(kind="pull", number=number, title="", body="", author="")
 
 
-async def _pull_of_fork(context: JobContext, command: Reddened) -> int | None:
+async def _pull_of_fork(context: JobContext, command: ChecksFailed) -> int | None:
     return await context.github.pull_of_fork(
         context.job.repo.full_name,
         fork=command.fork,
@@ -80,7 +80,7 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
     )
 
 
-async def _work(context: JobContext, command: Reddened, thread: Thread, *, ordinal: int) -> Job:
+async def _work(context: JobContext, command: ChecksFailed, thread: Thread, *, ordinal: int) -> Job:
     """The work; in a fork's pull request it only reads, and nothing but the diagnosis leaves it."""
     event = context.job
     me = await context.github.me()

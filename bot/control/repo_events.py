@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import assert_never
 
 from bot.control.automatic_review import is_unasked_review
-from bot.control.failed_checks import LEADS_TO, reddened
+from bot.control.failed_checks import LEADS_TO, start_ci_fix
 from bot.control.retry import fix_for, review_of_push
 from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
-from bot.domain.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened
+from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RepoEvent
 from bot.domain.job import JobState
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
@@ -34,7 +34,7 @@ _RAISING = frozenset({"ask", "auto"})
 """Levels that a label may raise a run to, and so are bound to a commit."""
 
 
-async def happen(context: JobContext, command: Happening) -> Ending:
+async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
     """Take in what happened."""
     match command:
         case Labelled():
@@ -46,10 +46,10 @@ async def happen(context: JobContext, command: Happening) -> Ending:
             return await _pushed(context, head_sha)
         case Closed(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
-        case Departed(repo_ids=repo_ids):
+        case AccessLost(repo_ids=repo_ids):
             await _departed(context, repo_ids)
-        case Reddened():
-            return await reddened(context, command)
+        case ChecksFailed():
+            return await start_ci_fix(context, command)
         case other:
             assert_never(other)
     return Ending(state=JobState.DONE)

@@ -52,7 +52,7 @@ async def _moved(context: JobContext, here: ThreadSnapshot, sha: str, branch: st
 
 
 async def undo(
-    context: JobContext, account: StatusReporter, here: ThreadSnapshot, grant: Grant, source: Source
+    context: JobContext, reporter: StatusReporter, here: ThreadSnapshot, grant: Grant, source: Source
 ) -> Ending:
     """Make the opposite commit."""
     async with context.services.workspaces.open(context.job.id, here.repo.id, source) as tree:
@@ -64,7 +64,7 @@ async def undo(
             branch=here.thread.head_ref,
             undone=grant.bound_to_sha,
             title=await tree.title(grant.bound_to_sha),
-            run_url=account.run_url,
+            run_url=reporter.run_url,
         )
         # Git may have taken minutes, in which people lose their role.
         access = await check_access(context.github, context.job, bounds=context.services.bounds)
@@ -80,7 +80,7 @@ async def undo(
             redactor=context.services.redactor,
             dry_run=grant.dry_run,
         )
-    view = account.now(
+    view = reporter.now(
         state="failed" if delivered.withheld else "done",
         completion=None
         if delivered.withheld or delivered.would

@@ -254,7 +254,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departed:
+class AccessLost:
     """The App was taken off the account or the repository, or suspended: it may do nothing there any more.
 
     Attributes:
@@ -266,7 +266,7 @@ class Departed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reddened:
+class ChecksFailed:
     """A check failed on a commit. Whether anything follows is for the repository's configuration, or a label, to say.
 
     Attributes:
@@ -307,13 +307,13 @@ Steering = Continue | Approve | Deny | Stop | Retry | Status
 Talk = Help | Unknown | Malformed
 """What is answered at once."""
 
-Happening = Labelled | Assigned | Pushed | Closed | Departed | Reddened
+RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
 """What GitHub tells of."""
 
-Command = Work | Bare | Undo | Steering | Talk | Happening
+Command = Work | Bare | Undo | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""
 
 WORK: tuple[type, ...] = (*get_args(Work), Bare)
 STEERING: tuple[type, ...] = get_args(Steering)
 TALK: tuple[type, ...] = get_args(Talk)
-HAPPENING: tuple[type, ...] = get_args(Happening)
+HAPPENING: tuple[type, ...] = get_args(RepoEvent)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
-from bot.domain.commands import DEFAULT_TRIGGER, Command, Happening, Steering, Talk
+from bot.domain.commands import DEFAULT_TRIGGER, Command, RepoEvent, Steering, Talk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +213,6 @@ class Job:
     @property
     def lane(self) -> Lane:
         """Work waits until the thread's job before it has ended; a person's word waits for neither work nor events."""
-        if isinstance(self.command, Happening):
+        if isinstance(self.command, RepoEvent):
             return "event"
         return "steer" if isinstance(self.command, Steering | Talk) else "work"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bot.domain.commands import Malformed, Options
-from bot.domain.typos import one_slip
+from bot.domain.typos import is_typo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ def _named(word: str, *, leading: bool) -> str | Malformed | None:
     name, right = found["name"].lower(), found["dashes"] == "--"
     if name in OPTIONS and right:
         return name
-    meant = [each for each in OPTIONS if name == each or one_slip(name, each)]
+    meant = [each for each in OPTIONS if name == each or is_typo(name, each)]
     if not meant and not (leading and right):
         return None
     nearest = meant or difflib.get_close_matches(name, OPTIONS, n=1)

@@ -13,14 +13,14 @@ from bot.engine.queue import Queue
 T = TypeVar("T")
 
 
-def spelled(kind: TypeAdapter[T], value: T) -> str:
+def encode(kind: TypeAdapter[T], value: T) -> str:
     """A value as a fact can hold it: half a surrogate pair too, which patches and models' words may have."""
     # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
     return json.dumps(kind.dump_python(value, mode="json"))
 
 
-def read(kind: TypeAdapter[T], fact: str) -> T:
-    """What `spelled` made a fact of.
+def decode(kind: TypeAdapter[T], fact: str) -> T:
+    """What `encode` made a fact of.
 
     Raises:
         ValidationError: it is none of this kind.

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from bot.domain.commands import Command, Departed
+from bot.domain.commands import AccessLost, Command
 from bot.domain.job import Actor, Job, Origin, Repo, Thread
 from bot.domain.listening import Listening, is_app
 from bot.intake.deliveries import Delivery, IgnoredDelivery
@@ -157,7 +157,7 @@ def departed(
         thread=Thread(kind="issue", number=0, title="", body="", author=""),
         actor=sender.actor,
         origin=Origin(kind="event", id=0),
-        command=Departed(repo_ids=repo_ids),
+        command=AccessLost(repo_ids=repo_ids),
         installation=delivery.installation,
         trigger=listening.triggers[0],
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from bot.domain.commands import Bare, Command, Help, Malformed, Options, Unknown
 from bot.domain.options import read_options
-from bot.domain.typos import one_slip, swapped
+from bot.domain.typos import is_transposition, is_typo
 from bot.domain.verbs import OPTIONS_OF_WORK, VERBS, Verb
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
@@ -132,7 +132,7 @@ def _mistyped(word: str) -> str | None:
     word = word.lower()
     plain = word.rstrip(",.:;!?")
     for name in _BY_NAME:
-        close = one_slip(plain, name) if len(name) > _SHORT else swapped(plain, name) or _doubled(plain, name)
+        close = is_typo(plain, name) if len(name) > _SHORT else is_transposition(plain, name) or _doubled(plain, name)
         if close or plain == name:
             return name
     return None

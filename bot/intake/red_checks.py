@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bot.domain.commands import Reddened
+from bot.domain.commands import ChecksFailed
 from bot.domain.job import Actor, Job, Origin, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of
@@ -111,7 +111,7 @@ def reddened(
     delivery: Delivery,
     listening: Listening,
     event: RedEvent,
-    command: Reddened,
+    command: ChecksFailed,
     *,
     at: str = "",
     actor: Actor | None = None,
@@ -145,7 +145,7 @@ def reddened(
     )
 
 
-def _place(command: Reddened) -> Thread:
+def _place(command: ChecksFailed) -> Thread:
     """Where it happened; a fork's pull request is not known yet."""
     if not command.pull and not command.fork:
         return Thread.of_branch(command.branch)

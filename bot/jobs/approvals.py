@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from agent_runtime import PendingCall, alike_patterns
 from bot.domain.job import Actor
-from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, decode, encode
 from bot.gate.decision import Grant
 
 WaitKind = Literal["permission", "question", "publication", "plan"]
@@ -137,13 +137,13 @@ def request_for(pending: PendingCall, grant: Grant, *, until: float) -> Waiting:
 
 async def ask(memory: JobMemory, waiting: Waiting) -> None:
     """Keep what the job waits for, in place of what it waited for before."""
-    await memory.remember(_WAITING, spelled(_WAITINGS, waiting))
+    await memory.remember(_WAITING, encode(_WAITINGS, waiting))
 
 
 async def asked(memory: JobMemory) -> Waiting | None:
     """What the job waits for, or waited for last."""
     found = await memory.recall(_WAITING)
-    return read(_WAITINGS, found) if found else None
+    return decode(_WAITINGS, found) if found else None
 
 
 async def awaited(memory: JobMemory) -> Waiting | None:
@@ -156,24 +156,24 @@ async def note_shown(memory: JobMemory, *, at: str) -> None:
     """Keep that what the job waits for can be read since `at`; the first time counts."""
     if (waits := await asked(memory)) is not None:
         shown = ShownRequest(request_id=waits.request_id, kind=waits.kind, at=at, since=time.time())
-        await memory.remember_once(f"{_SHOWN_FACT}{waits.request_id}", spelled(_SHOWN, shown))
+        await memory.remember_once(f"{_SHOWN_FACT}{waits.request_id}", encode(_SHOWN, shown))
 
 
 async def shown_by(memory: JobMemory) -> tuple[ShownRequest, ...]:
     """Every request that the job has ever shown."""
     facts = await memory.recall_all()
-    return tuple(read(_SHOWN, fact) for key, fact in facts.items() if key.startswith(_SHOWN_FACT))
+    return tuple(decode(_SHOWN, fact) for key, fact in facts.items() if key.startswith(_SHOWN_FACT))
 
 
 async def answer(memory: JobMemory, given: ApprovalAnswer) -> bool:
     """Keep an answer; False when there is one already: the first counts."""
-    return await memory.remember_once(fact_of_answer(given.request_id), spelled(_ANSWERS, given))
+    return await memory.remember_once(fact_of_answer(given.request_id), encode(_ANSWERS, given))
 
 
 async def answered(memory: JobMemory, asked: Waiting) -> ApprovalAnswer | None:
     """The answer to a request, if there is one."""
     found = await memory.recall(fact_of_answer(asked.request_id))
-    return read(_ANSWERS, found) if found else None
+    return decode(_ANSWERS, found) if found else None
 
 
 async def approved_alike(memory: JobMemory) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ async def approved_alike(memory: JobMemory) -> tuple[str, ...]:
     facts = await memory.recall_all()
     if _VOID in facts:
         return ()
-    answers = [read(_ANSWERS, fact) for key, fact in facts.items() if key.startswith(_ANSWER)]
+    answers = [decode(_ANSWERS, fact) for key, fact in facts.items() if key.startswith(_ANSWER)]
     return tuple(dict.fromkeys(pattern for each in answers if each.approved for pattern in each.like))
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pydantic import TypeAdapter
 
 from agent_runtime import Outcome
-from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, decode, encode
 from bot.publishing.text import duration
 
 FIRST_PAUSE = 120.0
@@ -44,7 +44,7 @@ _OUTAGES = TypeAdapter(Outage)
 async def last_outage(memory: JobMemory) -> Outage | None:
     """The outage that a job has met last, if it ever met one."""
     found = await memory.recall(_OUTAGE)
-    return read(_OUTAGES, found) if found else None
+    return decode(_OUTAGES, found) if found else None
 
 
 async def is_waited_out(memory: JobMemory, until: float | None) -> bool:
@@ -73,7 +73,7 @@ async def wait_out(
     )
     if outage.until - since > patience:
         return None
-    await memory.remember(_OUTAGE, spelled(_OUTAGES, outage))
+    await memory.remember(_OUTAGE, encode(_OUTAGES, outage))
     return outage
 
 

@@ -11,7 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import assert_never
 
-from bot.domain.commands import Assigned, Closed, Departed, Happening, Labelled, Pushed, Reddened, Review, ReviewEvent
+from bot.domain.commands import (
+    AccessLost,
+    Assigned,
+    ChecksFailed,
+    Closed,
+    Labelled,
+    Pushed,
+    RepoEvent,
+    Review,
+    ReviewEvent,
+)
 from bot.domain.job import Job
 from bot.engine.ledger import Ledger
 from bot.engine.queue import Queue
@@ -80,13 +90,13 @@ class Receipt:
         if isinstance(command, Review) and command.on is not None:
             wanted = self._may_be_reviewed(job.repo.id, command.on)
             return "" if wanted else "the repository wants no review for this"
-        return await self._nothing_follows(job, command) if isinstance(command, Happening) else ""
+        return await self._nothing_follows(job, command) if isinstance(command, RepoEvent) else ""
 
     def _may_be_reviewed(self, repo_id: int, on: ReviewEvent) -> bool:
         config = self._configs.of(repo_id)
         return config is None or config.reviews(on, self._review_on)
 
-    async def _nothing_follows(self, job: Job, command: Happening) -> str:
+    async def _nothing_follows(self, job: Job, command: RepoEvent) -> str:
         repo_id, number = job.repo.id, job.thread.key
         match command:
             case Labelled(label=label):
@@ -99,10 +109,10 @@ class Receipt:
                 return "nothing of this pull request is bound to its head" if idle else ""
             case Closed():
                 return "" if await self._queue.is_live(repo_id, number) else "nothing is under way in this thread"
-            case Departed(repo_ids=repo_ids):
+            case AccessLost(repo_ids=repo_ids):
                 lives = job.installation is not None and await self._queue.live_of(job.installation, repo_ids)
                 return "" if lives else "nothing is under way there"
-            case Reddened():
+            case ChecksFailed():
                 config = self._configs.of(repo_id)
                 asked = config is None or config.fix_ci or await self._ledger.labels(repo_id, number)
                 return "" if asked else "nobody asked for failing checks to be fixed here"

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configured:
+class FetchedSettings:
     """What is asked for, as far as it could be read.
 
     Attributes:
@@ -38,9 +38,9 @@ class Configured:
     warning: str = ""
 
 
-async def configured(  # noqa: PLR0917 - what is asked of two places
+async def fetch_repo_settings(  # noqa: PLR0917 - what is asked of two places
     github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
-) -> Configured:
+) -> FetchedSettings:
     """Read the files; one that does not fit is told, and strict defaults hold in its place.
 
     Args:
@@ -59,10 +59,10 @@ async def configured(  # noqa: PLR0917 - what is asked of two places
     own = await asked_by(workspaces, repo_id, base, path)
     config = merged(organisation, own.asked.config)
     warning = "\n\n".join(filter(None, (problem, own.warning)))
-    return Configured(asked=replace(own.asked, config=config), warning=warning)
+    return FetchedSettings(asked=replace(own.asked, config=config), warning=warning)
 
 
-async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str = PATH) -> Configured:
+async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str = PATH) -> FetchedSettings:
     """What the base branch itself says, through the trusted git directory.
 
     Raises:
@@ -79,7 +79,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     files = {path: file, **await _for_agents(workspaces, repo_id, base)}
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
     blobs = {name: blob.id if blob else None for name, blob in files.items()}
-    return Configured(
+    return FetchedSettings(
         asked=RepoSettings(config=config, base_sha=base.sha, instructions=texts, blobs=blobs), warning=wrong
     )
 

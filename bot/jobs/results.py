@@ -15,7 +15,7 @@ from typing import BinaryIO
 from pydantic import TypeAdapter, ValidationError
 
 from agent_runtime import Outcome
-from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, decode, encode
 from bot.publishing.progress import Progress
 from bot.workspace.change import Change
 
@@ -59,7 +59,7 @@ class RunResults:
     async def keep(self, job_id: str, memory: JobMemory, work: RunResult, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
         await asyncio.to_thread(self._write, job_id, change)
-        await memory.remember(WORK, spelled(_WORK, work))
+        await memory.remember(WORK, encode(_WORK, work))
 
     async def find(self, job_id: str, memory: JobMemory) -> tuple[RunResult, Path] | None:
         """The work of an earlier attempt and the file with its patch, or None where they are not to be had here."""
@@ -68,7 +68,7 @@ class RunResults:
         if fact is None or not path.is_file():
             return None
         try:
-            return read(_WORK, fact), path
+            return decode(_WORK, fact), path
         except ValidationError:
             return None
 

@@ -52,9 +52,9 @@ Leg = Callable[[AsyncRuntime], Coroutine[Any, Any, Outcome]]
 class AgentRun:
     """Sees one piece of work through, or to the point where a person must answer."""
 
-    def __init__(self, context: JobContext, account: StatusReporter, assignment: Assignment) -> None:
-        self._context, self._account, self._assignment = context, account, assignment
-        self._delivery = ResultDelivery(context, account, assignment)
+    def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
+        self._context, self._reporter, self._assignment = context, reporter, assignment
+        self._delivery = ResultDelivery(context, reporter, assignment)
         self._interrupt: Callable[[], object] = _nothing
         self._messages = Messages()
         self._stopped = ""
@@ -82,7 +82,7 @@ class AgentRun:
             return await self._publish_again(done[0], done[1], asked)
         if asked is None:
             return await self._begin()
-        await self._account.recall()
+        await self._reporter.recall()
         answer = await approvals.answered(memory, asked)
         if answer is not None and not self._stopped:
             return await self._go_on(asked, answer)
@@ -101,7 +101,7 @@ class AgentRun:
         """
         why, memory = self._assignment.closing, self._context.memory
         self._stopped = why
-        await self._account.recall()
+        await self._reporter.recall()
         done = await self._context.services.work.find(self._context.job.id, memory)
         if done is not None:
             ended = replace(done[0], outcome=replace(done[0].outcome, status=status, reason=why))
@@ -111,7 +111,7 @@ class AgentRun:
     async def _begin(self) -> Ending:
         """Start, or go on where an attempt before this was cut off with its process."""
         if await asyncio.to_thread(self._was_cut_off):
-            await self._account.recall()
+            await self._reporter.recall()
             try:
                 async with self._reopened() as tree:
                     return await self._end(tree, await self._run(tree, taken_up))
@@ -154,26 +154,26 @@ class AgentRun:
 
     async def _stop_waiting(self, why: str, status: Status = Status.STOPPED) -> Ending:
         async with self._reopened() as tree:
-            return await self._end(tree, Outcome(status=status, reason=why, usage=self._account.progress.usage))
+            return await self._end(tree, Outcome(status=status, reason=why, usage=self._reporter.progress.usage))
 
     @asynccontextmanager
     async def _reopened(self) -> AsyncIterator[Tree]:
         """The files as an earlier attempt, or an earlier leg, left them."""
-        async with reopened(self._context, self._account, self._assignment, keep=self._is_to_stay) as tree:
+        async with reopened(self._context, self._reporter, self._assignment, keep=self._is_to_stay) as tree:
             with self._staying_when_cancelled():
                 yield tree
 
     async def _prepare(self, tree: Tree) -> tuple[Brief, SetupResult]:
         """Everything that is there before the agent starts."""
-        context, begun, account = self._context, self._assignment, self._account
+        context, begun, reporter = self._context, self._assignment, self._reporter
         start_in = context.services.conventions.working_directory
         if start_in and not any(path.startswith(f"{start_in}/") for path in tree.blobs):
             raise MissingDirectoryError(start_in, tree.base_sha)
         reached = reach(narrowed(context.services.network, begun.asked.config.network).network)
-        ready = await set_up(context, account, begun, tree)
+        ready = await set_up(context, reporter, begun, tree)
         material = await gather(context, begun)
-        account.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
-        account.prepared(reached, setup_failed=ready.failed, failing=material.failing)
+        reporter.warn("\n\n".join(filter(None, (begun.asked.ignored(tree.blobs), ready.warning, material.unread))))
+        reporter.prepared(reached, setup_failed=ready.failed, failing=material.failing)
         # Hostile threads cost seconds to clean.
         return await asyncio.to_thread(brief_for, context.job, begun.command, material), ready
 
@@ -223,7 +223,7 @@ class AgentRun:
                 runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
                 runtime.hooks.register("permission_request", approves_alike(context, begun))
             else:
-                Unattended(self._account, begun).answer(runtime.hooks)
+                Unattended(self._reporter, begun).answer(runtime.hooks)
             self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
@@ -234,33 +234,33 @@ class AgentRun:
     async def _end(self, tree: Tree, outcome: Outcome) -> Ending:
         """Wait for a person, or keep what the run came to and publish it."""
         context = self._context
-        settled = await parked(context, self._account, outcome, stopped=self._stopped)
+        settled = await parked(context, self._reporter, outcome, stopped=self._stopped)
         if isinstance(settled, Ending):
             self._parked = True
             return settled
         outcome = readable(settled)
-        if denied := self._account.progress.denied:
+        if denied := self._reporter.progress.denied:
             await keep_denied(context.memory, denied)
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
             asked = approvals.request_for(outcome.pending, self._assignment.grant, until=until)
-            await self._account.keep()
+            await self._reporter.keep()
             await approvals.ask(context.memory, asked)
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
-        self._account.edited(change)
+        self._reporter.edited(change)
         if outcome.status is Status.FINISHED and change and is_to_be_proven(context, self._assignment):
-            proven = await self._unless_stopped(prove(context, self._account, self._assignment, tree, change))
+            proven = await self._unless_stopped(prove(context, self._reporter, self._assignment, tree, change))
             outcome = outcome if proven else replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        await keep(context, self._account, outcome, change)
+        await keep(context, self._reporter, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
     async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
         context, begun = self._context, self._assignment
         log.info("job %s: its work is done already; publishing it", context.job.id)
-        self._account.progress = done.progress
+        self._reporter.progress = done.progress
         if asked is not None and asked.kind == "plan":
             return await self._delivery.planned(done.outcome, asked, self._stopped)
         verdict = None
@@ -290,7 +290,7 @@ class AgentRun:
             raise
 
     def _listen(self, event: Event) -> None:
-        self._account.listen(event)
+        self._reporter.listen(event)
         self._messages.note(event)
         if isinstance(event, NetworkUsed):
             log.info("job %s: network: %s", self._context.job.id, event.connection)

@@ -35,7 +35,7 @@ _NAME_CHARS = 100
 _TOLD_SECONDS = 30 * 24 * 3600.0
 
 
-async def left_alone(context: JobContext, here: ThreadSnapshot) -> Ending | None:
+async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | None:
     """The ending of work on failed checks that are left alone; None when they are worked on.
 
     Why is told once for each commit and reason: in the thread, and where there is none in the check run.

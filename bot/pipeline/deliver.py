@@ -60,8 +60,8 @@ class _Sent:
 class ResultDelivery:
     """Publishes what a piece of work came to, as far as that may be now."""
 
-    def __init__(self, context: JobContext, account: StatusReporter, assignment: Assignment) -> None:
-        self._context, self._account, self._assignment = context, account, assignment
+    def __init__(self, context: JobContext, reporter: StatusReporter, assignment: Assignment) -> None:
+        self._context, self._reporter, self._assignment = context, reporter, assignment
 
     async def deliver(
         self, tree: Tree, outcome: Outcome, change: Change, *, verdict: ApprovalVerdict | None = None
@@ -117,7 +117,7 @@ class ResultDelivery:
     async def waits(self, asked: Waiting, *, patch: str = "", **changes: Any) -> Ending:  # noqa: ANN401 - whatever a StatusView takes
         """The ending of a leg after which a person has to answer, who can read all that it is about by then."""
         pending = pending_view(self._context, asked)
-        view = self._account.now(state="waiting", pending=pending, **changes)
+        view = self._reporter.now(state="waiting", pending=pending, **changes)
         if asked.kind == "publication" and not fits(asked.preview):
             parts = await show_parts(self._context, view)
             view = replace(view, pending=replace(pending, parts=parts))
@@ -151,14 +151,14 @@ class ResultDelivery:
         if verdict.approved and isinstance(self._assignment.command, Plan):
             await context.queue.enqueue(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
             note = "The plan was approved; the work on it has begun."
-        view = self._account.now(state="done", completion=outcome.summary, reason=note)
+        view = self._reporter.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
 
     async def _propose(self, outcome: Outcome) -> Ending:
         """Wait for a person to approve a plan, which they can read whole."""
         context = self._context
         if len(self._shown_plan(outcome)) > COMPLETION_LIMIT:
-            view = self._account.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
+            view = self._reporter.now(state="done", completion=outcome.summary, reason=_LONG_PLAN)
             return Ending(state=JobState.DONE, view=view, status=outcome.status)
         asked = Waiting(
             kind="plan",
@@ -195,7 +195,7 @@ class ResultDelivery:
             head_branch=here.thread.head_ref if begun.grant.publish == "pull_branch" else None,
             server=context.services.server_url,
             prefix=context.services.conventions.branch_prefix,
-            run_url=self._account.run_url,
+            run_url=self._reporter.run_url,
             keep_unfinished=begun.asked.config.wip_branches,
             number=await branch_number(context, here.repo.full_name) if change else 1,
         )
@@ -209,7 +209,7 @@ class ResultDelivery:
             to,
             approved=frozenset({verdict.tree_sha}) if verdict is not None and verdict.approved else frozenset(),
             left_out=left_out,
-            report=self._account.report(begun.command, changed=bool(change), partial=bool(left_out)),
+            report=self._reporter.report(begun.command, changed=bool(change), partial=bool(left_out)),
         )
         if context.job.thread.kind == "issue":
             publication = marked(publication, context.marker)
@@ -238,15 +238,15 @@ class ResultDelivery:
         if review is not None and not sent.delivered.withheld:
             sent = replace(sent, delivered=await send_review(context, begun, here, review))
         if sent.delivered.replayed:
-            self._account.replayed()
+            self._reporter.replayed()
         part = sent.part if sent.published else None
         partial = part is not None
-        came_to = self._account.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
+        came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
             await context.memory.remember(VERDICT, came_to.value)
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
-        view = self._account.now(
+        view = self._reporter.now(
             state=state.value,
             verdict=came_to,
             completion=prose_of(outcome.summary or "") if review else outcome.summary,

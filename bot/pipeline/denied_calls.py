@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from agent_runtime import HookSystem, NoAnswer, PendingCall, exact_patterns
-from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, decode, encode
 from bot.jobs.assignment import Assignment
 from bot.publishing.view import DeniedCall
 from bot.reporting.reporter import StatusReporter
@@ -32,14 +32,14 @@ _INSTEAD = (
 class Unattended:
     """Answers in the place of people who are not there."""
 
-    def __init__(self, account: StatusReporter, assignment: Assignment) -> None:
+    def __init__(self, reporter: StatusReporter, assignment: Assignment) -> None:
         """Deny for a job.
 
         Args:
-            account: keeps what was denied.
+            reporter: keeps what was denied.
             assignment: says what would have allowed it.
         """
-        self._account = account
+        self._reporter = reporter
         self._assignment = assignment
 
     def answer(self, hooks: HookSystem) -> None:
@@ -60,7 +60,7 @@ class Unattended:
         return NoAnswer(why=_DECIDE)
 
     def _note(self, call: DeniedCall) -> None:
-        self._account.progress = self._account.progress.without(call)
+        self._reporter.progress = self._reporter.progress.without(call)
 
     def _allowing(self, pending: PendingCall) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
         """The setting that would have allowed a call, and its value."""
@@ -78,7 +78,7 @@ class Unattended:
 
 async def keep_denied(memory: JobMemory, calls: tuple[DeniedCall, ...]) -> None:
     """Keep what was denied, for whoever looks at the job from outside."""
-    await memory.remember(_DENIED, spelled(_CALLS, calls))
+    await memory.remember(_DENIED, encode(_CALLS, calls))
 
 
 def denied_calls(facts: Mapping[str, str]) -> tuple[DeniedCall, ...]:
@@ -87,4 +87,4 @@ def denied_calls(facts: Mapping[str, str]) -> tuple[DeniedCall, ...]:
     Args:
         facts: what is kept of the job.
     """
-    return read(_CALLS, facts[_DENIED]) if _DENIED in facts else ()
+    return decode(_CALLS, facts[_DENIED]) if _DENIED in facts else ()

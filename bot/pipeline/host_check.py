@@ -33,7 +33,7 @@ def is_to_be_proven(context: JobContext, begun: Assignment) -> bool:
     return context.job.origin.kind == "ci" and isinstance(begun.command, Fix) and begun.grant.executes
 
 
-async def prove(context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
+async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree, change: Change) -> bool:
     """Run the failed command on the files as the agent left them, whatever it says of them, and keep what it came to.
 
     Nothing of the agent's terminals is there: no variables, no programs in the background, no home.
@@ -42,24 +42,24 @@ async def prove(context: JobContext, account: StatusReporter, begun: Assignment,
         SandboxError: the sandbox cannot be started.
     """
     beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
-    rerun, check = await _run_again(context, account, begun, tree)
+    rerun, check = await _run_again(context, reporter, begun, tree)
     rerun = replace(rerun, beside=beside)
-    checks = (*account.progress.checks, *([check] if check else []))
-    account.progress = replace(account.progress, rerun=rerun, checks=checks)
+    checks = (*reporter.progress.checks, *([check] if check else []))
+    reporter.progress = replace(reporter.progress, rerun=rerun, checks=checks)
     return True
 
 
-async def keep(context: JobContext, account: StatusReporter, outcome: Outcome, change: Change) -> None:
+async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
     """Keep what a run came to before any of it is published; its session is needed no more."""
-    work = RunResult(outcome=outcome, progress=account.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
     await context.services.work.keep(context.job.id, context.memory, work, change)
     await asyncio.to_thread(context.services.forget_session, context.job)
 
 
 async def _run_again(
-    context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree
+    context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree
 ) -> tuple[Rerun, Check | None]:
-    progress, tell = account.progress, account.tell
+    progress, tell = reporter.progress, reporter.tell
     shown = reproduced(progress.checks, progress.edits, progress.failing)
     if shown is None:
         return Rerun(), None

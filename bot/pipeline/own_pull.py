@@ -21,7 +21,7 @@ _CONTINUES = "continues"
 _MOST_BRANCHES = 20
 
 
-async def going_on(context: JobContext, here: ThreadSnapshot, config: RepoConfig) -> ThreadSnapshot | Refusal:
+async def continue_own_pull(context: JobContext, here: ThreadSnapshot, config: RepoConfig) -> ThreadSnapshot | Refusal:
     """The place with the ends of the bot's own open pull request, where a fix of an issue has one; else as it is.
 
     Args:

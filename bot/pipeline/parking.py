@@ -11,12 +11,12 @@ from bot.jobs.context import Ending, JobContext
 from bot.reporting.reporter import StatusReporter
 
 
-async def parked(context: JobContext, account: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
+async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome, *, stopped: str) -> Ending | Outcome:
     """Let a job wait when its run ended for the model's sake.
 
     Args:
         context: the job.
-        account: what is told of it.
+        reporter: what is told of it.
         outcome: how its run ended its leg.
         stopped: who has stopped the job, as a sentence; empty when nobody has.
 
@@ -33,10 +33,10 @@ async def parked(context: JobContext, account: StatusReporter, outcome: Outcome,
     outage = await model_outage.wait_out(context.memory, outcome, patience=patience)
     if outage is None:
         return replace(outcome, reason=model_outage.given_up(outcome, patience))
-    account.progress = replace(account.progress, awaits="")
-    await account.keep()
+    reporter.progress = replace(reporter.progress, awaits="")
+    await reporter.keep()
     reason = model_outage.told(outage, outcome.reason or "", patience=patience)
-    view = account.now(state="parked", reason=reason)
+    view = reporter.now(state="parked", reason=reason)
     return Ending(state=JobState.WAITING, reason=outcome.reason or "", view=view, until=outage.until)
 
 

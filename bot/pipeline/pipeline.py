@@ -8,12 +8,12 @@ import time
 from dataclasses import replace
 
 from agent_runtime import Policy, Status
-from bot.control.automatic_review import unasked_for, unfit_for_review
+from bot.control.automatic_review import early_skip_reason, review_skip_reason
 from bot.control.help import answer_to
-from bot.control.repo_events import happen
+from bot.control.repo_events import handle_event
 from bot.control.resume_artifact import steered
 from bot.control.undo import aimed, undo
-from bot.domain.commands import Happening, Review, Steering, Talk, Undo, Work
+from bot.domain.commands import RepoEvent, Review, Steering, Talk, Undo, Work
 from bot.domain.job import JobState
 from bot.engine.queue import Signal
 from bot.gate.decision import Grant, Refusal
@@ -22,15 +22,15 @@ from bot.gate.repo_config import RepoConfig
 from bot.jobs.admission import decide
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.repo_settings import configured, on_default_branch
+from bot.jobs.repo_settings import fetch_repo_settings, on_default_branch
 from bot.jobs.resume_base import pin_base, resume_base
 from bot.jobs.setup import RepoSettings
 from bot.jobs.snapshot import AccessCheck, ThreadSnapshot, check_access, fetch_snapshot
 from bot.pipeline.agent_run import AgentRun
-from bot.pipeline.ci_failure import left_alone
-from bot.pipeline.own_pull import going_on
+from bot.pipeline.ci_failure import ci_skip_ending
+from bot.pipeline.own_pull import continue_own_pull
 from bot.pipeline.structured_output import output_schema_of
-from bot.pipeline.work_sources import at_base, base_of, source_of, wanted_base
+from bot.pipeline.work_sources import at_base, base_of, wanted_base, work_source
 from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
 from bot.reporting.check_run import CHECKED, JobCheckRun
@@ -61,10 +61,10 @@ class JobPipeline:
         self._context = context
         self.comment = StatusComment(context.github, context.memory, context.job, marker=context.marker)
         self.check: JobCheckRun | None = None
-        self._account = StatusReporter(context)
+        self._reporter = StatusReporter(context)
         self._agent_run: AgentRun | None = None
         self._heard: list[Signal] = []
-        self._visit: AccessCheck | None = None
+        self._access: AccessCheck | None = None
         self._shown_at = 0.0
 
     async def walk(self) -> Ending:
@@ -74,9 +74,9 @@ class JobPipeline:
             GitHubError: GitHub failed in a way that may pass; the job can be walked again.
         """
         context, command = self._context, self._context.job.command
-        if isinstance(command, Happening):
-            return await happen(context, command)
-        if why := await unasked_for(context):
+        if isinstance(command, RepoEvent):
+            return await handle_event(context, command)
+        if why := await early_skip_reason(context):
             return Ending(state=JobState.REFUSED, reason=why)
         access = context.access_checks.take(context.job.id)
         access = await self._arrive() if access is None else self._arrived(access)
@@ -128,7 +128,7 @@ class JobPipeline:
         if self._context.github.waiting > _SHORT_LINE:
             return
         if isinstance(await self._may_begin(await self._look(access)), Grant):
-            await self.comment.show(self._account.now(state="queued"))
+            await self.comment.show(self._reporter.now(state="queued"))
             await self._context.memory.remember(_GREETED, str(time.time()))
 
     @property
@@ -139,7 +139,7 @@ class JobPipeline:
     @property
     def steps(self) -> int:
         """How many steps the agent has made."""
-        return self._account.progress.steps
+        return self._reporter.progress.steps
 
     def hear(self, signal: Signal) -> None:
         """Take in what somebody says to the job while it is walked."""
@@ -168,13 +168,13 @@ class JobPipeline:
             unproven: whether GitHub could not be asked who commands: whoever tells the ending asks first.
         """
         proven = told or self._may_be_answered
-        unproven = unproven and self._visit is None and not self._context.job.is_unasked
+        unproven = unproven and self._access is None and not self._context.job.is_unasked
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
         done = await self._context.services.work.find(self._context.job.id, self._context.memory)
         patch = await asyncio.to_thread(self._context.services.work.patch, self._context.job.id) if done else ""
         kept = self._context.kept if patch else ""
-        view = self._account.now(state="failed", reason=reason, remedy=remedy, kept=kept)
+        view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept=kept)
         return Ending(state=JobState.FAILED, reason=reason, view=view, patch=patch, proven=proven)
 
     async def _arrive(self) -> AccessCheck:
@@ -183,15 +183,15 @@ class JobPipeline:
         return self._arrived(access)
 
     def _arrived(self, access: AccessCheck) -> AccessCheck:
-        self._visit = access
+        self._access = access
         return access
 
     @property
     def _may_be_answered(self) -> bool:
-        return self._visit is not None and self._visit.may_command
+        return self._access is not None and self._access.may_command
 
     async def _look(self, access: AccessCheck) -> ThreadSnapshot:
-        await self._account.since_asked()
+        await self._reporter.since_asked()
         return fetch_snapshot(self._context.job, access)
 
     async def _may_begin(self, here: ThreadSnapshot) -> Grant | Refusal:
@@ -211,14 +211,14 @@ class JobPipeline:
             return ending
         if not unasked:
             await self._greet_late()
-        source = await source_of(context, here)
+        source = await work_source(context, here)
         base = await base_of(context, here, source)
         path = context.services.conventions.repo_file
-        found = await configured(
+        found = await fetch_repo_settings(
             context.github, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
         )
         asked = replace(found.asked, config=replace(found.asked.config, base=wanted_base(context, found.asked)))
-        place = await going_on(context, await at_base(context, here, asked.config.base), asked.config)
+        place = await continue_own_pull(context, await at_base(context, here, asked.config.base), asked.config)
         grant = await decide(context, place, asked.config, again=await resume_base(context) is not None)
         here = here if isinstance(place, Refusal) else place
         if isinstance(grant, Refusal):
@@ -227,19 +227,19 @@ class JobPipeline:
             await context.void(grant.voided)
             if unasked:
                 return Ending(state=JobState.REFUSED, reason=grant.reason)
-            view = self._account.now(state="refused", reason=grant.reason)
+            view = self._reporter.now(state="refused", reason=grant.reason)
             return Ending(state=JobState.REFUSED, reason=grant.reason, view=view)
-        self._account.begin(grant, warning=found.warning, continues=here.pull_link)
+        self._reporter.begin(grant, warning=found.warning, continues=here.pull_link)
         await context.void(grant.voided)
         grant = await pin_base(context, grant)
-        source = replace(await source_of(context, here), sha=grant.bound_to_sha)
+        source = replace(await work_source(context, here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
 
     async def _left_alone(self, here: ThreadSnapshot) -> Ending | None:
         """The ending of what nobody gave a command for when nothing is done about it; None when something is."""
         if not isinstance(self._context.job.command, Review):
-            return await left_alone(self._context, here)
-        why = await unfit_for_review(self._context, here)
+            return await ci_skip_ending(self._context, here)
+        why = await review_skip_reason(self._context, here)
         return Ending(state=JobState.REFUSED, reason=why) if why else None
 
     async def _granted(self, here: ThreadSnapshot, grant: Grant, asked: RepoSettings, source: Source) -> Ending:
@@ -249,15 +249,15 @@ class JobPipeline:
         beside = (self.check,) if self.check else ()
         seconds = context.services.edit_seconds
         stale = time.time() - self._shown_at >= seconds
-        async with self.comment.kept_fresh(self._account.now, seconds=seconds, stale=stale, beside=beside):
+        async with self.comment.kept_fresh(self._reporter.now, seconds=seconds, stale=stale, beside=beside):
             if isinstance(command, Undo):
-                return await undo(context, self._account, here, grant, source)
+                return await undo(context, self._reporter, here, grant, source)
             if not isinstance(command, Work):
                 raise TypeError(f"{command.verb} is no work")  # a bug of ours: `walk` has dealt with all else
             schema = await output_schema_of(context, here.repo.id, replace(source, sha=asked.base_sha))
             begun = Assignment(command=command, here=here, grant=grant, asked=asked, source=source)
             assignment = replace(begun, output_schema=schema)
-            self._agent_run = AgentRun(context, self._account, assignment)
+            self._agent_run = AgentRun(context, self._reporter, assignment)
             for signal in self._heard:
                 self._agent_run.hear(signal)
             return await self._agent_run.go()
@@ -275,11 +275,11 @@ class JobPipeline:
             here=here,
             grant=nothing,
             asked=RepoSettings(config=RepoConfig(), base_sha=base),
-            source=replace(await source_of(context, here), sha=base),
+            source=replace(await work_source(context, here), sha=base),
             closing=why,
         )
         try:
-            return await AgentRun(context, self._account, assignment).give_up(status)
+            return await AgentRun(context, self._reporter, assignment).give_up(status)
         except WorkspaceError:  # it had not come so far as to have files
             return None
 
@@ -300,9 +300,9 @@ class JobPipeline:
         if not self._context.services.checks:
             return
         self.check = JobCheckRun(self._context.github, self._context.memory, self._context.job, head_sha=head_sha)
-        if warning := await self.check.begin(self._account.now()):
-            self._account.warn(warning)
-        self._account.run_url = (await self._context.memory.recall("check") or "").partition(" ")[2]
+        if warning := await self.check.begin(self._reporter.now()):
+            self._reporter.warn(warning)
+        self._reporter.run_url = (await self._context.memory.recall("check") or "").partition(" ")[2]
 
     async def _greet_late(self) -> None:
         """Do what the greeter has not done."""
@@ -316,5 +316,5 @@ class JobPipeline:
             self._shown_at = float(greeted)
 
     async def _show(self) -> None:
-        await self.comment.show(self._account.now())
+        await self.comment.show(self._reporter.now())
         self._shown_at = time.time()

@@ -14,13 +14,13 @@ from bot.workspace import Tree
 
 @asynccontextmanager
 async def reopened(
-    context: JobContext, account: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
+    context: JobContext, reporter: StatusReporter, begun: Assignment, *, keep: Callable[[], bool]
 ) -> AsyncIterator[Tree]:
     """The files as an earlier attempt, or an earlier leg, left them.
 
     Args:
         context: the job.
-        account: what is told of it.
+        reporter: what is told of it.
         begun: what it may do, and where.
         keep: asked as the body ends: whether the files stay.
 
@@ -36,12 +36,12 @@ async def reopened(
         return
     async with context.services.workspaces.open(job_id, begun.here.repo.id, begun.source, keep=keep) as tree:
         # Files that git ignores were not saved; what of them set-up makes, it makes again.
-        await set_up(context, account, begun, tree)
+        await set_up(context, reporter, begun, tree)
         await tree.put_back(saved.work)
         yield tree
 
 
-async def set_up(context: JobContext, account: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
+async def set_up(context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree) -> SetupResult:
     """Have the repository's set-up run, where a job may execute anything."""
     if not begun.grant.executes:
         return SetupResult()
@@ -50,6 +50,6 @@ async def set_up(context: JobContext, account: StatusReporter, begun: Assignment
         begun.asked,
         job_id=context.job.id,
         repo_id=begun.here.repo.id,
-        tell=account.tell,
+        tell=reporter.tell,
         start_in=context.services.conventions.working_directory,
     )

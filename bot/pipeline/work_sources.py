@@ -11,7 +11,7 @@ from bot.jobs.snapshot import ThreadSnapshot, head_of
 from bot.workspace import Source
 
 
-async def source_of(context: JobContext, here: ThreadSnapshot) -> Source:
+async def work_source(context: JobContext, here: ThreadSnapshot) -> Source:
     """The commit to work on; of a run that waits or is to be published, the one that it began on."""
     thread = context.job.thread
     ref = f"refs/pull/{thread.number}/head" if thread.kind == "pull" else f"refs/heads/{here.thread.head_ref}"

@@ -23,7 +23,7 @@ from bot.jobs.patience import PATIENCE_SECONDS, Patience
 from bot.jobs.results import WORK
 from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
-from bot.reporting.endings import Teller
+from bot.reporting.endings import EndingReporter
 from bot.reporting.status_comment import COMMENTING
 from bot.workspace import WorkspaceError
 
@@ -73,7 +73,7 @@ class Worker:
         self._lanes = (*(work for _ in range(jobs_at_once)), *(steer for _ in range(_STEERING_HANDS)), event)
         self._lease_seconds = lease_seconds
         self._patience = Patience(seconds=patience_seconds, longest_pause=lease_seconds)
-        self._teller = Teller(name, contexts)
+        self._teller = EndingReporter(name, contexts)
 
     async def run(self) -> None:
         """Work until cancelled; jobs in hand are then given back to the queue.

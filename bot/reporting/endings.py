@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import Job, JobState
-from bot.engine.job_record import JobMemory, read, spelled
+from bot.engine.job_record import JobMemory, decode, encode
 from bot.engine.owed_endings import KEEP_SECONDS
 from bot.engine.queue import Owed
 from bot.github import CheckDraft, GitHubError, Urgency
@@ -87,7 +87,7 @@ async def facts_of(context: JobContext, ending: Ending, *, checked: str | None) 
             patch=ending.patch,
             review=ending.review,
         )
-        facts[_CHECK] = spelled(_DRAFT, draft)
+        facts[_CHECK] = encode(_DRAFT, draft)
     if not ending.proven:
         facts[_UNPROVEN] = "yes"
     return {**facts, ENDING: f"{ending.state}\n{body}"}
@@ -151,7 +151,7 @@ async def _told(context: JobContext, comment: StatusComment | None, check: JobCh
     draft = await memory.recall(_CHECK)
     if draft is None:
         return _Told(settled=settled, doubtful=doubtful)
-    shown = read(_DRAFT, draft)
+    shown = decode(_DRAFT, draft)
     check = check or JobCheckRun(context.github, memory, job, head_sha=shown.head_sha)
     try:
         await check.put(shown)
@@ -167,7 +167,7 @@ def _may_come(job_id: str, error: GitHubError) -> bool:
     return error.may_be_told_later and not error.lacks_permission
 
 
-class Teller:
+class EndingReporter:
     """Tells what could not be told when its job ended, for days if need be.
 
     Args:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from agent_runtime import Event
 from bot.domain.commands import Command, Fix, Test
 from bot.domain.job import Job
-from bot.engine.job_record import read, spelled
+from bot.engine.job_record import decode, encode
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
@@ -116,12 +116,12 @@ class StatusReporter:
 
     async def keep(self) -> None:
         """Keep what was done so far, for the process that goes on with a job that waits."""
-        await self._context.memory.remember(_FACT, spelled(_PROGRESS, self.progress))
+        await self._context.memory.remember(_FACT, encode(_PROGRESS, self.progress))
 
     async def recall(self) -> None:
         """Go on from what was kept."""
         if (kept := await self._context.memory.recall(_FACT)) is not None:
-            self.progress = read(_PROGRESS, kept)
+            self.progress = decode(_PROGRESS, kept)
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""

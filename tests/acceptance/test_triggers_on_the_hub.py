@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from bot.domain.access import text_binding
-from bot.domain.commands import Approve, Closed, Departed, Explain, Fix, Labelled, Pushed, Reddened, Retry, Review, Stop
+from bot.domain.commands import (
+    AccessLost,
+    Approve,
+    ChecksFailed,
+    Closed,
+    Explain,
+    Fix,
+    Labelled,
+    Pushed,
+    Retry,
+    Review,
+    Stop,
+)
 from bot.domain.job import Job
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
@@ -180,7 +192,7 @@ async def test_a_red_workflow_here_and_in_a_fork(scene: Scene) -> None:
         scene.repo, head_sha=head, head_branch="topic", conclusion="failure", actor="mona", event="pull_request"
     )
     job = await scene.job("workflow_run", "completed")
-    assert isinstance(job.command, Reddened)
+    assert isinstance(job.command, ChecksFailed)
     assert (job.command.pull, job.command.fork, job.origin.id) == (number, "", run.id)
     assert (job.thread.number, job.head_sha) == (number, head)
 
@@ -198,7 +210,7 @@ async def test_a_red_workflow_here_and_in_a_fork(scene: Scene) -> None:
         event="pull_request",
     )
     of_fork = await scene.job("workflow_run", "completed")
-    assert isinstance(of_fork.command, Reddened)
+    assert isinstance(of_fork.command, ChecksFailed)
     assert (of_fork.command.pull, of_fork.command.fork, of_fork.command.fork_id) == (0, "forker/calc", fork.id)
 
 
@@ -207,20 +219,20 @@ async def test_a_red_check_of_another_app(scene: Scene) -> None:
     other = scene.hub.add_app("other-ci")
     scene.hub.check(scene.repo, other, head_sha=head, name="build", conclusion="failure")
     job = await scene.job("check_run", "completed")
-    assert isinstance(job.command, Reddened)
+    assert isinstance(job.command, ChecksFailed)
     assert (job.command.name, job.command.pull, job.command.run_id) == ("build", number, 0)
     suite = await scene.job("check_suite", "completed")
-    assert isinstance(suite.command, Reddened)
+    assert isinstance(suite.command, ChecksFailed)
     assert (suite.command.name, suite.command.pull) == ("other-ci", number)
 
 
 async def test_the_app_is_taken_away(scene: Scene) -> None:
     scene.hub.suspend(scene.installation, by="mona")
     job = await scene.job("installation", "suspend")
-    assert (job.command, job.installation) == (Departed(), scene.installation)
+    assert (job.command, job.installation) == (AccessLost(), scene.installation)
     scene.hub.unsuspend(scene.installation, by="mona")
     scene.hub.take_out(scene.installation, scene.repo, by="mona")
     gone = await scene.job("installation_repositories", "removed")
-    assert gone.command == Departed(repo_ids=(scene.repo.id,))
+    assert gone.command == AccessLost(repo_ids=(scene.repo.id,))
     scene.hub.uninstall(scene.installation, by="mona")
-    assert (await scene.job("installation", "deleted")).command == Departed()
+    assert (await scene.job("installation", "deleted")).command == AccessLost()

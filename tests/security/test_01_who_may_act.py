@@ -8,15 +8,16 @@ from typing import get_args
 import pytest
 
 from bot.domain.commands import (
+    AccessLost,
     Approve,
     Ask,
     Assigned,
     Bare,
+    ChecksFailed,
     Closed,
     Command,
     Continue,
     Deny,
-    Departed,
     Explain,
     Fix,
     Help,
@@ -24,7 +25,6 @@ from bot.domain.commands import (
     Malformed,
     Plan,
     Pushed,
-    Reddened,
     Retry,
     Review,
     Status,
@@ -61,10 +61,10 @@ COMMANDS: tuple[Command, ...] = (
     Malformed(reason="x"),
     Labelled(label="codepilot:auto", bound_to="a" * 40),
     Pushed(head_sha="b" * 40),
-    Reddened(run_id=1, name="CI", conclusion="failure", head_sha="c" * 40, branch="main"),
+    ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha="c" * 40, branch="main"),
     Assigned(assignee_id=1),
     Closed(),
-    Departed(),
+    AccessLost(),
 )
 
 

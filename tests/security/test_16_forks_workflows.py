@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.commands import Reddened
+from bot.domain.commands import ChecksFailed
 from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import HEAD, a_payload, job, read
 
@@ -54,5 +54,5 @@ def test_a_forks_run_names_no_pull_request_and_no_branch_of_the_repository(branc
     found = job(EVENT, workflow_run__head_repository=home, workflow_run__head_branch=branch)
     assert found.thread.kind == "pull"
     assert found.thread.number == 0
-    assert isinstance(found.command, Reddened)
+    assert isinstance(found.command, ChecksFailed)
     assert (found.command.pull, found.command.fork_id) == (0, 11)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
+from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
 from bot.domain.job import Job, Origin, Thread, ThreadKind
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of, no_commander, other_action
@@ -64,7 +64,7 @@ def _completed(delivery: Delivery, listening: Listening) -> Job | IgnoredDeliver
     )
     if isinstance(number, IgnoredDelivery):
         return number
-    command = Reddened(
+    command = ChecksFailed(
         run_id=0,
         name=named(run.name, "CI"),
         conclusion=run.conclusion or "",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bot.domain.commands import Reddened
+from bot.domain.commands import ChecksFailed
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.intake.asking import other_action
@@ -31,7 +31,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     )
     if isinstance(number, IgnoredDelivery):
         return number
-    command = Reddened(
+    command = ChecksFailed(
         run_id=0,
         name=named(suite.app.slug if suite.app else None, "CI"),
         conclusion=suite.conclusion or "",

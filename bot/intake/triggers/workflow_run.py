@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bot.domain.commands import Reddened
+from bot.domain.commands import ChecksFailed
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.intake.asking import no_commander, other_action
@@ -37,7 +37,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     return command if isinstance(command, IgnoredDelivery) else _job(delivery, listening, event, command)
 
 
-def _here(event: _Event, listening: Listening) -> Reddened | IgnoredDelivery:
+def _here(event: _Event, listening: Listening) -> ChecksFailed | IgnoredDelivery:
     run = event.workflow_run
     number = pull_of(event, run.head_sha, run.head_branch or "", run.pull_requests)
     if isinstance(number, IgnoredDelivery):
@@ -50,7 +50,7 @@ def _here(event: _Event, listening: Listening) -> Reddened | IgnoredDelivery:
     return _command(run, pull=number)
 
 
-def _fork(event: _Event, home: Home | None) -> Reddened | IgnoredDelivery:
+def _fork(event: _Event, home: Home | None) -> ChecksFailed | IgnoredDelivery:
     run = event.workflow_run
     if home is None or not home.full_name or not run.head_branch:
         return IgnoredDelivery(
@@ -59,8 +59,8 @@ def _fork(event: _Event, home: Home | None) -> Reddened | IgnoredDelivery:
     return _command(run, fork=home.full_name, fork_id=home.id)
 
 
-def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> Reddened:
-    return Reddened(
+def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> ChecksFailed:
+    return ChecksFailed(
         run_id=run.id,
         attempt=run.run_attempt,
         name=named(run.name, "CI"),
@@ -74,7 +74,7 @@ def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> R
     )
 
 
-def _job(delivery: Delivery, listening: Listening, event: _Event, command: Reddened) -> Job:
+def _job(delivery: Delivery, listening: Listening, event: _Event, command: ChecksFailed) -> Job:
     run = event.workflow_run
     return reddened(
         delivery,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from bot.apps.stranger_log import LINES, StrangersLines
+from bot.apps.stranger_log import LINES, StrangerLog
 from bot.domain.errors import ConfigError
 from bot.domain.job import JobState
 from bot.domain.listening import TrustedBots
@@ -208,7 +208,7 @@ async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
     assert len(caplog.records) == LINES
     await door.post(*a_request(a_comment_event()))  # ours are written all the same
     clock = [0.0]
-    sparing, made = StrangersLines(lambda: clock[0]), []
+    sparing, made = StrangerLog(lambda: clock[0]), []
     for second in range(70):
         clock[0] = float(second)
         record = logging.makeLogRecord({"msg": "refused", "stranger": True})

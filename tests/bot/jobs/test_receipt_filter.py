@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 from bot.domain.access import LabelGrant
-from bot.domain.commands import Assigned, Closed, Command, Departed, Help, Labelled, Pushed, Reddened, Review, Stop
+from bot.domain.commands import (
+    AccessLost,
+    Assigned,
+    ChecksFailed,
+    Closed,
+    Command,
+    Help,
+    Labelled,
+    Pushed,
+    Review,
+    Stop,
+)
 from bot.domain.job import Actor, JobState
 from bot.engine.database import Database
 from bot.engine.ledger import Ledger
@@ -68,7 +79,7 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
 
 
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
-    red = Reddened(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
+    red = ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
     assert await desk.kept(red)
     desk.configs.learn(10, RepoConfig(fix_ci=frozenset({"pull-requests"})))
     assert await desk.kept(red)
@@ -89,7 +100,7 @@ async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: D
     assert await desk.kept(Review())
 
 
-@pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), Departed(), Departed(repo_ids=(10,))])
+@pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), AccessLost(), AccessLost(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
     desk.configs.learn(10, RepoConfig())
     await desk.queue.enqueue(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))

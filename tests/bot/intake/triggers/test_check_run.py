@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.commands import Approve, Command, Deny, Reddened, Retry, Stop
+from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
 from bot.domain.job import Job, Origin, Thread
 from bot.domain.listening import Listening
 from bot.intake.deliveries import Delivery, IgnoredDelivery
@@ -109,7 +109,7 @@ def _check(**changes: object) -> dict[str, Any]:
 def test_a_failed_check_of_another_app_is_looked_at() -> None:
     found = read(EVENT, _check())
     assert isinstance(found, Job)
-    assert found.command == Reddened(
+    assert found.command == ChecksFailed(
         run_id=0,
         name="build",
         conclusion="failure",

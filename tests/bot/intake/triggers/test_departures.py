@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.domain.commands import Departed
+from bot.domain.commands import AccessLost
 from bot.intake.deliveries import IgnoredDelivery
 from tests.payloads import a_payload, job, read, reason
 
@@ -12,15 +12,15 @@ from tests.payloads import a_payload, job, read, reason
 @pytest.mark.parametrize("action", ["deleted", "suspend"])
 def test_all_of_an_installation_goes_with_it(action: str) -> None:
     found = job("installation", action=action)
-    assert (found.command, found.lane, found.installation) == (Departed(), "event", 30)
+    assert (found.command, found.lane, found.installation) == (AccessLost(), "event", 30)
 
 
 def test_the_repositories_that_the_app_was_taken_off_go() -> None:
-    assert job("installation_repositories").command == Departed(repo_ids=(10, 11))
+    assert job("installation_repositories").command == AccessLost(repo_ids=(10, 11))
 
 
 def test_a_deleted_repository_goes() -> None:
-    assert job("repository").command == Departed(repo_ids=(10,))
+    assert job("repository").command == AccessLost(repo_ids=(10,))
 
 
 def test_no_repository_is_not_all_of_them() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.commands import Reddened
+from bot.domain.commands import ChecksFailed
 from bot.domain.job import Actor, Origin, Thread
 from tests.payloads import HEAD, job, reason
 
@@ -18,7 +18,7 @@ def _pulls(*numbers: int, **changes: dict[str, Any]) -> dict[str, object]:
 
 def test_a_red_workflow_of_a_pull_request_is_looked_at() -> None:
     found = job(EVENT)
-    assert found.command == Reddened(
+    assert found.command == ChecksFailed(
         run_id=904,
         name="CI",
         conclusion="failure",
@@ -41,7 +41,7 @@ def test_a_red_workflow_of_the_default_branch_is_looked_at() -> None:
 def test_a_red_workflow_of_a_fork_is_looked_at_as_the_forks() -> None:
     home = {"id": 11, "full_name": "forker/calc"}
     found = job(EVENT, workflow_run__pull_requests=[], workflow_run__head_repository=home)
-    assert isinstance(found.command, Reddened)
+    assert isinstance(found.command, ChecksFailed)
     assert (found.command.fork, found.command.fork_id, found.command.pull) == ("forker/calc", 11, 0)
 
 
