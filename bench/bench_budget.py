@@ -13,9 +13,7 @@ from pathlib import Path
 from bench.bench_delivery import SECRET
 from bench.measure import Figure, percentile
 from bench.service import scripted, serving, variables
-from localhub import LocalHub
-from localhub.model import Repo
-from localhub.server import Exchange
+from localhub import Exchange, LocalHub, Repo
 
 COMMANDS = 30
 _HANDS = 8

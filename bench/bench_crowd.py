@@ -21,8 +21,7 @@ import aiohttp
 from bench.bench_delivery import SECRET, signed
 from bench.measure import Figure, percentile
 from bench.service import scripted, serving, variables
-from localhub import LocalHub
-from localhub.model import Repo
+from localhub import LocalHub, Repo
 
 JOBS = 20
 RATE = 20

@@ -17,8 +17,7 @@ from bench.bench_action_install import installed_by_pip
 from bench.bench_delivery import SECRET
 from bench.measure import Figure
 from bench.service import serving, variables
-from localhub import EndedJob, LocalHub, Repo
-from localhub.model import CheckRun
+from localhub import CheckRun, EndedJob, LocalHub, Repo
 from tests.model_server import ModelServer, Received
 from tests.waiting import eventually
 

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from bench.bench_delivery import SECRET
 from bench.service import scripted, variables
-from localhub import LocalHub
-from localhub.model import App, Repo
+from localhub import App, LocalHub, Repo
 from tests.origin import git
 from tests.waiting import eventually
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import yaml
 
 from bench.bench_delivery import SECRET
-from localhub import LocalHub
-from localhub.model import App
+from localhub import App, LocalHub
 
 
 def variables(hub: LocalHub, app: App, directory: Path, *, jobs: int, **others: str) -> dict[str, str]:

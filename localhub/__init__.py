@@ -1,25 +1,49 @@
-"""A GitHub in one process, for the demo and the tests: REST, GraphQL, git over HTTP, signed webhooks and pages."""
+"""A GitHub in one process: REST, GraphQL, git over HTTP, signed webhooks and pages. See README.md."""
 
 from __future__ import annotations
 
 from localhub.hub import LocalHub
-from localhub.model import App, CheckRun, Comment, Issue, Repo, Review, ReviewComment, User, WebhookDelivery
-from localhub.model_actions import WorkflowRun
-from localhub.reviews import NewComment
-from localhub.workflows import EndedJob
+from localhub.operations.creation import APP_EVENTS, APP_PERMISSIONS
+from localhub.operations.reviews import NewComment, UnplacedError
+from localhub.operations.webhooks import sign
+from localhub.operations.workflows import EndedJob
+from localhub.server.dispatch import Exchange
+from localhub.server.faults import Trouble
+from localhub.state.model import (
+    App,
+    CheckRun,
+    Comment,
+    Issue,
+    Permissions,
+    Repo,
+    Review,
+    ReviewComment,
+    ReviewState,
+    User,
+    WebhookDelivery,
+)
+from localhub.state.workflows import WorkflowRun
 
 __all__ = [
+    "APP_EVENTS",
+    "APP_PERMISSIONS",
     "App",
     "CheckRun",
     "Comment",
     "EndedJob",
+    "Exchange",
     "Issue",
     "LocalHub",
     "NewComment",
+    "Permissions",
     "Repo",
     "Review",
     "ReviewComment",
+    "ReviewState",
+    "Trouble",
+    "UnplacedError",
     "User",
     "WebhookDelivery",
     "WorkflowRun",
+    "sign",
 ]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from bot.github import GitHub, Spot
 from bot.publishing.redact import Redactor
-from localhub import LocalHub
-from localhub.model import App, Issue, Repo
+from localhub import App, Issue, LocalHub, Repo
 
 SECRET = "a-secret-of-the-bots-own"
 LINES = "".join(f"line {n}\n" for n in range(1, 41))

@@ -15,8 +15,7 @@ from bot.control.save_artifact import SESSION_FILE
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action
-from localhub import LocalHub
-from localhub.model import Repo, User
+from localhub import LocalHub, Repo, User
 from tests.stage import build
 
 SESSION_KEY = "acceptance-session-key-0123456789abcdef"

@@ -11,7 +11,7 @@ from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.job_record import JobMemory
 from bot.jobs import approvals
-from localhub.model import CheckRun, Comment
+from localhub import CheckRun, Comment
 from tests.stage import Stage
 from tests.waiting import eventually
 

@@ -15,8 +15,7 @@ from bot.publishing.redact import Redactor
 from bot.publishing.wording import branch_name, commit_body, pull_body
 from bot.workspace import Source, Tree, Workspaces
 from bot.workspace.change import Change
-from localhub import LocalHub
-from localhub.model import Issue, Repo
+from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git
 

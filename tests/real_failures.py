@@ -11,9 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from localhub import LocalHub
-from localhub.model import Repo
-from localhub.workflows import EndedJob
+from localhub import EndedJob, LocalHub, Repo
 from tests.source_files import ROOT
 from tests.stage import acting
 

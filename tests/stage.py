@@ -25,9 +25,7 @@ from bot.apps.composition import BotService, service
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import SqliteQueue, Stored
 from bot.settings.load import AgentSettings, Settings
-from localhub import LocalHub
-from localhub.model import App, Comment, Issue, Repo
-from localhub.server import Exchange
+from localhub import App, Comment, Exchange, Issue, LocalHub, Repo
 from tests.origin import git
 from tests.waiting import eventually
 

@@ -13,8 +13,7 @@ from bot.apps.composition import act
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action
-from localhub import LocalHub
-from localhub.model import Repo, User
+from localhub import LocalHub, Repo, User
 from tests.stage import build
 
 _NUMBERS = itertools.count(41)

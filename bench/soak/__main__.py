@@ -31,8 +31,7 @@ from bench.soak.watching import Seen, Watched, watched
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
-from localhub import LocalHub
-from localhub.model import App, Comment, Repo
+from localhub import App, Comment, LocalHub, Repo
 from tests.model_server import ModelServer, Received
 
 MOST_SILENT_SECONDS = 0.25

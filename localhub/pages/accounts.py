@@ -6,9 +6,9 @@ import colorsys
 import html
 from dataclasses import replace
 
-from localhub.errors import not_found
-from localhub.model import User
+from localhub.api.errors import not_found
 from localhub.pages.view import Page, PageVisit, render
+from localhub.state.model import User
 
 
 def repositories(visit: PageVisit) -> Page:

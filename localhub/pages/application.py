@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from localhub.errors import HubError
+from localhub.api.errors import HubError
 from localhub.pages import accounts, checks, code, threads
 from localhub.pages.markup import code_styles
 from localhub.pages.view import Page, PageVisit, View, error_page
-from localhub.site import Site
+from localhub.state.site import Site
 
 POLICY = (
     "default-src 'none'; "

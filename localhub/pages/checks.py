@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from localhub import check_runs
-from localhub.errors import not_found
-from localhub.model import CheckRun
+from localhub.api.errors import not_found
+from localhub.operations import check_runs
 from localhub.pages.people import actor, people
 from localhub.pages.view import Page, PageVisit, render
+from localhub.state.model import CheckRun
 
 
 def _run_of(visit: PageVisit) -> CheckRun:

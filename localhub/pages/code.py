@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localhub import git, git_diff, views_git
-from localhub.diff_rows import rows
-from localhub.errors import HubError, not_found
-from localhub.model import Repo
+from localhub.api.errors import HubError, not_found
+from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
+from localhub.git.rows import rows
 from localhub.pages.view import Page, PageVisit, plain, render
-from localhub.rest.contents import readme_in
+from localhub.state.model import Repo
+from localhub.views import git as git_views
 
 HISTORY = 50
 
@@ -49,7 +50,7 @@ def _folder(visit: PageVisit, repo: Repo, ref: str, path: str) -> Page:
     except git.HubGitError as error:
         raise not_found() from error
     entries.sort(key=lambda entry: (entry.type != "tree", entry.path.lower()))
-    readme = readme_in(entries)
+    readme = git.readme_in(entries)
     text = None if readme is None else git.blob(repo.path, readme.sha).decode(errors="replace")
     return render(
         visit,
@@ -109,7 +110,7 @@ def commit(visit: PageVisit) -> Page:
     if sha is None:
         raise HubError(404, "There is no such commit here.")
     value = git.commit(repo.path, sha)
-    files = git_diff.files(repo.path, views_git.first_parent(value), sha)
+    files = git_diff.files(repo.path, git_views.first_parent(value), sha)
     runs = [run for run in store.check_runs if (run.repo_id, run.head_sha) == (repo.id, sha)]
     return render(
         visit,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from localhub.diff_rows import Row, rows
-from localhub.model import Comment, Issue, IssueEvent, Review, ReviewComment
-from localhub.store import Store
+from localhub.git.rows import Row, rows
+from localhub.state.model import Comment, Issue, IssueEvent, Review, ReviewComment
+from localhub.state.store import Store
 
 SHOWN_ROWS = 6
 """Lines of the difference above a comment."""

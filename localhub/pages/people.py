@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from localhub.auth import may, role_of
-from localhub.errors import HubError
-from localhub.model import Repo, User
+from localhub.api.auth import may, role_of
+from localhub.api.errors import HubError
 from localhub.pages.view import PageVisit
+from localhub.state.model import Repo, User
 
 
 def people(visit: PageVisit, repo: Repo) -> list[User]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from localhub import actions, git_diff, views_threads
-from localhub import pulls as pull_requests
-from localhub.auth import may, role_of
-from localhub.diff_rows import rows
-from localhub.errors import HubError, not_found
-from localhub.model import Issue, Pull
+from localhub.api.auth import may, role_of
+from localhub.api.errors import HubError, not_found
+from localhub.api.routing import check_length
+from localhub.git import diff as git_diff
+from localhub.git.rows import rows
+from localhub.operations import pulls as pull_requests
+from localhub.operations import threads
 from localhub.pages.conversation import Conversation, conversations, timeline
 from localhub.pages.people import actor, people
 from localhub.pages.view import Page, PageVisit, plain, render
-from localhub.routing import check_length
+from localhub.state.model import Issue, Pull
+from localhub.views import threads as threads_views
 
 
 def issues(visit: PageVisit) -> Page:
@@ -62,8 +64,8 @@ def open_issue(visit: PageVisit) -> Page:
     """Take the form for an issue."""
     title, body = _text(visit, "title"), visit.form.get("body", "")
     check_length(body, "Page", "body")
-    issue = actions.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
-    return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))
+    issue = threads.open_issue(visit.site, visit.repo, actor(visit), title=title, body=body)
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))
 
 
 def comment(visit: PageVisit) -> Page:
@@ -71,17 +73,17 @@ def comment(visit: PageVisit) -> Page:
     issue, user, site = visit.thread, actor(visit), visit.site
     verb = visit.form.get("verb", "comment")
     if verb == "comment" or visit.form.get("body", "").strip():
-        actions.comment(site, issue, user, _text(visit, "body"))
+        threads.comment(site, issue, user, _text(visit, "body"))
     if verb in {"close", "reopen"}:
         state: Literal["open", "closed"] = "closed" if verb == "close" else "open"
-        actions.set_state(site, visit.thread, user, state)
-    return Page(location=f"{views_threads.thread_page(site, visit.repo, issue)}#comment")
+        threads.set_state(site, visit.thread, user, state)
+    return Page(location=f"{threads_views.thread_page(site, visit.repo, issue)}#comment")
 
 
 def conversation(visit: PageVisit) -> Page:
     """A thread with its comments."""
     issue, site = visit.thread, visit.site
-    wanted = views_threads.thread_page(site, visit.repo, issue).removeprefix(site.url)
+    wanted = threads_views.thread_page(site, visit.repo, issue).removeprefix(site.url)
     if visit.path != wanted:
         return Page(location=wanted)
     return _thread_page(visit, issue, "conversation.html", entries=timeline(site.store, issue))
@@ -115,7 +117,7 @@ def _pull_of(visit: PageVisit) -> tuple[Issue, Pull]:
 def pull_commits(visit: PageVisit) -> Page:
     """The commits of a pull request."""
     issue, _ = _pull_of(visit)
-    commits = views_threads.pull_commits(visit.repo, issue)
+    commits = threads_views.pull_commits(visit.repo, issue)
     return _thread_page(visit, issue, "pull_commits.html", commits=commits)
 
 
@@ -150,4 +152,4 @@ def merge(visit: PageVisit) -> Page:
     if not may(role_of(visit.site, visit.repo, user), "write"):
         raise HubError(403, f"{user.login} may not merge here; choose somebody with write access.")
     pull_requests.merge(visit.site, issue, user)
-    return Page(location=views_threads.thread_page(visit.site, visit.repo, issue))
+    return Page(location=threads_views.thread_page(visit.site, visit.repo, issue))

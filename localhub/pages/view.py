@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from localhub.errors import HubError, not_found
-from localhub.model import Issue, Repo
+from localhub.api.errors import HubError, not_found
 from localhub.pages.markup import highlight, markdown
-from localhub.site import Site
+from localhub.state.model import Issue, Repo
+from localhub.state.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from localhub.api.routing import Route
 from localhub.rest import (
     actions,
     apps,
@@ -19,7 +20,6 @@ from localhub.rest import (
     search,
     users,
 )
-from localhub.routing import Route
 
 MODULES = (
     users,

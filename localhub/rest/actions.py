@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from localhub import logs, views_actions, workflows
-from localhub.errors import HubError, not_found
-from localhub.model_actions import Artifact, Workflow, WorkflowJob, WorkflowRun
-from localhub.routing import Call, Response, Routes, wrapped
+from localhub.api.errors import HubError, not_found
+from localhub.api.routing import Call, Response, Routes, wrapped
+from localhub.operations import workflows
+from localhub.state import signing
+from localhub.state.workflows import Artifact, Workflow, WorkflowJob, WorkflowRun
+from localhub.views import actions as actions_views
 
 routes = Routes()
 READ, WRITE = "actions:read", "actions:write"
@@ -38,7 +40,7 @@ def _listed(call: Call, found: list[WorkflowRun]) -> Response:
         and query.get("status", "queued" if run.is_queued else "completed") in _states(run)
         and query.get("actor", users[run.actor_id].login) == users[run.actor_id].login
     ]
-    return wrapped(call, "workflow_runs", kept, lambda run: views_actions.run(call.site, call.repo, run))
+    return wrapped(call, "workflow_runs", kept, lambda run: actions_views.run(call.site, call.repo, run))
 
 
 @routes.on("GET", BASE + "/runs", allow=READ)
@@ -51,13 +53,13 @@ def runs(call: Call) -> Response:
 def list_workflows(call: Call) -> Response:
     """The repository's workflows."""
     found = [each for each in call.site.store.workflows if each.repo_id == call.repo.id]
-    return wrapped(call, "workflows", found, lambda each: views_actions.workflow(call.site, call.repo, each))
+    return wrapped(call, "workflows", found, lambda each: actions_views.workflow(call.site, call.repo, each))
 
 
 @routes.on("GET", BASE + "/workflows/{workflow_id}", allow=READ)
 def one_workflow(call: Call) -> Response:
     """One workflow."""
-    return Response(body=views_actions.workflow(call.site, call.repo, _workflow_of(call)))
+    return Response(body=actions_views.workflow(call.site, call.repo, _workflow_of(call)))
 
 
 @routes.on("GET", BASE + "/workflows/{workflow_id}/runs", allow=READ)
@@ -84,7 +86,7 @@ def _job_of(call: Call) -> WorkflowJob:
 @routes.on("GET", BASE + "/runs/{run_id}", allow=READ)
 def one_run(call: Call) -> Response:
     """One run."""
-    return Response(body=views_actions.run(call.site, call.repo, _run_of(call)))
+    return Response(body=actions_views.run(call.site, call.repo, _run_of(call)))
 
 
 def _attempt(call: Call) -> int:
@@ -97,7 +99,7 @@ def _attempt(call: Call) -> int:
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}", allow=READ)
 def one_attempt(call: Call) -> Response:
     """One attempt of a run."""
-    return Response(body=views_actions.run(call.site, call.repo, _run_of(call), attempt=_attempt(call)))
+    return Response(body=actions_views.run(call.site, call.repo, _run_of(call), attempt=_attempt(call)))
 
 
 @routes.on("POST", BASE + "/runs/{run_id}/rerun-failed-jobs", allow=WRITE, role="write")
@@ -116,7 +118,7 @@ def jobs_of_run(call: Call) -> Response:
     run, every = _run_of(call), call.query.get("filter") == "all"
     jobs = [job for job in call.site.store.workflow_jobs if job.run_id == run.id]
     found = [job for job in jobs if every or job.attempt == run.attempt]
-    return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
+    return wrapped(call, "jobs", found, lambda job: actions_views.job(call.site, call.repo, job))
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/attempts/{attempt_number}/jobs", allow=READ)
@@ -124,12 +126,12 @@ def jobs_of_attempt(call: Call) -> Response:
     """The jobs of one attempt of a run."""
     run, number = _run_of(call), _attempt(call)
     found = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, number)]
-    return wrapped(call, "jobs", found, lambda job: views_actions.job(call.site, call.repo, job))
+    return wrapped(call, "jobs", found, lambda job: actions_views.job(call.site, call.repo, job))
 
 
 def _artifacts(call: Call, found: list[Artifact]) -> Response:
     kept = [each for each in reversed(found) if call.query.get("name", each.name) == each.name]
-    return wrapped(call, "artifacts", kept, lambda each: views_actions.artifact(call.site, call.repo, each))
+    return wrapped(call, "artifacts", kept, lambda each: actions_views.artifact(call.site, call.repo, each))
 
 
 def _artifact_of(call: Call) -> Artifact:
@@ -155,7 +157,7 @@ def artifacts(call: Call) -> Response:
 @routes.on("GET", BASE + "/artifacts/{artifact_id}", allow=READ)
 def one_artifact(call: Call) -> Response:
     """One artifact."""
-    return Response(body=views_actions.artifact(call.site, call.repo, _artifact_of(call)))
+    return Response(body=actions_views.artifact(call.site, call.repo, _artifact_of(call)))
 
 
 @routes.on("DELETE", BASE + "/artifacts/{artifact_id}", allow=WRITE)
@@ -173,13 +175,13 @@ def download_artifact(call: Call) -> Response:
         raise not_found()
     if found.expires_at <= call.site.now():
         raise HubError(410, "Artifact has expired")
-    return Response(status=302, body=b"", headers={"Location": logs.archive_of(call.site, found)})
+    return Response(status=302, body=b"", headers={"Location": signing.archive_of(call.site, found)})
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}", allow=READ)
 def one_job(call: Call) -> Response:
     """One job."""
-    return Response(body=views_actions.job(call.site, call.repo, _job_of(call)))
+    return Response(body=actions_views.job(call.site, call.repo, _job_of(call)))
 
 
 @routes.on("GET", BASE + "/jobs/{job_id}/logs", allow=READ)
@@ -188,14 +190,14 @@ def log_of_job(call: Call) -> Response:
     job = _job_of(call)
     if job.log is None:
         raise HubError(410, "Server Error")
-    return Response(status=302, body=b"", headers={"Location": logs.log_of(call.site, job)})
+    return Response(status=302, body=b"", headers={"Location": signing.log_of(call.site, job)})
 
 
 def _logs(call: Call, run: WorkflowRun, attempt: int) -> Response:
     jobs = [job for job in call.site.store.workflow_jobs if (job.run_id, job.attempt) == (run.id, attempt)]
     if jobs and all(job.log is None for job in jobs):
         raise HubError(410, "Server Error")
-    return Response(status=302, body=b"", headers={"Location": logs.logs_of(call.site, run, attempt)})
+    return Response(status=302, body=b"", headers={"Location": signing.logs_of(call.site, run, attempt)})
 
 
 @routes.on("GET", BASE + "/runs/{run_id}/logs", allow=READ)

@@ -11,11 +11,13 @@ from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from localhub import views, views_checks, webhooks
-from localhub.errors import HubError, not_found, unprocessable
-from localhub.model import App, Installation, InstallationToken, Repo
-from localhub.routing import Call, Response, Routes, listed, page_size, wrapped
-from localhub.site import Json, iso
+from localhub.api.errors import HubError, not_found, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed, page_size, wrapped
+from localhub.operations import webhooks
+from localhub.state.model import App, Installation, InstallationToken, Repo
+from localhub.state.site import Json, iso
+from localhub.views import accounts as account_views
+from localhub.views import checks as checks_views
 
 routes = Routes()
 _CURSOR = re.compile(r"(v1_[0-9]{1,18})?")
@@ -46,7 +48,7 @@ def myself(call: Call) -> Response:
     """The App itself."""
     app = _app(call)
     count = sum(i.app_id == app.id for i in call.site.store.installations)
-    return Response(body=views.integration(call.site, app) | {"installations_count": count})
+    return Response(body=account_views.integration(call.site, app) | {"installations_count": count})
 
 
 @routes.on("GET", "/apps/{app_slug}")
@@ -55,7 +57,7 @@ def one_app(call: Call) -> Response:
     app = next((app for app in call.site.store.apps if app.slug == call.params["app_slug"]), None)
     if app is None:
         raise not_found()
-    return Response(body=views.integration(call.site, app))
+    return Response(body=account_views.integration(call.site, app))
 
 
 @routes.on("GET", "/app/installations")
@@ -63,13 +65,13 @@ def installations(call: Call) -> Response:
     """Where the App is installed."""
     app = _app(call)
     found = [i for i in call.site.store.installations if i.app_id == app.id]
-    return listed(call, found, lambda value: views.installation(call.site, value))
+    return listed(call, found, lambda value: account_views.installation(call.site, value))
 
 
 @routes.on("GET", "/app/installations/{installation_id}")
 def one_installation(call: Call) -> Response:
     """One installation."""
-    return Response(body=views.installation(call.site, _installation_of(call)))
+    return Response(body=account_views.installation(call.site, _installation_of(call)))
 
 
 @routes.on("POST", "/app/installations/{installation_id}/access_tokens")
@@ -99,7 +101,7 @@ def create_token(call: Call) -> Response:
         "repository_selection": "selected",
     }
     if "repository_ids" in call.body or "repositories" in call.body:
-        body["repositories"] = [views.repository(site, repo) for repo in chosen]
+        body["repositories"] = [account_views.repository(site, repo) for repo in chosen]
     return Response(status=201, body=body)
 
 
@@ -135,7 +137,7 @@ def installation_of_repo(call: Call) -> Response:
     found = call.site.store.installation_for(_app(call), call.repo)
     if found is None:
         raise not_found()
-    return Response(body=views.installation(call.site, found))
+    return Response(body=account_views.installation(call.site, found))
 
 
 @routes.on("GET", "/users/{username}/installation")
@@ -144,7 +146,7 @@ def installation_of_user(call: Call) -> Response:
     app, login = _app(call), call.params["username"].lower()
     for value in call.site.store.installations:
         if value.app_id == app.id and value.account.lower() == login:
-            return Response(body=views.installation(call.site, value))
+            return Response(body=account_views.installation(call.site, value))
     raise not_found()
 
 
@@ -154,7 +156,7 @@ def installation_repos(call: Call) -> Response:
     if call.viewer.installation is None:
         raise HubError(403, "You must authenticate with an installation access token to list its repositories.")
     found = [call.site.store.repos[number] for number in call.viewer.repo_ids]
-    return wrapped(call, "repositories", found, lambda repo: views.repository(call.site, repo))
+    return wrapped(call, "repositories", found, lambda repo: account_views.repository(call.site, repo))
 
 
 @routes.on("DELETE", "/installation/token")
@@ -192,7 +194,7 @@ def deliveries(call: Call) -> Response:
         and (below is None or each.id <= below)
     ][::-1]
     size = page_size(call)
-    answer = Response(body=[views_checks.delivery_item(each) for each in found[:size]])
+    answer = Response(body=[checks_views.delivery_item(each) for each in found[:size]])
     if len(found) <= size:
         return answer
     query = urlencode({**call.query, "per_page": size, "cursor": f"v1_{found[size].id}"})
@@ -205,7 +207,7 @@ def one_delivery(call: Call) -> Response:
     app, found = _app(call), call.site.store.deliveries.get(_delivery_id(call))
     if found is None or found.app_id != app.id:
         raise not_found()
-    return Response(body=views_checks.delivery(found))
+    return Response(body=checks_views.delivery(found))
 
 
 @routes.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")

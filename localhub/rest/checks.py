@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from localhub import check_runs, views_checks
-from localhub.check_limits import demand_within_limits
-from localhub.errors import HubError, invalid, not_accessible, not_found, unprocessable
-from localhub.model import App, CheckRun
+from localhub.api.errors import HubError, invalid, not_accessible, not_found, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed, wrapped
+from localhub.operations import check_runs
+from localhub.operations.check_limits import demand_within_limits
 from localhub.rest.commits import commit_named
-from localhub.routing import Call, Response, Routes, listed, wrapped
-from localhub.site import Json
+from localhub.state.model import App, CheckRun
+from localhub.state.site import Json
+from localhub.views import checks as checks_views
 
 routes = Routes()
 READ, WRITE = "checks:read", "checks:write"
@@ -61,7 +62,7 @@ def create_run(call: Call) -> Response:
     check_runs.announce(call.site, run, call.user, "created")
     if run.status == "completed":
         _tell_completed(call, run)
-    shown = views_checks.check_run(call.site, call.repo, run)
+    shown = checks_views.check_run(call.site, call.repo, run)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -74,7 +75,7 @@ def update_run(call: Call) -> Response:
     run = call.site.store.check_runs.put(_changed(call, old))
     if run.status == "completed" and old.status != "completed":
         _tell_completed(call, run)
-    return Response(body=views_checks.check_run(call.site, call.repo, run))
+    return Response(body=checks_views.check_run(call.site, call.repo, run))
 
 
 def _tell_completed(call: Call, run: CheckRun) -> None:
@@ -123,7 +124,7 @@ def _time(value: str | None) -> datetime | None:
 @routes.on("GET", BASE + "/check-runs/{check_run_id}", allow=READ)
 def one_run(call: Call) -> Response:
     """One check run."""
-    return Response(body=views_checks.check_run(call.site, call.repo, _run_of(call)))
+    return Response(body=checks_views.check_run(call.site, call.repo, _run_of(call)))
 
 
 @routes.on("GET", BASE + "/check-runs/{check_run_id}/annotations", allow=READ)
@@ -161,14 +162,14 @@ def _suite_of(call: Call) -> list[CheckRun]:
 @routes.on("GET", BASE + "/check-suites/{check_suite_id}", allow=READ)
 def one_suite(call: Call) -> Response:
     """One check suite."""
-    return Response(body=views_checks.check_suite(call.site, call.repo, _suite_of(call)))
+    return Response(body=checks_views.check_suite(call.site, call.repo, _suite_of(call)))
 
 
 @routes.on("GET", BASE + "/check-suites/{check_suite_id}/check-runs", allow=READ)
 def runs_of_suite(call: Call) -> Response:
     """A suite's check runs."""
     found = _suite_of(call)
-    return wrapped(call, "check_runs", found, lambda run: views_checks.check_run(call.site, call.repo, run))
+    return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))
 
 
 @routes.on("GET", BASE + "/commits/{ref}/check-suites", allow=READ)
@@ -182,7 +183,7 @@ def suites_for(call: Call) -> Response:
     if "app_id" in call.query:
         suites = {number: runs for number, runs in suites.items() if str(runs[0].app_id) == call.query["app_id"]}
     found = list(suites.values())
-    return wrapped(call, "check_suites", found, lambda runs: views_checks.check_suite(call.site, call.repo, runs))
+    return wrapped(call, "check_suites", found, lambda runs: checks_views.check_suite(call.site, call.repo, runs))
 
 
 @routes.on("GET", BASE + "/commits/{ref}/check-runs", allow=READ)
@@ -199,4 +200,4 @@ def runs_for(call: Call) -> Response:
     ):
         if name in call.query:
             found = [run for run in found if value(run) == call.query[name]]
-    return wrapped(call, "check_runs", found, lambda run: views_checks.check_run(call.site, call.repo, run))
+    return wrapped(call, "check_runs", found, lambda run: checks_views.check_run(call.site, call.repo, run))

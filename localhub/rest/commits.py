@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from localhub import git, git_diff, views, views_checks, views_git, views_threads
-from localhub.errors import HubError, invalid, not_found
-from localhub.model import CommitStatus
-from localhub.routing import DIFF, PATCH, Call, Response, Routes, listed, moment_of, page_of
+from localhub.api.errors import HubError, invalid, not_found
+from localhub.api.routing import DIFF, PATCH, Call, Response, Routes, listed, moment_of, page_of
+from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
+from localhub.state.model import CommitStatus
+from localhub.views import accounts as account_views
+from localhub.views import checks as checks_views
+from localhub.views import git as git_views
+from localhub.views import threads as threads_views
 
 routes = Routes()
 BASE = "/repos/{owner}/{repo}"
@@ -33,7 +38,7 @@ def list_commits(call: Call) -> Response:
     found = [
         value for value in git.commits(call.repo.path, start.sha, of=call.query.get("path")) if _asked(call, value)
     ]
-    return listed(call, found, lambda value: views_git.commit(call.site, call.repo, value))
+    return listed(call, found, lambda value: git_views.commit(call.site, call.repo, value))
 
 
 def _asked(call: Call, value: git.Commit) -> bool:
@@ -49,7 +54,7 @@ def _asked(call: Call, value: git.Commit) -> bool:
 
 def _is_by(call: Call, person: git.Person, wanted: str | None) -> bool:
     """Whether a person is who the query names by login or address."""
-    user = views_git.account_of(call.site, person)
+    user = git_views.account_of(call.site, person)
     return wanted is None or wanted in {person.email, user.login if user else None}
 
 
@@ -66,7 +71,7 @@ def compare(call: Call) -> Response:
         return Response(body=git_diff.unified(call.repo.path, parted, new.sha), media_type=DIFF)
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, f"{old.sha}..{new.sha}"), media_type=PATCH)
-    return Response(body=views_git.comparison(call.site, call.repo, old, new))
+    return Response(body=git_views.comparison(call.site, call.repo, old, new))
 
 
 def _statuses(call: Call, sha: str) -> list[CommitStatus]:
@@ -78,7 +83,7 @@ def _statuses(call: Call, sha: str) -> list[CommitStatus]:
 def list_statuses(call: Call) -> Response:
     """All statuses of a commit."""
     sha = commit_named(call, call.params["ref"]).sha
-    return listed(call, _statuses(call, sha), lambda value: views_checks.status(call.site, call.repo, value))
+    return listed(call, _statuses(call, sha), lambda value: checks_views.status(call.site, call.repo, value))
 
 
 @routes.on("GET", BASE + "/commits/{ref}/status", allow="statuses:read")
@@ -92,14 +97,14 @@ def combined_status(call: Call) -> Response:
     states = {value.state for value in newest.values()}
     bad = bool(states & {"error", "failure"})
     some, headers = page_of(call, list(newest.values()))
-    url = views_git.api(site, repo, "commits", sha)
+    url = git_views.api(site, repo, "commits", sha)
     return Response(
         body={
             "state": "failure" if bad else "success" if states == {"success"} else "pending",
-            "statuses": [views_checks.simple_status(site, repo, value) for value in some],
+            "statuses": [checks_views.simple_status(site, repo, value) for value in some],
             "sha": sha,
             "total_count": len(newest),
-            "repository": views.simple_repository(site, repo),
+            "repository": account_views.simple_repository(site, repo),
             "commit_url": url,
             "url": f"{url}/status",
         },
@@ -126,7 +131,7 @@ def create_status(call: Call) -> Response:
             created_at=call.site.now(),
         )
     )
-    shown = views_checks.status(call.site, call.repo, value)
+    shown = checks_views.status(call.site, call.repo, value)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -137,9 +142,9 @@ def pulls_with(call: Call) -> Response:
     found = [
         issue
         for issue in call.site.store.issues_of(call.repo)
-        if issue.pull is not None and sha in {commit.sha for commit in views_threads.pull_commits(call.repo, issue)}
+        if issue.pull is not None and sha in {commit.sha for commit in threads_views.pull_commits(call.repo, issue)}
     ]
-    return listed(call, found, lambda issue: views_threads.pull_simple(call.site, call.repo, issue))
+    return listed(call, found, lambda issue: threads_views.pull_simple(call.site, call.repo, issue))
 
 
 @routes.on("GET", BASE + "/commits/{ref}", allow="contents:read")
@@ -147,10 +152,10 @@ def one_commit(call: Call) -> Response:
     """One commit with its files, or its difference as text."""
     value = commit_named(call, call.params["ref"])
     if call.wants("diff"):
-        text = git_diff.unified(call.repo.path, views_git.first_parent(value), value.sha)
+        text = git_diff.unified(call.repo.path, git_views.first_parent(value), value.sha)
         return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, "-1", value.sha), media_type=PATCH)
     if call.wants("sha"):
         return Response(body=value.sha, media_type="application/vnd.github.sha")
-    return Response(body=views_git.commit_with_files(call.site, call.repo, value))
+    return Response(body=git_views.commit_with_files(call.site, call.repo, value))

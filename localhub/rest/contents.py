@@ -6,11 +6,13 @@ import base64
 import posixpath
 from dataclasses import replace
 
-from localhub import actions, branches, git, views_git, workflow_guard
-from localhub.errors import HubError, not_found, unprocessable
+from localhub.api.errors import HubError, not_found, unprocessable
+from localhub.api.routing import RAW, Call, Response, Routes
+from localhub.git import plumbing as git
+from localhub.operations import branches, threads, workflow_guard
 from localhub.rest import git_data
-from localhub.routing import RAW, Call, Response, Routes
-from localhub.views_git import LINK
+from localhub.views import git as git_views
+from localhub.views.git import LINK
 
 routes = Routes()
 _MOST_IN_JSON = 1024**2
@@ -21,15 +23,10 @@ _MOST_SHOWN = 100 * 1024**2
 def readme(call: Call) -> Response:
     """The README in the root folder."""
     at, sha = _revision(call)
-    found = readme_in(git.tree(call.repo.path, sha))
+    found = git.readme_in(git.tree(call.repo.path, sha))
     if found is None:
         raise not_found()
     return _file(call, found, at)
-
-
-def readme_in(entries: list[git.TreeEntry]) -> git.TreeEntry | None:
-    """The file that GitHub would show below a folder's list."""
-    return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/contents/{path}", allow="contents:read")
@@ -45,7 +42,7 @@ def contents(call: Call) -> Response:
     if entry.type == "tree":
         return _folder(call, git.tree(call.repo.path, entry.sha), f"{path}/", at)
     if entry.type == "commit":
-        return Response(body=views_git.content_submodule(call.site, call.repo, entry, at))
+        return Response(body=git_views.content_submodule(call.site, call.repo, entry, at))
     if entry.mode == LINK:
         return _link(call, entry, sha, at)
     return _file(call, entry, at)
@@ -65,8 +62,8 @@ def put_contents(call: Call) -> Response:
     commit = _commit(call, (mode, sha, call.params["path"]))
     made = git.entry(call.repo.path, commit.sha, call.params["path"])
     assert made is not None  # noqa: S101 - it was just committed, under the hub's lock
-    shown = views_git.content(call.site, call.repo, made, _branch(call))
-    body = {"content": shown, "commit": views_git.git_commit(call.site, call.repo, commit)}
+    shown = git_views.content(call.site, call.repo, made, _branch(call))
+    body = {"content": shown, "commit": git_views.git_commit(call.site, call.repo, commit)}
     return Response(status=201 if there is None else 200, body=body)
 
 
@@ -76,7 +73,7 @@ def delete_contents(call: Call) -> Response:
     if _replaced(call) is None:
         raise not_found()
     commit = _commit(call, ("0", None, call.params["path"]))
-    return Response(body={"content": None, "commit": views_git.git_commit(call.site, call.repo, commit)})
+    return Response(body={"content": None, "commit": git_views.git_commit(call.site, call.repo, commit)})
 
 
 def _branch(call: Call) -> str:
@@ -111,7 +108,7 @@ def _commit(call: Call, change: tuple[str, str | None, str]) -> git.Commit:
     tree = git.write_tree(repo.path, head, [change])
     parents = [head] if head else []
     message = call.text("message", "Content")
-    sha = actions.write_commit(call.site, repo, tree=tree, parents=parents, message=message, author=call.user)
+    sha = threads.write_commit(call.site, repo, tree=tree, parents=parents, message=message, author=call.user)
     git.update_ref(repo.path, name, sha, head or git.NULL_SHA)
     branches.sync(call.site, repo, call.user)
     return git.commit(repo.path, sha)
@@ -125,7 +122,7 @@ def _file(call: Call, entry: git.TreeEntry, at: str) -> Response:
         raise HubError(403, "This API returns blobs up to 100 MB in size.", errors=(error,))
     if call.wants("raw"):
         return Response(body=git.blob(call.repo.path, entry.sha), media_type=RAW)
-    return Response(body=views_git.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
+    return Response(body=git_views.content_file(call.site, call.repo, entry, at, shown=size <= _MOST_IN_JSON))
 
 
 def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:
@@ -135,7 +132,7 @@ def _link(call: Call, entry: git.TreeEntry, sha: str, at: str) -> Response:
     found = None if place.startswith(("/", "../")) else git.entry(call.repo.path, sha, place)
     if found is not None and found.type == "blob" and found.mode != LINK:
         return _file(call, replace(found, path=entry.path), at)
-    return Response(body=views_git.content_link(call.site, call.repo, entry, at, target=target))
+    return Response(body=git_views.content_link(call.site, call.repo, entry, at, target=target))
 
 
 def _revision(call: Call) -> tuple[str, str]:
@@ -150,4 +147,4 @@ def _revision(call: Call) -> tuple[str, str]:
 
 def _folder(call: Call, entries: list[git.TreeEntry], prefix: str, at: str) -> Response:
     placed = [replace(entry, path=prefix + entry.path) for entry in entries]
-    return Response(body=[views_git.content_entry(call.site, call.repo, entry, at) for entry in placed])
+    return Response(body=[git_views.content_entry(call.site, call.repo, entry, at) for entry in placed])

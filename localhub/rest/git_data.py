@@ -8,11 +8,13 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from localhub import actions, branches, git, refs, views_git, workflow_guard
-from localhub.errors import HubError, not_found, unprocessable
-from localhub.model import Repo, User
-from localhub.routing import RAW, Call, Response, Routes, listed
-from localhub.site import Json
+from localhub.api.errors import HubError, not_found, unprocessable
+from localhub.api.routing import RAW, Call, Response, Routes, listed
+from localhub.git import plumbing as git
+from localhub.operations import branches, refs, threads, workflow_guard
+from localhub.state.model import Repo, User
+from localhub.state.site import Json
+from localhub.views import git as git_views
 
 routes = Routes()
 READ, WRITE = "contents:read", "contents:write"
@@ -44,7 +46,7 @@ def _full_name(call: Call) -> str:
 def matching_refs(call: Call) -> Response:
     """References whose name starts so."""
     repo = _filled(call)
-    return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: views_git.ref(call.site, repo, ref))
+    return listed(call, git.refs(repo.path, _full_name(call)), lambda ref: git_views.ref(call.site, repo, ref))
 
 
 @routes.on("GET", BASE + "/ref/{ref}", allow=READ)
@@ -53,14 +55,14 @@ def one_ref(call: Call) -> Response:
     found = git.ref(_filled(call).path, _full_name(call))
     if found is None:
         raise not_found()
-    return Response(body=views_git.ref(call.site, call.repo, found))
+    return Response(body=git_views.ref(call.site, call.repo, found))
 
 
 @routes.on("POST", BASE + "/refs", allow=WRITE)
 def create_ref(call: Call) -> Response:
     """Make a reference."""
     made = refs.create(call, call.repo, call.text("ref", "Reference"), call.text("sha", "Reference"))
-    shown = views_git.ref(call.site, call.repo, made)
+    shown = git_views.ref(call.site, call.repo, made)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -76,7 +78,7 @@ def update_ref(call: Call) -> Response:
     if not call.body.get("force", False) and not git.is_ancestor(path, old.sha, sha):
         raise unprocessable("Update is not a fast forward")
     refs.move(call, call.repo, name, sha, old.sha)
-    return Response(body=views_git.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
+    return Response(body=git_views.ref(call.site, call.repo, git.Ref(name=name, sha=sha, type="commit")))
 
 
 @routes.on("DELETE", BASE + "/refs/{ref}", allow=WRITE)
@@ -98,7 +100,7 @@ def one_commit(call: Call) -> Response:
     sha = call.params["commit_sha"]
     if git.kind_of(_filled(call).path, sha) != "commit":
         raise not_found()
-    return Response(body=views_git.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
+    return Response(body=git_views.git_commit(call.site, call.repo, git.commit(call.repo.path, sha)))
 
 
 @routes.on("POST", BASE + "/commits", allow=WRITE)
@@ -112,12 +114,12 @@ def create_commit(call: Call) -> Response:
         raise unprocessable("Parent SHA does not exist or is not a commit object")
     given = call.body.get("author") or call.body.get("committer")
     if given is None:
-        sha = actions.write_commit(call.site, call.repo, tree=tree, parents=parents, message=message, author=call.user)
+        sha = threads.write_commit(call.site, call.repo, tree=tree, parents=parents, message=message, author=call.user)
     else:
         author = _person(call, call.body.get("author"), call.user)
         committer = author if call.body.get("committer") is None else _person(call, call.body["committer"], call.user)
         sha = git.write_commit(path, tree=tree, parents=parents, message=message, author=author, committer=committer)
-    shown = views_git.git_commit(call.site, call.repo, git.commit(path, sha))
+    shown = git_views.git_commit(call.site, call.repo, git.commit(path, sha))
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -137,7 +139,7 @@ def one_tree(call: Call) -> Response:
     if sha is None:
         raise not_found()
     entries = git.tree(call.repo.path, sha, recursive="recursive" in call.query)
-    return Response(body=views_git.tree(call.site, call.repo, sha, entries))
+    return Response(body=git_views.tree(call.site, call.repo, sha, entries))
 
 
 @routes.on("POST", BASE + "/trees", allow=WRITE)
@@ -155,7 +157,7 @@ def create_tree(call: Call) -> Response:
         sha = git.write_tree(path, base, changes)
     except git.HubGitError as error:
         raise unprocessable("Invalid tree info") from error
-    shown = views_git.tree(call.site, call.repo, sha, git.tree(path, sha))
+    shown = git_views.tree(call.site, call.repo, sha, git.tree(path, sha))
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -191,7 +193,7 @@ def one_blob(call: Call) -> Response:
     content = git.blob(call.repo.path, sha)
     if call.wants("raw"):
         return Response(body=content, media_type=RAW)
-    return Response(body=views_git.blob(call.site, call.repo, sha, content))
+    return Response(body=git_views.blob(call.site, call.repo, sha, content))
 
 
 @routes.on("POST", BASE + "/blobs", allow=WRITE)
@@ -206,5 +208,5 @@ def create_blob(call: Call) -> Response:
     else:
         content = text.encode()
     sha = git.write_blob(path, content)
-    url = views_git.api(call.site, call.repo, "git", "blobs", sha)
+    url = git_views.api(call.site, call.repo, "git", "blobs", sha)
     return Response(status=201, body={"sha": sha, "url": url}, headers={"Location": url})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localhub import views_history
-from localhub.routing import Call, Response, Routes, listed
+from localhub.api.routing import Call, Response, Routes, listed
+from localhub.views import history as history_views
 
 routes = Routes()
 READ = "issues|pull_requests:read"
@@ -14,13 +14,13 @@ ONE = "/repos/{owner}/{repo}/issues/{issue_number}"
 def events(call: Call) -> Response:
     """What was done to a thread besides talking, oldest first."""
     found = call.site.store.history_of(call.issue())
-    return listed(call, found, lambda value: views_history.event(call.site, call.repo, value))
+    return listed(call, found, lambda value: history_views.event(call.site, call.repo, value))
 
 
 @routes.on("GET", ONE + "/timeline", allow=READ)
 def timeline(call: Call) -> Response:
     """The same with the comments and reviews in between."""
     issue, store = call.issue(), call.site.store
-    found: list[views_history.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
-    found.sort(key=views_history.moment)
-    return listed(call, found, lambda value: views_history.timeline_entry(call.site, call.repo, value))
+    found: list[history_views.Entry] = [*store.history_of(issue), *store.comments_of(issue), *store.reviews_of(issue)]
+    found.sort(key=history_views.moment)
+    return listed(call, found, lambda value: history_views.timeline_entry(call.site, call.repo, value))

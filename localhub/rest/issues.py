@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from localhub import actions, views, views_threads
-from localhub.auth import demand_author_or_writer, demand_unlocked, may, role_of
-from localhub.errors import HubError, invalid, not_accessible, not_found
-from localhub.model import Comment, Issue, User
-from localhub.routing import Call, Response, Routes, check_length, listed, moment_of
-from localhub.searching import mentioned
+from localhub.api.auth import demand_author_or_writer, demand_unlocked, may, role_of
+from localhub.api.errors import HubError, invalid, not_accessible, not_found
+from localhub.api.routing import Call, Response, Routes, check_length, listed, moment_of
+from localhub.operations import threads
+from localhub.operations.search import mentioned
+from localhub.state.model import Comment, Issue, User
+from localhub.views import accounts as account_views
+from localhub.views import threads as threads_views
 
 routes = Routes()
 READ = "issues|pull_requests:read"
@@ -20,8 +22,8 @@ ONE = BASE + "/{issue_number}"
 
 def show(call: Call, issue: Issue) -> dict[str, Any]:
     """An issue, with who closed it."""
-    closer = views.user_by_id(call.site, issue.closed_by)
-    return views_threads.issue(call.site, call.repo, issue) | {"closed_by": closer}
+    closer = account_views.user_by_id(call.site, issue.closed_by)
+    return threads_views.issue(call.site, call.repo, issue) | {"closed_by": closer}
 
 
 @routes.on("GET", BASE, allow=READ)
@@ -48,7 +50,7 @@ def list_issues(call: Call) -> Response:
         found.sort(key=lambda issue: issue.updated_at, reverse=newest_first)
     else:
         found.sort(key=lambda issue: issue.number, reverse=newest_first)
-    return listed(call, found, lambda issue: views_threads.issue(call.site, call.repo, issue))
+    return listed(call, found, lambda issue: threads_views.issue(call.site, call.repo, issue))
 
 
 def _is_assigned(call: Call, issue: Issue, wanted: str) -> bool:
@@ -66,7 +68,7 @@ def create_issue(call: Call) -> Response:
         raise invalid("Issue", "title", "missing_field")
     check_length(str(title), "Issue", "title")
     allowed = _may_triage(call)
-    issue = actions.open_issue(
+    issue = threads.open_issue(
         call.site,
         call.repo,
         call.user,
@@ -77,7 +79,7 @@ def create_issue(call: Call) -> Response:
     )
     people = _people(call) if allowed else []
     if people:
-        issue = actions.set_assignees(call.site, issue, call.user, people)
+        issue = threads.set_assignees(call.site, issue, call.user, people)
     return Response(status=201, body=show(call, issue), headers={"Location": _url(call, issue)})
 
 
@@ -93,7 +95,7 @@ def _may_triage(call: Call) -> bool:
 def list_all_comments(call: Call) -> Response:
     """Comments of the whole repository, oldest first."""
     found = [c for c in call.site.store.comments if c.repo_id == call.repo.id]
-    return listed(call, _recent(call, found), lambda c: views_threads.comment(call.site, call.repo, c))
+    return listed(call, _recent(call, found), lambda c: threads_views.comment(call.site, call.repo, c))
 
 
 def _recent(call: Call, found: list[Comment]) -> list[Comment]:
@@ -114,7 +116,7 @@ def comment_of(call: Call) -> Comment:
 @routes.on("GET", BASE + "/comments/{comment_id}", allow=READ)
 def one_comment(call: Call) -> Response:
     """One comment."""
-    return Response(body=views_threads.comment(call.site, call.repo, comment_of(call)))
+    return Response(body=threads_views.comment(call.site, call.repo, comment_of(call)))
 
 
 @routes.on("PATCH", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
@@ -122,8 +124,8 @@ def edit_comment(call: Call) -> Response:
     """Change a comment."""
     old = comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    new = actions.edit_comment(call.site, old, call.user, _comment_body(call))
-    return Response(body=views_threads.comment(call.site, call.repo, new))
+    new = threads.edit_comment(call.site, old, call.user, _comment_body(call))
+    return Response(body=threads_views.comment(call.site, call.repo, new))
 
 
 @routes.on("DELETE", BASE + "/comments/{comment_id}", allow=WRITE, role="read")
@@ -131,7 +133,7 @@ def delete_comment(call: Call) -> Response:
     """Remove a comment."""
     old = comment_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
-    actions.delete_comment(call.site, old, call.user)
+    threads.delete_comment(call.site, old, call.user)
     return Response(status=204)
 
 
@@ -148,15 +150,15 @@ def edit_issue(call: Call) -> Response:
     demand_author_or_writer(call.site, call.viewer, call.repo, issue.author_id)
     title = call.text("title", "Issue", issue.title)
     text = call.optional_text("body", "Issue") if "body" in body else issue.body
-    issue = actions.retitle(site, issue, call.user, title, text)
+    issue = threads.retitle(site, issue, call.user, title, text)
     if "labels" in body:
-        issue = actions.set_labels(site, issue, call.user, _names(call))
+        issue = threads.set_labels(site, issue, call.user, _names(call))
     if "assignees" in body:
-        issue = actions.set_assignees(site, issue, call.user, _people(call))
+        issue = threads.set_assignees(site, issue, call.user, _people(call))
     state = body.get("state", issue.state)
     if state not in {"open", "closed"}:
         raise invalid("Issue", "state", "invalid")
-    issue = actions.set_state(site, issue, call.user, state, body.get("state_reason"))
+    issue = threads.set_state(site, issue, call.user, state, body.get("state_reason"))
     return Response(body=show(call, issue))
 
 
@@ -164,7 +166,7 @@ def edit_issue(call: Call) -> Response:
 def list_comments(call: Call) -> Response:
     """A thread's comments, oldest first."""
     found = _recent(call, call.site.store.comments_of(call.issue()))
-    return listed(call, found, lambda c: views_threads.comment(call.site, call.repo, c))
+    return listed(call, found, lambda c: threads_views.comment(call.site, call.repo, c))
 
 
 @routes.on("POST", ONE + "/comments", allow=WRITE, role="read")
@@ -176,8 +178,8 @@ def create_comment(call: Call) -> Response:
     if call.viewer.installation is not None and "write" not in {held.get(kind), held.get("issues")}:
         raise not_accessible()
     demand_unlocked(call.site, call.viewer, call.repo, issue, "comment")
-    made = actions.comment(call.site, issue, call.user, _comment_body(call), app_id=call.app_id)
-    shown = views_threads.comment(call.site, call.repo, made)
+    made = threads.comment(call.site, issue, call.user, _comment_body(call), app_id=call.app_id)
+    shown = threads_views.comment(call.site, call.repo, made)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -200,7 +202,7 @@ def _names(call: Call) -> list[str]:
 
 
 def _people(call: Call) -> list[User]:
-    return [actions.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
+    return [threads.require_user(call.site, login) for login in call.texts("assignees", "Issue")]
 
 
 @routes.on("PUT", ONE + "/lock", allow=WRITE)
@@ -208,14 +210,14 @@ def lock(call: Call) -> Response:
     """Close a thread's conversation to all but writers."""
     if call.text("lock_reason", "Issue", "resolved") not in {"off-topic", "too heated", "resolved", "spam"}:
         raise invalid("Issue", "lock_reason", "invalid")
-    actions.set_locked(call.site, call.issue(), call.user, locked=True)
+    threads.set_locked(call.site, call.issue(), call.user, locked=True)
     return Response(status=204)
 
 
 @routes.on("DELETE", ONE + "/lock", allow=WRITE)
 def unlock(call: Call) -> Response:
     """Open a thread's conversation again."""
-    actions.set_locked(call.site, call.issue(), call.user, locked=False)
+    threads.set_locked(call.site, call.issue(), call.user, locked=False)
     return Response(status=204)
 
 
@@ -223,12 +225,12 @@ def unlock(call: Call) -> Response:
 def labels_of(call: Call) -> Response:
     """A thread's labels."""
     repo = call.repo
-    return listed(call, views.labels_of(call.site, repo, call.issue()), lambda label: label)
+    return listed(call, account_views.labels_of(call.site, repo, call.issue()), lambda label: label)
 
 
 def _relabel(call: Call, names: list[str]) -> Response:
-    changed = actions.set_labels(call.site, call.issue(), call.user, names)
-    return Response(body=views.labels_of(call.site, call.repo, changed))
+    changed = threads.set_labels(call.site, call.issue(), call.user, names)
+    return Response(body=account_views.labels_of(call.site, call.repo, changed))
 
 
 @routes.on("POST", ONE + "/labels", allow=WRITE, role="triage")
@@ -265,8 +267,8 @@ def add_assignees(call: Call) -> Response:
     """Assign more people."""
     issue = call.issue()
     already = [call.site.store.users[number] for number in issue.assignees]
-    changed = actions.set_assignees(call.site, issue, call.user, [*already, *_people(call)])
-    return Response(status=201, body=views_threads.issue(call.site, call.repo, changed))
+    changed = threads.set_assignees(call.site, issue, call.user, [*already, *_people(call)])
+    return Response(status=201, body=threads_views.issue(call.site, call.repo, changed))
 
 
 @routes.on("DELETE", ONE + "/assignees", allow=WRITE, role="triage")
@@ -274,5 +276,5 @@ def remove_assignees(call: Call) -> Response:
     """Unassign people."""
     issue, gone = call.issue(), {user.id for user in _people(call)}
     stay = [call.site.store.users[number] for number in issue.assignees if number not in gone]
-    changed = actions.set_assignees(call.site, issue, call.user, stay)
-    return Response(body=views_threads.issue(call.site, call.repo, changed))
+    changed = threads.set_assignees(call.site, issue, call.user, stay)
+    return Response(body=threads_views.issue(call.site, call.repo, changed))

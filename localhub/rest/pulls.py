@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from localhub import actions, git_diff, pulls, views, views_git, views_threads
-from localhub.errors import HubError, invalid, not_found
-from localhub.model import Issue, Pull
-from localhub.routing import DIFF, PATCH, Call, Response, Routes, listed
+from localhub.api.errors import HubError, invalid, not_found
+from localhub.api.routing import DIFF, PATCH, Call, Response, Routes, listed
+from localhub.git import diff as git_diff
+from localhub.operations import pulls, threads
+from localhub.state.model import Issue, Pull
+from localhub.views import accounts as account_views
+from localhub.views import git as git_views
+from localhub.views import threads as threads_views
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
@@ -42,7 +46,7 @@ def list_pulls(call: Call) -> Response:
         ):
             found.append(issue)
     found.sort(key=lambda issue: issue.number, reverse=call.query.get("direction", "desc") == "desc")
-    return listed(call, found, lambda issue: views_threads.pull_simple(site, call.repo, issue))
+    return listed(call, found, lambda issue: threads_views.pull_simple(site, call.repo, issue))
 
 
 @routes.on("POST", BASE, allow=WRITE, role="read")
@@ -59,7 +63,7 @@ def create_pull(call: Call) -> Response:
     if not wanted.title.strip():
         raise invalid("PullRequest", "title", "missing_field")
     issue = pulls.open_pull(call.site, call.repo, call.user, wanted, app_id=call.app_id)
-    shown = views_threads.pull(call.site, call.repo, issue)
+    shown = threads_views.pull(call.site, call.repo, issue)
     return Response(status=201, body=shown, headers={"Location": shown["url"]})
 
 
@@ -72,7 +76,7 @@ def one_pull(call: Call) -> Response:
         return Response(body=text, media_type=DIFF)
     if call.wants("patch"):
         return Response(body=git_diff.mailbox(call.repo.path, f"{inner.base_sha}..{inner.head_sha}"), media_type=PATCH)
-    return Response(body=views_threads.pull(call.site, call.repo, issue))
+    return Response(body=threads_views.pull(call.site, call.repo, issue))
 
 
 @routes.on("PATCH", ONE, allow=WRITE)
@@ -82,13 +86,13 @@ def edit_pull(call: Call) -> Response:
     site, repo, body = call.site, call.repo, call.body
     title = call.text("title", "PullRequest", issue.title)
     text = call.optional_text("body", "PullRequest") if "body" in body else issue.body
-    issue = actions.retitle(site, issue, call.user, title, text)
+    issue = threads.retitle(site, issue, call.user, title, text)
     issue = pulls.retarget(site, issue, call.user, call.text("base", "PullRequest", inner.base_ref))
     state = body.get("state", issue.state)
     if state not in {"open", "closed"}:
         raise invalid("PullRequest", "state", "invalid")
-    issue = actions.set_state(site, issue, call.user, state)
-    return Response(body=views_threads.pull(site, repo, issue))
+    issue = threads.set_state(site, issue, call.user, state)
+    return Response(body=threads_views.pull(site, repo, issue))
 
 
 @routes.on("GET", ONE + "/files", allow=READ)
@@ -96,22 +100,24 @@ def files(call: Call) -> Response:
     """The changed files."""
     _, inner = pull_of(call)
     found = git_diff.of_pull(call.repo.path, inner)
-    return listed(call, found, lambda f: views_git.diff_entry(call.site, call.repo, f, inner.head_sha))
+    return listed(call, found, lambda f: git_views.diff_entry(call.site, call.repo, f, inner.head_sha))
 
 
 @routes.on("GET", ONE + "/commits", allow=READ)
 def commits(call: Call) -> Response:
     """The commits, oldest first."""
     issue, _ = pull_of(call)
-    found = views_threads.pull_commits(call.repo, issue)
-    return listed(call, found, lambda value: views_git.commit(call.site, call.repo, value))
+    found = threads_views.pull_commits(call.repo, issue)
+    return listed(call, found, lambda value: git_views.commit(call.site, call.repo, value))
 
 
 @routes.on("GET", ONE + "/requested_reviewers", allow=READ)
 def requested_reviewers(call: Call) -> Response:
     """Who was asked for a review; there are no teams here."""
     _, inner = pull_of(call)
-    return Response(body={"users": [views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []})
+    return Response(
+        body={"users": [account_views.user_by_id(call.site, each) for each in inner.reviewers], "teams": []}
+    )
 
 
 @routes.on("POST", ONE + "/requested_reviewers", allow=WRITE)
@@ -130,9 +136,9 @@ def _asked(call: Call, more: list[str], status: int, *, without: Collection[str]
     issue, inner = pull_of(call)
     there = [call.site.store.users[each] for each in inner.reviewers]
     wanted = [*(user for user in there if user.login not in without)]
-    wanted += [actions.require_user(call.site, login) for login in more]
+    wanted += [threads.require_user(call.site, login) for login in more]
     changed = pulls.set_reviewers(call.site, issue, call.user, wanted)
-    return Response(status=status, body=views_threads.pull_simple(call.site, call.repo, changed))
+    return Response(status=status, body=threads_views.pull_simple(call.site, call.repo, changed))
 
 
 @routes.on("GET", ONE + "/merge", allow=READ)

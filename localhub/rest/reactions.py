@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from localhub import actions, views_reactions
-from localhub.errors import invalid, not_found
-from localhub.model import Comment, Issue, ReviewComment
+from localhub.api.errors import invalid, not_found
+from localhub.api.routing import Call, Response, Routes, listed
+from localhub.operations import threads
 from localhub.rest.issues import comment_of
 from localhub.rest.reviews import review_comment_of
-from localhub.routing import Call, Response, Routes, listed
+from localhub.state.model import Comment, Issue, ReviewComment
+from localhub.views import reactions as reactions_views
 
 routes = Routes()
 READ = "issues|pull_requests:read"
@@ -24,15 +25,15 @@ Subject: TypeAlias = Issue | Comment | ReviewComment
 def _list(call: Call, subject: Subject) -> Response:
     wanted = call.query.get("content")
     found = [given for given in call.site.store.reactions_to(subject) if wanted in {None, given.content}]
-    return listed(call, found, lambda given: views_reactions.reaction(call.site, given))
+    return listed(call, found, lambda given: reactions_views.reaction(call.site, given))
 
 
 def _create(call: Call, subject: Subject) -> Response:
     content = call.text("content", "Reaction")
-    if content not in views_reactions.REACTIONS:
+    if content not in reactions_views.REACTIONS:
         raise invalid("Reaction", "content", "invalid")
-    given, new = actions.react(call.site, subject, call.user, content)
-    return Response(status=201 if new else 200, body=views_reactions.reaction(call.site, given))
+    given, new = threads.react(call.site, subject, call.user, content)
+    return Response(status=201 if new else 200, body=reactions_views.reaction(call.site, given))
 
 
 def _delete(call: Call, subject: Subject) -> Response:

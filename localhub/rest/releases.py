@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localhub import git, refs, releases
-from localhub.auth import can_write
-from localhub.errors import HubError, not_found, unprocessable
-from localhub.model import Repo
-from localhub.model_releases import Release
-from localhub.routing import Call, Response, Routes, listed
+from localhub.api.auth import can_write
+from localhub.api.errors import HubError, not_found, unprocessable
+from localhub.api.routing import Call, Response, Routes, listed
+from localhub.git import plumbing as git
+from localhub.operations import refs, releases
+from localhub.state.model import Repo
+from localhub.state.releases import Release
 
 routes = Routes()
 READ, WRITE = "contents:read", "contents:write"

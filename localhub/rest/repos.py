@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from localhub import actions, git, views, views_git
-from localhub.auth import role_of
-from localhub.errors import HubError, invalid, not_found
-from localhub.model import Label, User
-from localhub.routing import Call, Response, Routes, listed
-from localhub.site import Json, node_id
+from localhub.api.auth import role_of
+from localhub.api.errors import HubError, invalid, not_found
+from localhub.api.routing import Call, Response, Routes, listed
+from localhub.git import plumbing as git
+from localhub.operations import threads
+from localhub.state.model import Label, User
+from localhub.state.site import Json, node_id
+from localhub.views import accounts as account_views
+from localhub.views import git as git_views
 
 routes = Routes()
 _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
@@ -19,7 +22,7 @@ _COLOR = re.compile(r"[0-9A-Fa-f]{6}")
 @routes.on("GET", "/repos/{owner}/{repo}", allow="metadata:read")
 def one_repo(call: Call) -> Response:
     """One repository."""
-    return Response(body=views.full_repository(call.site, call.repo, call.viewer.user))
+    return Response(body=account_views.full_repository(call.site, call.repo, call.viewer.user))
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/branches", allow="contents:read")
@@ -28,7 +31,7 @@ def list_branches(call: Call) -> Response:
     repo = call.repo
 
     def show(ref: git.Ref) -> Json:
-        commit = {"sha": ref.sha, "url": views_git.api(call.site, repo, "commits", ref.sha)}
+        commit = {"sha": ref.sha, "url": git_views.api(call.site, repo, "commits", ref.sha)}
         return {"name": ref.name.removeprefix("refs/heads/"), "commit": commit, "protected": False}
 
     return listed(call, git.refs(repo.path), show)
@@ -41,11 +44,11 @@ def one_branch(call: Call) -> Response:
     ref = git.ref(repo.path, f"refs/heads/{name}")
     if ref is None:
         raise HubError(404, "Branch not found")
-    url = views_git.api(call.site, repo, "branches", name)
+    url = git_views.api(call.site, repo, "branches", name)
     return Response(
         body={
             "name": name,
-            "commit": views_git.commit(call.site, repo, git.commit(repo.path, ref.sha)),
+            "commit": git_views.commit(call.site, repo, git.commit(repo.path, ref.sha)),
             "_links": {"self": url, "html": call.site.html(repo.owner, repo.name, "tree", name)},
             "protected": False,
             "protection": {
@@ -72,7 +75,10 @@ def list_collaborators(call: Call) -> Response:
 
     def show(user: User) -> Json:
         role = role_of(site, repo, user)
-        return views.simple_user(site, user) | {"permissions": views.role_flags(role), "role_name": role}
+        return account_views.simple_user(site, user) | {
+            "permissions": account_views.role_flags(role),
+            "role_name": role,
+        }
 
     return listed(call, people, show)
 
@@ -91,8 +97,11 @@ def permission(call: Call) -> Response:
     """What somebody may do here; `role_name` tells maintain and triage apart."""
     user = _collaborator(call)
     role = role_of(call.site, call.repo, user)
-    person = views.simple_user(call.site, user) | {"permissions": views.role_flags(role), "role_name": role}
-    return Response(body={"permission": views.legacy_permission(role), "role_name": role, "user": person})
+    person = account_views.simple_user(call.site, user) | {
+        "permissions": account_views.role_flags(role),
+        "role_name": role,
+    }
+    return Response(body={"permission": account_views.legacy_permission(role), "role_name": role, "user": person})
 
 
 @routes.on("GET", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:read")
@@ -100,7 +109,7 @@ def list_labels(call: Call) -> Response:
     """The repository's labels."""
     repo = call.repo
     found = [label for (repo_id, _), label in call.site.store.labels.items() if repo_id == repo.id]
-    return listed(call, found, lambda label: views.label(call.site, repo, label))
+    return listed(call, found, lambda label: account_views.label(call.site, repo, label))
 
 
 @routes.on("POST", "/repos/{owner}/{repo}/labels", allow="issues|pull_requests:write")
@@ -109,9 +118,9 @@ def create_label(call: Call) -> Response:
     name = call.text("name", "Label")
     if (call.repo.id, name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
-    color = _color(call, actions.DEFAULT_COLOR)
-    label = actions.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
-    return Response(status=201, body=views.label(call.site, call.repo, label))
+    color = _color(call, threads.DEFAULT_COLOR)
+    label = threads.ensure_label(call.site, call.repo, name, color, call.text("description", "Label", ""))
+    return Response(status=201, body=account_views.label(call.site, call.repo, label))
 
 
 def _color(call: Call, default: str) -> str:
@@ -131,7 +140,7 @@ def _label_of(call: Call) -> Label:
 @routes.on("GET", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:read")
 def one_label(call: Call) -> Response:
     """One label."""
-    return Response(body=views.label(call.site, call.repo, _label_of(call)))
+    return Response(body=account_views.label(call.site, call.repo, _label_of(call)))
 
 
 @routes.on("PATCH", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
@@ -146,14 +155,14 @@ def edit_label(call: Call) -> Response:
     )
     if new.name.lower() != old.name.lower() and (call.repo.id, new.name.lower()) in call.site.store.labels:
         raise invalid("Label", "name", "already_exists")
-    actions.change_label(call.site, call.repo, old, new)
-    return Response(body=views.label(call.site, call.repo, new))
+    threads.change_label(call.site, call.repo, old, new)
+    return Response(body=account_views.label(call.site, call.repo, new))
 
 
 @routes.on("DELETE", "/repos/{owner}/{repo}/labels/{name}", allow="issues|pull_requests:write")
 def delete_label(call: Call) -> Response:
     """Remove a label from the repository and from the threads that have it."""
-    actions.change_label(call.site, call.repo, _label_of(call), None)
+    threads.change_label(call.site, call.repo, _label_of(call), None)
     return Response(status=204)
 
 
@@ -167,9 +176,9 @@ def list_tags(call: Call) -> Response:
         sha = git.resolve(repo.path, ref.sha) or ref.sha
         return {
             "name": name,
-            "commit": {"sha": sha, "url": views_git.api(call.site, repo, "commits", sha)},
-            "zipball_url": views_git.api(call.site, repo, "zipball", ref.name),
-            "tarball_url": views_git.api(call.site, repo, "tarball", ref.name),
+            "commit": {"sha": sha, "url": git_views.api(call.site, repo, "commits", sha)},
+            "zipball_url": git_views.api(call.site, repo, "zipball", ref.name),
+            "tarball_url": git_views.api(call.site, repo, "tarball", ref.name),
             "node_id": node_id("Ref", f"{repo.id}:{ref.name}"),
         }
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from localhub import reviews, views_reviews
-from localhub.auth import demand_author_or_writer, demand_unlocked
-from localhub.diff_rows import Side
-from localhub.errors import HubError, invalid, not_found, unprocessable
-from localhub.model import Issue, Review, ReviewComment, ReviewState
+from localhub.api.auth import demand_author_or_writer, demand_unlocked
+from localhub.api.errors import HubError, invalid, not_found, unprocessable
+from localhub.api.routing import Call, Response, Routes, check_length, listed
+from localhub.operations import reviews
 from localhub.rest.pulls import pull_of
-from localhub.routing import Call, Response, Routes, check_length, listed
+from localhub.state.model import Issue, Review, ReviewComment, ReviewState, Side
+from localhub.views import reviews as reviews_views
 
 routes = Routes()
 READ, WRITE = "pull_requests:read", "pull_requests:write"
@@ -45,12 +45,12 @@ def _listed(call: Call, found: list[ReviewComment]) -> Response:
     return listed(
         call,
         found[::-1] if newest_first else found,
-        lambda value: views_reviews.review_comment(call.site, call.repo, value),
+        lambda value: reviews_views.review_comment(call.site, call.repo, value),
     )
 
 
 def _shown(call: Call, value: ReviewComment, status: int = 200) -> Response:
-    shown = views_reviews.review_comment(call.site, call.repo, value)
+    shown = reviews_views.review_comment(call.site, call.repo, value)
     return Response(status=status, body=shown, headers={"Location": shown["url"]} if status == 201 else {})  # noqa: PLR2004 - Created
 
 
@@ -172,7 +172,7 @@ def list_reviews(call: Call) -> Response:
     issue, _ = pull_of(call)
     pending = _pending(call, issue)
     found = call.site.store.reviews_of(issue) + ([pending] if pending else [])
-    return listed(call, found, lambda value: views_reviews.review(call.site, call.repo, value))
+    return listed(call, found, lambda value: reviews_views.review(call.site, call.repo, value))
 
 
 @routes.on("POST", ONE + "/reviews", allow=WRITE, role="read")
@@ -192,7 +192,7 @@ def create_review(call: Call) -> Response:
     except reviews.UnplacedError as error:
         name = error.field.replace("_", " ").capitalize()
         raise HubError(422, "Unprocessable Entity", errors=(f"{name} could not be resolved",)) from error
-    return Response(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=reviews_views.review(call.site, call.repo, made))
 
 
 def _review_of(call: Call) -> Review:
@@ -220,7 +220,7 @@ def _submitted(call: Call, body: str, *, blank: bool) -> ReviewState:
 @routes.on("GET", ONE + "/reviews/{review_id}", allow=READ)
 def one_review(call: Call) -> Response:
     """One review."""
-    return Response(body=views_reviews.review(call.site, call.repo, _review_of(call)))
+    return Response(body=reviews_views.review(call.site, call.repo, _review_of(call)))
 
 
 @routes.on("PUT", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
@@ -229,7 +229,7 @@ def edit_review(call: Call) -> Response:
     old = _review_of(call)
     demand_author_or_writer(call.site, call.viewer, call.repo, old.author_id)
     made = call.site.store.reviews.put(replace(old, body=call.text("body", _REVIEW)))
-    return Response(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=reviews_views.review(call.site, call.repo, made))
 
 
 @routes.on("POST", ONE + "/reviews/{review_id}/events", allow=WRITE, role="read")
@@ -241,7 +241,7 @@ def submit_review(call: Call) -> Response:
     body = call.text("body", _REVIEW, old.body)
     state = _submitted(call, body, blank=not any(c.review_id == old.id for c in call.site.store.review_comments))
     made = reviews.publish(call.site, issue, old, call.user, state=state, body=body)
-    return Response(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=reviews_views.review(call.site, call.repo, made))
 
 
 @routes.on("DELETE", ONE + "/reviews/{review_id}", allow=WRITE, role="read")
@@ -251,7 +251,7 @@ def discard_review(call: Call) -> Response:
     if old.state != "PENDING":
         raise unprocessable("Can not delete a non-pending pull request review")
     reviews.discard(call.site, old)
-    return Response(body=views_reviews.review(call.site, call.repo, old))
+    return Response(body=reviews_views.review(call.site, call.repo, old))
 
 
 @routes.on("PUT", ONE + "/reviews/{review_id}/dismissals", allow=WRITE)
@@ -262,7 +262,7 @@ def dismiss(call: Call) -> Response:
     if old.state not in {"APPROVED", "CHANGES_REQUESTED"}:
         raise unprocessable("Can not dismiss a commented pull request review")
     made = reviews.dismiss(call.site, old, call.user)
-    return Response(body=views_reviews.review(call.site, call.repo, made))
+    return Response(body=reviews_views.review(call.site, call.repo, made))
 
 
 @routes.on("GET", ONE + "/reviews/{review_id}/comments", allow=READ)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localhub import views
-from localhub.auth import can_read
-from localhub.errors import not_accessible, not_found
-from localhub.model import Repo
-from localhub.routing import Call, Response, Routes, listed
+from localhub.api.auth import can_read
+from localhub.api.errors import not_accessible, not_found
+from localhub.api.routing import Call, Response, Routes, listed
+from localhub.state.model import Repo
+from localhub.views import accounts as account_views
 
 routes = Routes()
 
@@ -18,7 +18,7 @@ def myself(call: Call) -> Response:
     """Who the token belongs to; an installation is nobody here."""
     if call.viewer.installation is not None:
         raise not_accessible()
-    return Response(body=views.private_user(call.site, call.user))
+    return Response(body=account_views.private_user(call.site, call.user))
 
 
 @routes.on("GET", "/users/{username}")
@@ -27,7 +27,7 @@ def one_user(call: Call) -> Response:
     user = call.site.store.user(call.params["username"])
     if user is None:
         raise not_found()
-    return Response(body=views.public_user(call.site, user))
+    return Response(body=account_views.public_user(call.site, user))
 
 
 @routes.on("GET", "/user/repos")
@@ -39,7 +39,7 @@ def my_repos(call: Call) -> Response:
         return repo.owner == user.login or (repo.id, user.id) in call.site.store.roles
 
     found = [repo for repo in call.site.store.repos if mine(repo) and can_read(call.site, call.viewer, repo)]
-    return listed(call, found, lambda repo: views.repository(call.site, repo, user))
+    return listed(call, found, lambda repo: account_views.repository(call.site, repo, user))
 
 
 @routes.on("GET", "/user/{account_id}")
@@ -48,7 +48,7 @@ def user_by_id(call: Call) -> Response:
     user = call.site.store.users.get(call.number("account_id"))
     if user is None:
         raise not_found()
-    return Response(body=views.public_user(call.site, user))
+    return Response(body=account_views.public_user(call.site, user))
 
 
 @routes.on("GET", "/rate_limit")

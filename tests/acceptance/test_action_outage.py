@@ -15,8 +15,7 @@ from bot.domain.job import JobState
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from bot.settings.load import ActionSettings, load_action
-from localhub import LocalHub
-from localhub.model import Repo
+from localhub import LocalHub, Repo
 from tests.agent_runtime.providers.conversations import KEY
 from tests.builders import a_job
 from tests.model_server import Fails, ModelServer

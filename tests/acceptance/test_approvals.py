@@ -11,8 +11,7 @@ import yaml
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from bot.domain.listening import TrustedBots
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.acceptance.test_service_process import Site, site
 from tests.pauses import (
     ASKING,

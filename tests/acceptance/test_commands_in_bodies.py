@@ -9,8 +9,7 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
-from localhub import LocalHub
-from localhub.model import ReviewState
+from localhub import LocalHub, ReviewState
 from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows

@@ -10,8 +10,7 @@ import pytest
 from agent_runtime import Network
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.pauses import ASKING
 from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually

@@ -10,8 +10,7 @@ import aiohttp
 import pytest
 
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.webhooks import sign
+from localhub import LocalHub, sign
 from tests.stage import COMPLETION, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 

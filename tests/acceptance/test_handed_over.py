@@ -9,8 +9,7 @@ import pytest
 from github import Auth, GithubIntegration
 
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Permissions
+from localhub import LocalHub, Permissions
 from tests.handed_over import SESSION_KEY, handed
 from tests.origin import git
 from tests.stage import COMPLETION, MENDED, acting

@@ -9,8 +9,7 @@ import pytest
 from bot.domain.commands import Review
 from bot.domain.job import JobState
 from bot.engine.queue import Stored
-from localhub import LocalHub
-from localhub.model import Issue, Repo
+from localhub import Issue, LocalHub, Repo
 from tests.pauses import ASKING, REACHED
 from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
 from tests.waiting import eventually

@@ -9,8 +9,7 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Issue
+from localhub import Issue, LocalHub
 from tests.stage import FILES, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.workflow_runs import Workflows
 

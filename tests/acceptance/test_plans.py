@@ -9,8 +9,7 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.commands import Fix, Review
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.pauses import ASKING, Pause, buttons_of, check_of, out_of_time, pause_of, still_waits
 from tests.stage import COMPLETION, MENDED, End, Stage, acting, staged
 from tests.waiting import eventually

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.origin import git
 from tests.patches import applied, kept_patch
 from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, out_of_time, pause_of, still_waits

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.pauses import ASKING
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
 

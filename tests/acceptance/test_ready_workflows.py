@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from localhub import LocalHub
-from localhub.model import Issue, Repo, User
+from localhub import Issue, LocalHub, Repo, User
 from tests.act import ActRun, copy_of_this, run_workflow, with_packages_of_tests
 from tests.origin import git
 from tests.source_files import ROOT

@@ -12,8 +12,7 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Issue, Repo
+from localhub import Issue, LocalHub, Repo
 from tests.act import run_action
 from tests.origin import git
 from tests.real_failures import BY_ACTION, BY_APP, Failure, break_it, ended_jobs, files_of, went_red

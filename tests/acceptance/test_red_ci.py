@@ -9,9 +9,7 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.founding import APP_PERMISSIONS
-from localhub.model import Issue
+from localhub import APP_PERMISSIONS, Issue, LocalHub
 from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL, End, Stage, acting, staged
 
 CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}

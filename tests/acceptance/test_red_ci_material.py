@@ -7,9 +7,7 @@ from pathlib import Path
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.founding import APP_PERMISSIONS
-from localhub.workflows import EndedJob
+from localhub import APP_PERMISSIONS, EndedJob, LocalHub
 from tests.acceptance.test_red_ci import CONFIGURED, ran
 from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 

@@ -14,8 +14,7 @@ from bot.engine.job_record import JobMemory
 from bot.engine.queue import Claimed
 from bot.jobs import approvals
 from bot.jobs.approvals import Waiting
-from localhub import LocalHub
-from localhub.faults import Trouble
+from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
 from tests.waiting import eventually

@@ -15,8 +15,7 @@ from bot.pipeline.agent_run import AgentRun
 from bot.pipeline.deliver import ResultDelivery
 from bot.workspace import Tree
 from bot.workspace.change import Change
-from localhub import LocalHub
-from localhub.model import Comment
+from localhub import Comment, LocalHub
 from tests.pauses import ASKING, check_of
 from tests.sandboxes import processes_with
 from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged

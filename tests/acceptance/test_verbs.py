@@ -16,8 +16,7 @@ import pytest
 from agent_runtime import RunLimits
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.faults import Trouble
+from localhub import LocalHub, Trouble
 from tests.acceptance.test_service_process import end_at, site
 from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, Stage, acting, staged
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from graphql import GraphQLEnumType, GraphQLNamedType, build_schema
 
-from localhub.graphql import schema
+from localhub.graphql.endpoint import schema
 
 
 def test_every_type_field_and_argument_is_as_github_describes_it(contract_files: Path | str) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localhub import EndedJob, LocalHub
-from localhub.founding import APP_EVENTS
+from localhub import APP_EVENTS, EndedJob, LocalHub
 from localhub.rest import all_routes
 from tests.contracts.validator import UNLISTED, Contract
 from tests.hub_client import Client, app_jwt, client, installation_token

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localhub.server import Exchange
+from localhub import Exchange
 from tests.contracts.validator import Contract
 
 LABEL: dict[str, Any] = {

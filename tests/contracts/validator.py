@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from localhub.server import Exchange
+from localhub import Exchange
 
 Schema = dict[str, Any]
 

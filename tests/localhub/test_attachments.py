@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localhub import LocalHub
-from localhub.reviews import NewComment
+from localhub import LocalHub, NewComment
 from tests.hub_client import Client, client
 from tests.localhub.conftest import World
 from tests.pictures import png

@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from localhub import git
+from localhub.git import plumbing as git
 from tests.hub_client import Client, Reply
 from tests.localhub.conftest import World
 

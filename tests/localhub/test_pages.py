@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from localhub import NewComment
-from localhub.diff_rows import rows
+from localhub.git.rows import rows
 from localhub.pages.markup import markdown
 from tests.hub_client import Reply
 from tests.localhub.conftest import World

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localhub import git
+from localhub.git import plumbing as git
 from tests.localhub.conftest import World
 
 R = "/repos/acme/widgets"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from localhub.faults import Trouble
+from localhub import Trouble
 from tests.localhub.conftest import World
 
 R = "/repos/acme/widgets"

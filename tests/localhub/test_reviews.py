@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from localhub import NewComment
-from localhub.errors import HubError
-from localhub.reviews import UnplacedError
+from localhub import NewComment, UnplacedError
+from localhub.api.errors import HubError
 from tests.localhub.conftest import World
 from tests.localhub.test_threads import heard, listening
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from localhub import branches, git, git_diff
+from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
+from localhub.operations import branches
 from tests.hub_client import Reply
 from tests.localhub.conftest import World
 

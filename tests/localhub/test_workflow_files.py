@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localhub import git as plumbing
+from localhub.git import plumbing
 from tests.hub_client import Client, installation_token
 from tests.localhub.conftest import World
 from tests.localhub.test_git import address, done, git

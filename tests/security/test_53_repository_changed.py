@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bot.domain.job import JobState
-from localhub import LocalHub
-from localhub.model import Repo
+from localhub import LocalHub, Repo
 from tests.stage import FIX, MENDED, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
 

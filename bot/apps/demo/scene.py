@@ -23,8 +23,7 @@ from bot.engine.queue import SqliteQueue
 from bot.settings.app_permissions import PERMISSIONS
 from bot.settings.load import AgentSettings, Settings
 from bot.workspace.git import Git
-from localhub.hub import LocalHub
-from localhub.model import Repo
+from localhub import LocalHub, Repo
 
 _PERSON = "mona"
 _PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}

@@ -14,8 +14,7 @@ import pytest
 from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
 from bot.github import Attempt, GitHubError, app_deliveries, deliveries
 from bot.workspace.locks import try_lock
-from localhub import LocalHub
-from localhub.model import App, WebhookDelivery
+from localhub import App, LocalHub, WebhookDelivery
 
 DEAD = "http://127.0.0.1:9/hook"
 

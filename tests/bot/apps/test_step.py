@@ -16,8 +16,7 @@ from github import Auth, GithubIntegration
 from bot.apps.step import take_step
 from bot.domain.errors import OutsideActionsError
 from bot.settings.load import survey_action
-from localhub import LocalHub
-from localhub.model import Issue, Permissions, Repo
+from localhub import Issue, LocalHub, Permissions, Repo
 from tests.stage import FIX, build
 
 KEY_LINE = "anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bot.github import Annotation, Button, CheckDraft, GitHub, GitHubError, Spot
-from localhub.model import CheckRun
+from localhub import CheckRun
 from tests.github_world import SECRET, World
 
 STOP = Button(label="Stop", description="End the run", identifier="stop")

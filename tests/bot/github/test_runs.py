@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 
 from bot.github import GitHubError, LogError, LogGoneError, save_log
-from localhub.model_actions import WorkflowRun
-from localhub.workflows import EndedJob
+from localhub import EndedJob, WorkflowRun
 from tests.github_world import World
 
 SECONDS = 20.0

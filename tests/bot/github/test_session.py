@@ -12,7 +12,7 @@ import pytest
 from bot.github import AppSession, GitHub, GitHubError
 from bot.github.limits import Limits, RequestBudget
 from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, InstallationSession, Token, TokenStore
-from localhub.server import Exchange
+from localhub import Exchange
 from tests.github_world import World
 
 

@@ -1,0 +1,1 @@
+"""Requests to the API: routes, fields, authentication, error answers."""

@@ -1,0 +1,222 @@
+"""Who is asking, and what they may do with a repository."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import jwt
+
+from localhub.api.errors import HubError, bad_credentials, not_accessible, not_found
+from localhub.state.model import ROLES, App, Installation, Issue, Permissions, Repo, Role, User
+from localhub.state.site import Site
+
+JWT_LIFE = timedelta(minutes=10)
+CLOCK_DRIFT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """Who a request speaks for: a user, an App (by JWT), an installation, or nobody.
+
+    Attributes:
+        user: the account that comments and commits will carry; None for nobody.
+        app: the App, for a JWT and for an installation.
+        installation: set for an installation's token only, with what that token was narrowed to.
+        key: tells rate limits apart.
+    """
+
+    key: str
+    user: User | None = None
+    app: App | None = None
+    installation: Installation | None = None
+    repo_ids: tuple[int, ...] = ()
+    permissions: Permissions = field(default_factory=dict)
+
+
+NOBODY = Viewer(key="nobody")
+
+
+def viewer_of(site: Site, headers: Mapping[str, str]) -> Viewer:
+    """Read the `Authorization` header: `Bearer` or `token`, or Basic with the token as password (as git sends it).
+
+    Raises:
+        HubError: 401, the credentials mean nothing, are expired or malformed.
+    """
+    header = headers.get("Authorization", "")
+    if not header:
+        return NOBODY
+    scheme, _, credentials = header.partition(" ")
+    match scheme.lower():
+        case "bearer" | "token":
+            return _by_token(site, credentials.strip())
+        case "basic":
+            return _by_token(site, _password(credentials))
+        case _:
+            raise bad_credentials()
+
+
+def _password(credentials: str) -> str:
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise bad_credentials() from error
+
+
+def _by_token(site: Site, token: str) -> Viewer:
+    for user in site.store.users:
+        if user.token and user.token == token:
+            return Viewer(key=f"user {user.id}", user=user)
+    granted = site.store.tokens.get(token)
+    if granted is not None:
+        installation = site.store.installations.get(granted.installation_id)
+        if installation is None or granted.expires_at <= site.now():
+            raise bad_credentials()
+        if installation.suspended_at is not None:
+            raise HubError(403, "This installation has been suspended")
+        app = site.store.apps[installation.app_id]
+        return Viewer(
+            key=f"installation {installation.id}",
+            user=app.bot,
+            app=app,
+            installation=installation,
+            repo_ids=granted.repo_ids,
+            permissions=granted.permissions,
+        )
+    if token.count(".") == 2:  # noqa: PLR2004 - a JWT has three parts
+        return _by_jwt(site, token)
+    raise bad_credentials()
+
+
+def _by_jwt(site: Site, token: str) -> Viewer:
+    """An App's own JWT: RS256, `exp` at most ten minutes ahead, `iat` not in the future (docs: "Generating a JWT")."""
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+        issuer = str(claims.get("iss", ""))
+        app = next((app for app in site.store.apps if issuer in {str(app.id), client_id(app)}), None)
+        if app is None:
+            raise HubError(401, "Integration must generate a public key")
+        jwt.decode(
+            token,
+            app.public_key_pem,
+            algorithms=["RS256"],
+            options={"verify_exp": False, "verify_iat": False, "verify_nbf": False},
+        )
+        issued, expires = int(claims["iat"]), int(claims["exp"])
+    except (jwt.InvalidTokenError, KeyError, TypeError, ValueError) as error:
+        raise HubError(401, "A JSON web token could not be decoded") from error
+    now = site.now()
+    if expires <= now.timestamp():
+        raise HubError(401, "'Expiration time' claim ('exp') must be a numeric value in the future")
+    if expires > (now + JWT_LIFE + CLOCK_DRIFT).timestamp():
+        raise HubError(401, "'Expiration time' claim ('exp') is too far in the future")
+    if issued > (now + CLOCK_DRIFT).timestamp():
+        raise HubError(401, "'Issued at' claim ('iat') must not be in the future")
+    return Viewer(key=f"app {app.id}", app=app)
+
+
+def client_id(app: App) -> str:
+    """The App's client id, which may stand for its number in a JWT."""
+    return f"Iv1.{app.id:016x}"
+
+
+def role_of(site: Site, repo: Repo, user: User | None) -> Role:
+    """What a user may do: owner, collaborator, or what a public repository lets everybody do."""
+    if user is not None:
+        if user.login.lower() == repo.owner.lower():
+            return "admin"
+        given = site.store.roles.get((repo.id, user.id))
+        if given is not None:
+            return given
+    return "none" if repo.private else "read"
+
+
+def may(viewer_role: Role, wanted: Role) -> bool:
+    """Whether a role includes another."""
+    return ROLES.index(viewer_role) >= ROLES.index(wanted)
+
+
+def demand(site: Site, viewer: Viewer, repo: Repo, *, permission: str, level: str, role: Role) -> None:
+    """Let the viewer do something with a repository, or say no as GitHub does.
+
+    Args:
+        site: the hub.
+        viewer: who asks.
+        repo: the repository.
+        permission: for an installation, the name of the permission; several with `|` when any of them does.
+        level: `read` or `write`.
+        role: for a user, the weakest role that may.
+
+    Raises:
+        HubError: 401, 403 or 404.
+    """
+    if viewer.installation is not None:
+        _demand_installation(viewer, repo, permission, level)
+        return
+    if viewer.app is not None:
+        raise HubError(401, "A JSON web token cannot be used for this; ask for an installation's token")
+    held = role_of(site, repo, viewer.user)
+    if held == "none":
+        raise not_found()
+    if viewer.user is None and level == "write":
+        raise HubError(401, "Requires authentication")
+    if not may(held, role):
+        raise HubError(403, f"Must have {role} access to {repo.full_name}.")
+
+
+def _demand_installation(viewer: Viewer, repo: Repo, permission: str, level: str) -> None:
+    if repo.id not in viewer.repo_ids:
+        if repo.private:
+            raise not_found()
+        if level == "write":
+            raise not_accessible()
+        return
+    held = {viewer.permissions.get(name) for name in permission.split("|")}
+    readable = {"read", "write"} if level == "read" else {"write"}
+    if permission == "metadata" and level == "read":
+        return
+    if not held & readable:
+        raise not_accessible()
+
+
+def demand_unlocked(site: Site, viewer: Viewer, repo: Repo, issue: Issue, what: str) -> None:
+    """Let only people with write access talk in a locked thread; an App is not one of them.
+
+    Raises:
+        HubError: 403; `what` (e.g. `comment`) cannot be made.
+    """
+    if issue.locked and (viewer.installation is not None or not may(role_of(site, repo, viewer.user), "write")):
+        raise HubError(403, f"Unable to create {what} because issue is locked.")
+
+
+def demand_author_or_writer(site: Site, viewer: Viewer, repo: Repo, author_id: int) -> None:
+    """Let an author change their own words, and whoever may write to the repository anybody's.
+
+    Raises:
+        HubError: 403.
+    """
+    if viewer.installation is not None or (viewer.user is not None and viewer.user.id == author_id):
+        return
+    if not may(role_of(site, repo, viewer.user), "write"):
+        raise HubError(403, "Must have admin rights to Repository.")
+
+
+def can_write(site: Site, viewer: Viewer, repo: Repo) -> bool:
+    """Whether the viewer may change a repository's contents."""
+    try:
+        demand(site, viewer, repo, permission="contents", level="write", role="write")
+    except HubError:
+        return False
+    return True
+
+
+def can_read(site: Site, viewer: Viewer, repo: Repo) -> bool:
+    """Whether the viewer may know of the repository."""
+    try:
+        demand(site, viewer, repo, permission="metadata", level="read", role="read")
+    except HubError:
+        return False
+    return True

@@ -1,0 +1,276 @@
+"""One request to the API, one answer, and the table of who answers what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+from localhub.api.auth import Viewer, demand
+from localhub.api.errors import HubError, invalid, not_found
+from localhub.api.field_types import demand_types
+from localhub.state.model import Issue, Repo, Role, User
+from localhub.state.site import Site
+
+MAX_BODY = 65_536
+"""GitHub's limit for the text of an issue, a pull request or a comment, in characters."""
+MAX_TITLE = 256
+RAW, DIFF, PATCH = (f"application/vnd.github.{kind}" for kind in ("raw", "diff", "patch"))
+
+
+# https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#media-types
+_MEDIA = re.compile(r"application/vnd\.github(?:\.v3)?\.(\w+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What goes back: JSON, or text of another media type; `body` of None is an empty body."""
+
+    body: Any = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = "application/json"
+
+    def content(self) -> bytes:
+        """The bytes of the body."""
+        if isinstance(self.body, bytes):
+            return self.body
+        if self.media_type != "application/json":
+            return str(self.body).encode()
+        return b"" if self.status == 204 else json.dumps(self.body).encode()  # noqa: PLR2004 - No Content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to the API.
+
+    Attributes:
+        params: the values of the template's placeholders.
+        query: the query string's values; of several with one name, the last.
+        body: the parsed JSON body; `{}` when there is none.
+        accept: the `Accept` header.
+    """
+
+    site: Site
+    viewer: Viewer
+    template: str
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    accept: str
+    authorization: str = field(default="", repr=False)
+    target: Repo | None = None
+
+    @property
+    def repo(self) -> Repo:
+        """The repository that the path names; access was checked by the route."""
+        if self.target is None:
+            raise not_found()
+        return self.target
+
+    @property
+    def user(self) -> User:
+        """The account in whose name things are made.
+
+        Raises:
+            HubError: 401, nobody is signed in.
+        """
+        if self.viewer.user is None:
+            raise HubError(401, "Requires authentication")
+        return self.viewer.user
+
+    @property
+    def app_id(self) -> int | None:
+        """The App that acts, for `performed_via_github_app`."""
+        return self.viewer.app.id if self.viewer.app else None
+
+    def number(self, name: str) -> int:
+        """A numeric placeholder.
+
+        Raises:
+            HubError: 404, it is not a number.
+        """
+        value = self.params[name]
+        if not value.isdecimal():
+            raise not_found()
+        return int(value)
+
+    def issue(self, name: str = "issue_number") -> Issue:
+        """The issue or pull request that the path names.
+
+        Raises:
+            HubError: 404, there is none.
+        """
+        found = self.site.store.issue(self.repo, self.number(name))
+        if found is None:
+            raise not_found()
+        return found
+
+    def text(self, name: str, resource: str, default: str | None = None) -> str:
+        """A text from the body; required unless `default` is given.
+
+        Raises:
+            HubError: 422, it is missing, no text, or too long.
+        """
+        value = self.body.get(name, default)
+        if value is None:
+            raise invalid(resource, name, "missing_field")
+        if not isinstance(value, str):
+            raise HubError(422, f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not a string.")
+        check_length(value, resource, name)
+        return value
+
+    def texts(self, name: str, resource: str) -> list[str]:
+        """A list of texts from the body; empty when it is null or absent.
+
+        Raises:
+            HubError: 422, it is something else.
+        """
+        value = self.body.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise invalid(resource, name, "invalid")
+        return value
+
+    def wants(self, kind: str) -> bool:
+        """Whether the `Accept` header asks for a media type of GitHub's: `raw`, `diff`, `patch`, `sha`."""
+        return _MEDIA.findall(self.accept).count(kind) > 0
+
+    def optional_text(self, name: str, resource: str) -> str | None:
+        """A text from the body, or None when it is null or absent."""
+        return None if self.body.get(name) is None else self.text(name, resource)
+
+
+def check_length(value: str, resource: str, name: str) -> None:
+    """Refuse a body over GitHub's limit.
+
+    Raises:
+        HubError: 422.
+    """
+    most = {"body": MAX_BODY, "title": MAX_TITLE}.get(name)
+    if most is not None and len(value) > most:
+        raise invalid(resource, name, "custom", f"{name} is too long (maximum is {most} characters)")
+
+
+def moment_of(value: str, name: str) -> datetime:
+    """A time from the query; without a zone it is UTC.
+
+    Raises:
+        HubError: 422, it is no time in ISO 8601.
+    """
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise HubError(422, f"Invalid {name}: must be in ISO 8601, as in 2026-11-21T12:00:00Z") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+Handler: TypeAlias = Callable[[Call], Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Who answers a method and path, and what the viewer needs for it (`permission` empty: the handler checks)."""
+
+    method: str
+    template: str
+    handler: Handler
+    permission: str = ""
+    level: str = "read"
+    role: Role = "read"
+
+    @property
+    def accepted(self) -> str:
+        """What an App would need, as `X-Accepted-GitHub-Permissions` says it: alternatives with a semicolon between."""
+        return "; ".join(f"{name}={self.level}" for name in self.permission.split("|") if name)
+
+    def answer(self, call: Call) -> Response:
+        """Check access and answer.
+
+        Raises:
+            HubError: anything but success.
+        """
+        if self.permission and call.target is not None:
+            demand(call.site, call.viewer, call.target, permission=self.permission, level=self.level, role=self.role)
+        if call.target is not None and call.target.archived and self.method != "GET":
+            raise HubError(403, "Repository was archived so is read-only.")
+        demand_types(call.body)
+        return self.handler(call)
+
+
+class Routes:
+    """A module's part of the table."""
+
+    def __init__(self) -> None:
+        self.all: list[Route] = []
+
+    def on(self, method: str, template: str, allow: str = "", role: Role | None = None) -> Callable[[Handler], Handler]:
+        """Register the decorated function for `template`, spelt as in GitHub's API description.
+
+        Args:
+            method: the HTTP method.
+            template: the path after the API's root.
+            allow: `permission:level`; several permissions with `|` when any of them does. Empty: the handler checks.
+            role: the weakest role of a user that may; by default `read` to read and `write` to write.
+        """
+        permission, _, level = allow.partition(":")
+
+        def register(handler: Handler) -> Handler:
+            self.all.append(
+                Route(
+                    method=method,
+                    template=template,
+                    handler=handler,
+                    permission=permission,
+                    level=level or "read",
+                    role=role or ("write" if level == "write" else "read"),
+                )
+            )
+            return handler
+
+        return register
+
+
+def page_size(call: Call) -> int:
+    """How many entries the caller wants on a page."""
+    return min(max(_whole(call.query.get("per_page"), 30), 1), 100)
+
+
+def page_of(call: Call, items: list[Any]) -> tuple[list[Any], dict[str, str]]:
+    """One page of a list, and the `Link` header for the others."""
+    size = page_size(call)
+    page = max(_whole(call.query.get("page"), 1), 1)
+    last = max((len(items) + size - 1) // size, 1)
+    links: dict[str, int] = {}
+    if page > 1:
+        links |= {"prev": min(page - 1, last), "first": 1}
+    if page < last:
+        links |= {"next": page + 1, "last": last}
+    root = f"{call.site.api_url}{call.path}"
+    spelt = [
+        f'<{root}?{urlencode({**call.query, "per_page": size, "page": number})}>; rel="{rel}"'
+        for rel, number in links.items()
+    ]
+    return items[(page - 1) * size : page * size], {"Link": ", ".join(spelt)} if spelt else {}
+
+
+def _whole(value: str | None, default: int) -> int:
+    return int(value) if value is not None and value.isdecimal() else default
+
+
+def listed(call: Call, items: list[Any], show: Callable[[Any], Any]) -> Response:
+    """Answer one page of a list; only what is on it is rendered."""
+    some, headers = page_of(call, items)
+    return Response(body=[show(item) for item in some], headers=headers)
+
+
+def wrapped(call: Call, name: str, items: list[Any], show: Callable[[Any], Any]) -> Response:
+    """The same for the lists that GitHub wraps with a `total_count`."""
+    some, headers = page_of(call, items)
+    return Response(body={"total_count": len(items), name: [show(item) for item in some]}, headers=headers)

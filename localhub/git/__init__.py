@@ -1,0 +1,1 @@
+"""Read and write bare git repositories."""

@@ -1,0 +1,327 @@
+"""A bare git repository by plumbing commands, each with a cleared environment. Remembers only what can never change."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from pathlib import Path
+
+NULL_SHA = "0" * 40
+_SHA = re.compile(r"[0-9a-f]{40}")
+_SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
+
+
+class HubGitError(Exception):
+    """git refused; the text is what it said."""
+
+
+_CONFIG = """\
+[http]
+\treceivepack = true
+[receive]
+\thideRefs = refs/pull
+\tfsckObjects = true
+[uploadpack]
+\tallowAnySHA1InWant = true
+\tallowFilter = true
+[gc]
+\tauto = 0
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """An author or committer."""
+
+    name: str
+    email: str
+    date: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit as it stands in the object database."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+    author: Person
+    committer: Person
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeEntry:
+    """One line of a tree; `size` is None unless it is a blob."""
+
+    mode: str
+    type: str
+    sha: str
+    size: int | None
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A reference; `type` is `commit` or `tag`."""
+
+    name: str
+    sha: str
+    type: str
+
+
+@cache
+def program() -> str:
+    """Where git is.
+
+    Raises:
+        GitError: it is not installed.
+    """
+    found = shutil.which("git")
+    if found is None:
+        raise HubGitError("git was not found on the PATH; install it, on Debian and Ubuntu: apt-get install git")
+    return found
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment that every git process of the hub gets: nothing of the operator's configuration."""
+    return {
+        "PATH": os.defpath,
+        "LC_ALL": "C.UTF-8",
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+        **(extra or {}),
+    }
+
+
+def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+    """Run git in `path` and return what it wrote.
+
+    Raises:
+        GitError: it failed.
+    """
+    argv = [program(), "-c", "safe.directory=*", "-C", str(path), *args]
+    done = subprocess.run(argv, input=stdin, capture_output=True, env=environment(env), check=False)
+    if done.returncode != 0:
+        raise HubGitError(f"git {args[0]}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+@lru_cache(maxsize=4096)
+def fixed(path: Path, *args: str) -> bytes:
+    """Like `run`, once, for commands whose every revision is a full SHA: what they write is the same for ever.
+
+    Raises:
+        GitError: it failed.
+    """
+    return run(path, *args)
+
+
+def text(path: Path, *args: str) -> str:
+    """Like `run`, for output that is text; the last newline is dropped."""
+    return run(path, *args).decode(errors="replace").removesuffix("\n")
+
+
+def create(path: Path, default_branch: str) -> None:
+    """Make an empty bare repository that takes pushes over HTTP."""
+    path.mkdir(parents=True)
+    run(path, "init", "--quiet", "--bare", f"--initial-branch={default_branch}")
+    with (path / "config").open("a", encoding="utf-8") as config:
+        config.write(_CONFIG)
+
+
+def fetch_all(path: Path, source: Path) -> None:
+    """Copy every branch and tag of another local repository."""
+    run(path, "fetch", "--quiet", str(source.resolve()), "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+
+
+def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
+    """The full SHA that a branch, tag or SHA names, or None."""
+    # GitHub lets no branch be called like a full SHA.
+    places = [""] if _SHA.fullmatch(revision) else ["refs/heads/", "refs/tags/", ""]
+    for name in (f"{place}{revision}" for place in places):
+        try:
+            return text(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
+        except HubGitError:
+            continue
+    return None
+
+
+def refs(path: Path, prefix: str = "refs/heads/") -> list[Ref]:
+    """References that start with `prefix`, by name."""
+    lines = text(path, "for-each-ref", "--format=%(refname) %(objectname) %(objecttype)").splitlines()
+    found = (Ref(name=name, sha=sha, type=kind) for name, sha, kind in (line.rsplit(" ", 2) for line in lines))
+    return [ref for ref in found if ref.name.startswith(prefix)]
+
+
+def ref(path: Path, name: str) -> Ref | None:
+    """The reference with exactly this full name."""
+    return next((found for found in refs(path, name) if found.name == name), None)
+
+
+def update_ref(path: Path, name: str, new: str, old: str | None = None) -> None:
+    """Move or create a reference; with `old`, only if it stands there (`NULL_SHA`: does not exist)."""
+    run(path, "update-ref", name, new, *([] if old is None else [old]))
+
+
+def delete_ref(path: Path, name: str) -> None:
+    """Delete a reference."""
+    run(path, "update-ref", "-d", name)
+
+
+def is_ref_name(path: Path, name: str) -> bool:
+    """Whether git would accept the full name of a reference."""
+    try:
+        run(path, "check-ref-format", name)
+    except HubGitError:
+        return False
+    return True
+
+
+def is_ancestor(path: Path, old: str, new: str) -> bool:
+    """Whether going from `old` to `new` is a fast-forward."""
+    try:
+        fixed(path, "merge-base", "--is-ancestor", old, new)
+    except HubGitError:
+        return False
+    return True
+
+
+def commits(path: Path, *selection: str, limit: int | None = None, of: str | None = None) -> list[Commit]:
+    """Commits that `git log` would show for the selection, newest first; `of` limits them to one literal path."""
+    form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
+    count = [] if limit is None else [f"--max-count={limit}"]
+    where = ["--"] if of is None else ["--", f":(top,literal){of}"]
+    ask = fixed if all(map(_SHAS.fullmatch, selection)) else run
+    out = ask(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
+    return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
+
+
+def _commit(record: str) -> Commit:
+    sha, tree, parents, an, ae, ad, cn, ce, cd, message = record.split("\n", 9)
+    return Commit(
+        sha=sha,
+        tree=tree,
+        parents=tuple(parents.split()),
+        author=Person(name=an, email=ae, date=_moment(ad)),
+        committer=Person(name=cn, email=ce, date=_moment(cd)),
+        message=message.rstrip("\n"),
+    )
+
+
+def _moment(text: str) -> datetime:
+    """A time as git writes it; the beginning of time where an old commit has none that git can read."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+
+
+def commit(path: Path, sha: str) -> Commit:
+    """One commit."""
+    return commits(path, sha, limit=1)[0]
+
+
+def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[TreeEntry]:
+    """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
+    flags = ["-r", "-t"] if recursive else []
+    return _entries(run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
+
+
+def _entries(listing: bytes) -> list[TreeEntry]:
+    found = []
+    for line in filter(None, listing.decode(errors="surrogateescape").split("\0")):
+        meta, name = line.split("\t", 1)
+        mode, kind, sha, size = meta.split()
+        found.append(TreeEntry(mode=mode, type=kind, sha=sha, size=None if size == "-" else int(size), path=name))
+    return found
+
+
+def entry(path: Path, treeish: str, name: str) -> TreeEntry | None:
+    """What a tree has at a path, to the letter; None when nothing."""
+    out = run(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
+    return next((found for found in _entries(out) if found.path == name), None)
+
+
+def kind_of(path: Path, sha: str) -> str | None:
+    """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
+    try:
+        return text(path, "cat-file", "-t", "--end-of-options", sha)
+    except HubGitError:
+        return None
+
+
+def blob(path: Path, sha: str) -> bytes:
+    """A blob's content."""
+    return run(path, "cat-file", "blob", sha)
+
+
+def write_blob(path: Path, content: bytes) -> str:
+    """Store a blob; returns its SHA."""
+    return run(path, "hash-object", "-w", "--stdin", stdin=content).decode().strip()
+
+
+def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | None, str]]) -> str:
+    """Store a tree: `base` with `(mode, sha, path)` changes; returns its SHA.
+
+    A sha of None deletes a file, or a folder with all that is in it. What is added takes the place of what was there,
+    and a tree brings its files.
+    """
+    there = _files_of(path, base) if base else []
+    lines: list[str] = []
+    for mode, sha, name in changes:
+        beneath = there[bisect_left(there, f"{name}/") : bisect_left(there, f"{name}0")]  # "0" comes after "/"
+        gone = [name, *beneath] if sha is None else beneath
+        lines += [f"0 {NULL_SHA}\t{each}" for each in gone]
+        if sha is not None:
+            lines += _lines_of(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        run(path, "read-tree", *([base] if base else ["--empty"]), env=index)
+        told = "".join(f"{line}\0" for line in lines).encode(errors="surrogateescape")
+        run(path, "update-index", "--replace", "-z", "--index-info", stdin=told, env=index)
+        return run(path, "write-tree", env=index).decode().strip()
+
+
+def _files_of(path: Path, tree_sha: str) -> list[str]:
+    """The paths of all files, in the order of their characters."""
+    out = fixed(path, "ls-tree", "-r", "-z", "--name-only", "--full-tree", tree_sha)
+    return sorted(out.decode(errors="surrogateescape").split("\0")[:-1])
+
+
+def _lines_of(path: Path, tree_sha: str, prefix: str) -> list[str]:
+    """The files of a tree, as an index takes them below `prefix`."""
+    out = fixed(path, "ls-tree", "-r", "-z", "--full-tree", tree_sha).decode(errors="surrogateescape")
+    parted = (line.partition("\t") for line in out.split("\0")[:-1])
+    return [f"{meta.split(' ')[0]} {meta.split(' ')[2]}\t{prefix}/{name}" for meta, _, name in parted]
+
+
+def write_commit(
+    path: Path, *, tree: str, parents: Iterable[str], message: str, author: Person, committer: Person
+) -> str:
+    """Store a commit; returns its SHA."""
+    env = {
+        "GIT_AUTHOR_NAME": author.name,
+        "GIT_AUTHOR_EMAIL": author.email,
+        "GIT_AUTHOR_DATE": author.date.isoformat(),
+        "GIT_COMMITTER_NAME": committer.name,
+        "GIT_COMMITTER_EMAIL": committer.email,
+        "GIT_COMMITTER_DATE": committer.date.isoformat(),
+    }
+    flags = [part for parent in parents for part in ("-p", parent)]
+    return run(path, "commit-tree", tree, *flags, stdin=message.encode(), env=env).decode().strip()
+
+
+def readme_in(entries: list[TreeEntry]) -> TreeEntry | None:
+    """The file that GitHub would show below a folder's list."""
+    return next((e for e in entries if e.type == "blob" and e.path.lower().partition(".")[0] == "readme"), None)

@@ -1,0 +1,269 @@
+"""What the owners of accounts do: repositories, collaborators, Apps and installations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from localhub.operations import branches, creation, installations, moves, threads, webhooks, workflows
+from localhub.state.model import App, Permissions, Repo, Role, User
+from localhub.state.site import Site
+from localhub.state.workflows import WorkflowRun
+
+
+class Estate:
+    """The part of `LocalHub` about accounts, repositories, Apps and installations."""
+
+    _site: Site
+
+    def _now(self, repo: Repo) -> Repo:
+        """The repository as it is now, for a caller who holds it as it was."""
+        return self._site.store.repos[repo.id]
+
+    def _user(self, login: str) -> User:
+        return threads.require_user(self._site, login)
+
+    def add_user(self, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
+        """Make an account; asking again for a login that is there returns it."""
+        with self._site.lock:
+            return creation.user(self._site, login, name=name, kind=kind)
+
+    def add_repo(
+        self,
+        full_name: str,
+        *,
+        owner: str | None = None,
+        private: bool = False,
+        source: Path | None = None,
+        files: Mapping[str, str | bytes] | None = None,
+        fork_of: Repo | None = None,
+        description: str = "",
+    ) -> Repo:
+        """Make a repository.
+
+        Args:
+            full_name: `owner/name`; an owner who is not there becomes an organisation.
+            owner: a login who gets the admin role besides.
+            private: whether only collaborators see it.
+            source: a local repository whose branches and tags are copied; its current branch becomes the default one.
+            files: without a source, a first commit with these files; with neither, the repository is empty.
+            fork_of: the repository to fork; its branches are copied.
+            description: one line.
+        """
+        wanted = creation.NewRepo(
+            full_name=full_name, private=private, source=source, fork_of=fork_of, description=description
+        )
+        with self._site.lock:
+            repo = creation.repo(self._site, wanted)
+            if owner is not None:
+                self.add_collaborator(repo, owner, "admin")
+            if files:
+                self.commit(repo, files, message="Initial commit", author=owner or repo.owner)
+            return repo
+
+    def repo(self, full_name: str) -> Repo:
+        """The repository `owner/name` as it is now.
+
+        Raises:
+            LookupError: there is none.
+        """
+        with self._site.lock:
+            found = self._site.store.repo(full_name)
+        if found is None:
+            raise LookupError(f"there is no repository {full_name} here")
+        return found
+
+    def commit(
+        self,
+        repo: Repo,
+        files: Mapping[str, str | bytes | None],
+        *,
+        message: str,
+        author: str,
+        branch: str | None = None,
+    ) -> str:
+        """Commit files to a branch as if pushed and return the SHA.
+
+        Args:
+            repo: the repository.
+            files: contents by path; None deletes.
+            message: the commit message.
+            author: a login.
+            branch: the branch, made from the default one if need be; by default the default one.
+        """
+        with self._site.lock:
+            now = self._now(repo)
+            name = branch or now.default_branch
+            return creation.commit(self._site, now, files, message=message, author=author, branch=name)
+
+    def sync(self, repo: Repo, *, author: str) -> None:
+        """Announce what was written to the bare repository behind the hub's back."""
+        with self._site.lock:
+            branches.sync(self._site, self._now(repo), self._user(author))
+
+    def add_collaborator(self, repo: Repo, login: str, role: Role) -> None:
+        """Give somebody a role in a repository; `none` takes it away."""
+        with self._site.lock:
+            user = self.add_user(login)
+            if role == "none":
+                self._site.store.roles.pop((repo.id, user.id), None)
+            else:
+                self._site.store.roles[repo.id, user.id] = role
+
+    def add_app(
+        self,
+        slug: str,
+        *,
+        owner: str = "local",
+        webhook_url: str = "",
+        webhook_secret: str = "",
+        permissions: Permissions | None = None,
+        events: Sequence[str] = creation.APP_EVENTS,
+    ) -> App:
+        """Make an App with a key of its own and its bot account `slug[bot]`; it is pinged when it has a webhook."""
+        wanted = creation.NewApp(
+            slug=slug,
+            owner=owner,
+            webhook_url=webhook_url,
+            webhook_secret=webhook_secret,
+            permissions=creation.APP_PERMISSIONS if permissions is None else permissions,
+            events=tuple(events),
+        )
+        with self._site.lock:
+            return creation.app(self._site, wanted)
+
+    def app(self, app_id: int) -> App:
+        """An App as it is now."""
+        with self._site.lock:
+            return self._site.store.apps[app_id]
+
+    def set_webhook(self, app: App, url: str, secret: str) -> App:
+        """Point an App's webhook elsewhere, and ping it."""
+        with self._site.lock:
+            changed = replace(self._site.store.apps[app.id], webhook_url=url, webhook_secret=secret)
+            self._site.store.apps.put(changed)
+            webhooks.ping(self._site, changed)
+            return changed
+
+    def install(self, app: App, repo: Repo, *, by: str | None = None) -> int:
+        """Install an App on a repository; returns the installation's id, one for each account."""
+        with self._site.lock:
+            now = self._now(repo)
+            return installations.install(self._site, self._site.store.apps[app.id], now, self._user(by or now.owner))
+
+    def uninstall(self, installation_id: int, *, by: str | None = None) -> None:
+        """Remove an installation: its tokens stop working at once."""
+        with self._site.lock:
+            installations.uninstall(self._site, installation_id, self._keeper(installation_id, by))
+
+    def suspend(self, installation_id: int, *, by: str | None = None) -> None:
+        """Suspend an installation: its tokens are refused and it gets no events of its repositories."""
+        with self._site.lock:
+            installations.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=True)
+
+    def unsuspend(self, installation_id: int, *, by: str | None = None) -> None:
+        """Let a suspended installation work again."""
+        with self._site.lock:
+            installations.suspend(self._site, installation_id, self._keeper(installation_id, by), suspended=False)
+
+    def permit(self, installation_id: int, permissions: Permissions) -> None:
+        """Let an App do only this where it is installed, as an owner may who does not accept all that it wants."""
+        with self._site.lock:
+            installations.permit(self._site, installation_id, permissions)
+
+    def take_out(self, installation_id: int, repo: Repo, *, by: str | None = None) -> None:
+        """Take a repository out of an installation."""
+        with self._site.lock:
+            installation = self._site.store.installations[installation_id]
+            installations.leave(self._site, installation, self._now(repo), self._keeper(installation_id, by))
+
+    def _keeper(self, installation_id: int, by: str | None) -> User:
+        """Who acts on an installation: by default the account it is on."""
+        return self._user(by or self._site.store.installations[installation_id].account)
+
+    def rename(self, repo: Repo, name: str, *, by: str | None = None) -> Repo:
+        """Give a repository another name; the API answers the old one with a redirection.
+
+        Raises:
+            ValueError: there is one of this name.
+        """
+        with self._site.lock:
+            now = self._now(repo)
+            return moves.rename(self._site, now, name, self._user(by or now.owner))
+
+    def transfer(self, repo: Repo, new_owner: str, *, by: str | None = None) -> Repo:
+        """Give a repository to another account, made as an organisation if need be.
+
+        Raises:
+            ValueError: the account has one of this name.
+        """
+        with self._site.lock:
+            now = self._now(repo)
+            return moves.transfer(self._site, now, new_owner, self._user(by or now.owner))
+
+    def archive(self, repo: Repo, *, by: str | None = None) -> Repo:
+        """Make a repository read-only."""
+        with self._site.lock:
+            now = self._now(repo)
+            return moves.archive(self._site, now, self._user(by or now.owner), archived=True)
+
+    def unarchive(self, repo: Repo, *, by: str | None = None) -> Repo:
+        """Make an archived repository writable again."""
+        with self._site.lock:
+            now = self._now(repo)
+            return moves.archive(self._site, now, self._user(by or now.owner), archived=False)
+
+    def workflow_run(
+        self,
+        repo: Repo,
+        *,
+        head_sha: str,
+        head_branch: str,
+        conclusion: str,
+        actor: str,
+        triggering_actor: str | None = None,
+        head_repository: Repo | None = None,
+        workflow: str = "CI",
+        path: str = ".github/workflows/ci.yml",
+        event: str = "push",
+        jobs: Sequence[workflows.EndedJob] = (),
+    ) -> WorkflowRun:
+        """Say that a run of a GitHub Actions workflow has ended.
+
+        Args:
+            repo: where the workflow is.
+            head_sha: the commit it ran on.
+            head_branch: the branch it ran on.
+            conclusion: in GitHub's words, e.g. `success`, `failure`.
+            actor: the login of who caused it.
+            triggering_actor: who started it, by default the actor; the sender of the event.
+            head_repository: where the commit is; a fork for a fork's pull request.
+            workflow: its name.
+            path: its file.
+            event: what it ran for, e.g. `push`, `pull_request`.
+            jobs: its jobs, with their logs.
+        """
+        with self._site.lock:
+            ended = workflows.RunResult(
+                workflow=workflow,
+                path=path,
+                event=event,
+                head_branch=head_branch,
+                head_sha=head_sha,
+                head_repository=self._now(head_repository or repo),
+                conclusion=conclusion,
+                actor=self._user(actor),
+                triggering_actor=self._user(triggering_actor or actor),
+                jobs=jobs,
+            )
+            return workflows.end(self._site, self._now(repo), ended)
+
+    def branches(self, repo: Repo) -> dict[str, str]:
+        """Branches and where they stand."""
+        return branches.heads_of(repo)
+
+    def login(self, user_id: int) -> str:
+        """The login behind an `author_id`."""
+        return self._site.store.users[user_id].login

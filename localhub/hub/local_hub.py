@@ -1,0 +1,147 @@
+"""`LocalHub`: the whole hub as one object, for the demo and the tests."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from localhub.hub.automation import Automation
+from localhub.operations import webhooks
+from localhub.operations.webhooks import WebhookSender
+from localhub.pages import Pages
+from localhub.server.attachments import Attachments
+from localhub.server.dispatch import MAX_REQUEST, Exchange, Server
+from localhub.server.faults import Faults
+from localhub.server.git_http import GitHttp
+from localhub.server.large_files import LargeFiles
+from localhub.server.workflow_files import WorkflowFiles
+from localhub.state.model import WebhookDelivery
+from localhub.state.site import Site
+
+
+class LocalHub(Automation):
+    """A GitHub in one process: REST, GraphQL, git over HTTP, webhooks and pages on one port.
+
+    All methods but `start`, `stop` and `redeliver` may be called from any thread while the hub runs. Who acts is named
+    by login. Whatever changes a repository sends the webhooks that GitHub would send.
+
+        async with LocalHub(directory) as hub:
+            mona = hub.add_user("mona")
+            repo = hub.add_repo("mona/widgets", files={"README.md": "# Widgets"})
+            app = hub.add_app("codepilot", webhook_url="http://127.0.0.1:8000/webhook", webhook_secret="…")
+            hub.install(app, repo)
+            hub.comment(repo, hub.open_issue(repo, author="mona", title="It breaks").number, author="mona", body="…")
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Prepare a hub.
+
+        Args:
+            directory: where the bare repositories go; made if need be.
+            host: the address to listen at.
+            port: the port, 0 for any that is free.
+            now: the clock, in UTC.
+            tls: a certificate for `host` and its key; clients such as `gh` speak nothing but HTTPS.
+        """
+        self.faults = Faults()
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._site = Site(directory=directory, now=now, send=webhooks.unsent)
+        self._server = Server(site=self._site, faults=self.faults)
+        self._sender: WebhookSender | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen; `url` is known from here on."""
+        app = web.Application(client_max_size=MAX_REQUEST)
+        self._server.add_to(app)
+        GitHttp(self._site, self.faults, self._server.threads).add_to(app)
+        LargeFiles(self._site, self.faults).add_to(app)
+        Attachments(self._site).add_to(app)
+        WorkflowFiles(self._site).add_to(app)
+        Pages(self._site, self._server.threads).add_to(app)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls).start()
+        port = self._runner.addresses[0][1]
+        self._site.url = f"{'https' if self._tls else 'http'}://{self._host}:{port}"
+        self._sender = WebhookSender(self._site)
+        self._site.send = self._sender.send
+
+    async def stop(self) -> None:
+        """Stop listening; deliveries under way are given up."""
+        self._site.send = webhooks.unsent
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._sender is not None:
+            await self._sender.close()
+            self._sender = None
+        self._server.threads.shutdown()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def observe(
+        self,
+        *,
+        served: Callable[[Exchange], None] | None = None,
+        sent: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        """Show every API exchange and every webhook payload (event, payload) to somebody who checks them."""
+        self._server.served = served
+        self._site.seen_payload = sent
+
+    @property
+    def url(self) -> str:
+        """The root of the pages; a repository's git address is `{url}/{owner}/{repo}.git`."""
+        return self._site.url
+
+    @property
+    def api_url(self) -> str:
+        """The root of REST, for PyGithub's `base_url`."""
+        return self._site.api_url
+
+    @property
+    def graphql_url(self) -> str:
+        """Where GraphQL is."""
+        return f"{self.url}/api/graphql"
+
+    @property
+    def deliveries(self) -> tuple[WebhookDelivery, ...]:
+        """Every attempt to deliver a webhook, oldest first."""
+        with self._site.lock:
+            return tuple(self._site.store.deliveries)
+
+    async def redeliver(self, guid: str) -> WebhookDelivery:
+        """Send a delivery again under its GUID.
+
+        Raises:
+            LookupError: there is no such delivery.
+        """
+        with self._site.lock:
+            for delivery in self._site.store.deliveries:
+                if delivery.guid == guid:
+                    return webhooks.redeliver(self._site, delivery)
+        raise LookupError(f"no delivery has the GUID {guid}")

@@ -1,0 +1,265 @@
+"""What people do in threads, each named by login, and what an onlooker sees there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from localhub.hub.accounts import Estate
+from localhub.operations import check_runs, reviews, threads
+from localhub.operations import pulls as pull_requests
+from localhub.operations.reviews import NewComment
+from localhub.server import attachments
+from localhub.state.model import (
+    CheckRun,
+    Comment,
+    Issue,
+    IssueEvent,
+    Reaction,
+    Repo,
+    Review,
+    ReviewComment,
+    ReviewState,
+    Side,
+)
+
+
+class Threads(Estate):
+    """The part of `LocalHub` about issues, pull requests and what is said in them."""
+
+    def open_issue(
+        self, repo: Repo, *, author: str, title: str, body: str | None = None, labels: Iterable[str] = ()
+    ) -> Issue:
+        """Open an issue."""
+        with self._site.lock:
+            user = self._user(author)
+            return threads.open_issue(self._site, self._now(repo), user, title=title, body=body, labels=labels)
+
+    def open_pull(
+        self,
+        repo: Repo,
+        *,
+        author: str,
+        head: str,
+        title: str,
+        base: str | None = None,
+        body: str | None = None,
+        draft: bool = False,
+    ) -> Issue:
+        """Open a pull request; `head` is a branch, or `owner:branch` in a fork."""
+        with self._site.lock:
+            now = self._now(repo)
+            wanted = pull_requests.NewPull(
+                head=head, base=base or now.default_branch, title=title, body=body, draft=draft
+            )
+            return pull_requests.open_pull(self._site, now, self._user(author), wanted)
+
+    def set_draft(self, repo: Repo, number: int, *, draft: bool, by: str) -> Issue:
+        """Say that a pull request is ready for review, or a draft again."""
+        with self._site.lock:
+            return pull_requests.set_draft(self._site, self.issue(repo, number), self._user(by), draft=draft)
+
+    def merge(self, repo: Repo, number: int, *, by: str) -> str:
+        """Merge a pull request; returns the new commit's SHA."""
+        with self._site.lock:
+            return pull_requests.merge(self._site, self.issue(repo, number), self._user(by))
+
+    def comment(self, repo: Repo, number: int, *, author: str, body: str) -> Comment:
+        """Comment in a thread, in the name of whoever has this login."""
+        with self._site.lock:
+            return threads.comment(self._site, self.issue(repo, number), self._user(author), body)
+
+    def edit_comment(self, comment: Comment, *, by: str, body: str) -> Comment:
+        """Change a comment."""
+        with self._site.lock:
+            return threads.edit_comment(self._site, comment, self._user(by), body)
+
+    def delete_comment(self, comment: Comment, *, by: str) -> None:
+        """Remove a comment."""
+        with self._site.lock:
+            threads.delete_comment(self._site, comment, self._user(by))
+
+    def edit_thread(
+        self, repo: Repo, number: int, *, by: str, title: str | None = None, body: str | None = None
+    ) -> Issue:
+        """Change a thread's title or text; None leaves it."""
+        with self._site.lock:
+            old = self.issue(repo, number)
+            changed = (old.title if title is None else title, old.body if body is None else body)
+            return threads.retitle(self._site, old, self._user(by), *changed)
+
+    def label(self, repo: Repo, number: int, *labels: str, by: str) -> Issue:
+        """Give a thread exactly these labels."""
+        with self._site.lock:
+            return threads.set_labels(self._site, self.issue(repo, number), self._user(by), labels)
+
+    def add_label(self, repo: Repo, number: int, label: str, *, by: str) -> Issue:
+        """Add a label to those that a thread has."""
+        with self._site.lock:
+            return self.label(repo, number, *self.issue(repo, number).labels, label, by=by)
+
+    def remove_label(self, repo: Repo, number: int, label: str, *, by: str) -> Issue:
+        """Take a label off a thread."""
+        with self._site.lock:
+            kept = [name for name in self.issue(repo, number).labels if name.lower() != label.lower()]
+            return self.label(repo, number, *kept, by=by)
+
+    def assign(self, repo: Repo, number: int, *logins: str, by: str) -> Issue:
+        """Assign a thread to exactly these people; an App's bot account may be among them."""
+        with self._site.lock:
+            people = [self._user(login) for login in logins]
+            return threads.set_assignees(self._site, self.issue(repo, number), self._user(by), people)
+
+    def close(self, repo: Repo, number: int, *, by: str) -> Issue:
+        """Close a thread."""
+        with self._site.lock:
+            return threads.set_state(self._site, self.issue(repo, number), self._user(by), "closed")
+
+    def reopen(self, repo: Repo, number: int, *, by: str) -> Issue:
+        """Open a closed thread again."""
+        with self._site.lock:
+            return threads.set_state(self._site, self.issue(repo, number), self._user(by), "open")
+
+    def lock(self, repo: Repo, number: int, *, by: str | None = None) -> Issue:
+        """Lock a thread's conversation: only who may write goes on commenting."""
+        with self._site.lock:
+            user = self._user(by or self._now(repo).owner)
+            return threads.set_locked(self._site, self.issue(repo, number), user, locked=True)
+
+    def unlock(self, repo: Repo, number: int, *, by: str | None = None) -> Issue:
+        """Unlock a thread's conversation."""
+        with self._site.lock:
+            user = self._user(by or self._now(repo).owner)
+            return threads.set_locked(self._site, self.issue(repo, number), user, locked=False)
+
+    def attach(self, repo: Repo, content: bytes, *, author: str, media_type: str = "image/png") -> str:
+        """Upload a picture as the page's text box does; its address, to be written into a text."""
+        with self._site.lock:
+            return attachments.attach(self._site, self._now(repo), self._user(author), content, media_type)
+
+    def large_files(self, repo: Repo) -> dict[str, bytes]:
+        """What Git LFS keeps for a repository, by object id."""
+        with self._site.lock:
+            return {oid: content for (repo_id, oid), content in self._site.store.large.items() if repo_id == repo.id}
+
+    def issue(self, repo: Repo, number: int) -> Issue:
+        """An issue or pull request as it is now.
+
+        Raises:
+            LookupError: there is none.
+        """
+        with self._site.lock:
+            found = self._site.store.issue(repo, number)
+        if found is None:
+            raise LookupError(f"{repo.full_name} has no issue or pull request #{number}")
+        return found
+
+    def issues(self, repo: Repo) -> list[Issue]:
+        """All issues and pull requests, oldest first."""
+        with self._site.lock:
+            return self._site.store.issues_of(repo)
+
+    def history(self, repo: Repo, number: int) -> list[IssueEvent]:
+        """What was done to a thread besides talking, oldest first."""
+        with self._site.lock:
+            return self._site.store.history_of(self.issue(repo, number))
+
+    def comments(self, repo: Repo, number: int) -> list[Comment]:
+        """A thread's comments, oldest first."""
+        with self._site.lock:
+            return self._site.store.comments_of(self.issue(repo, number))
+
+    def review(
+        self,
+        repo: Repo,
+        number: int,
+        *,
+        author: str,
+        body: str = "",
+        state: ReviewState = "COMMENTED",
+        comments: Sequence[NewComment] = (),
+    ) -> Review:
+        """Review a pull request.
+
+        Raises:
+            HubError: somebody approves their own work, or asks for changes to it.
+            UnplacedError: a comment is about a line that the difference does not show.
+        """
+        with self._site.lock:
+            issue, user = self.issue(repo, number), self._user(author)
+            made, _ = reviews.submit(self._site, issue, user, state=state, body=body, comments=comments)
+            return made
+
+    def review_comment(
+        self,
+        repo: Repo,
+        number: int,
+        *,
+        author: str,
+        body: str,
+        path: str = "",
+        line: int = 0,
+        side: Side = "RIGHT",
+        start_line: int | None = None,
+        in_reply_to: int | None = None,
+    ) -> ReviewComment:
+        """Comment on a line of a pull request's difference, or with `in_reply_to` answer such a comment by its id.
+
+        Raises:
+            UnplacedError: the difference does not show the line.
+        """
+        with self._site.lock:
+            issue, user = self.issue(repo, number), self._user(author)
+            if in_reply_to is not None:
+                parent = self._site.store.review_comments[in_reply_to]
+                return reviews.reply(self._site, issue, user, parent, body)
+            wanted = NewComment(path=path, body=body, line=line, side=side, start_line=start_line)
+            _, [made] = reviews.submit(self._site, issue, user, state="COMMENTED", body="", comments=[wanted])
+            return made
+
+    def edit_review_comment(self, comment: ReviewComment, *, by: str, body: str) -> ReviewComment:
+        """Change a comment on a line."""
+        with self._site.lock:
+            return reviews.edit(self._site, comment, self._user(by), body)
+
+    def delete_review_comment(self, comment: ReviewComment, *, by: str) -> None:
+        """Remove a comment on a line."""
+        with self._site.lock:
+            reviews.delete(self._site, comment, self._user(by))
+
+    def reviews(self, repo: Repo, number: int) -> list[Review]:
+        """A pull request's reviews, oldest first."""
+        with self._site.lock:
+            return self._site.store.reviews_of(self.issue(repo, number))
+
+    def review_comments(self, repo: Repo, number: int) -> list[ReviewComment]:
+        """A pull request's comments on lines, oldest first."""
+        with self._site.lock:
+            return self._site.store.review_comments_of(self.issue(repo, number))
+
+    def reactions(self, subject: Issue | Comment | ReviewComment) -> list[Reaction]:
+        """Reactions to an issue or comment, oldest first."""
+        with self._site.lock:
+            return self._site.store.reactions_to(subject)
+
+    def check_runs(self, repo: Repo) -> list[CheckRun]:
+        """All check runs, oldest first."""
+        with self._site.lock:
+            return [run for run in self._site.store.check_runs if run.repo_id == repo.id]
+
+    def press(self, run: CheckRun, identifier: str, *, by: str) -> None:
+        """Press a button of a completed check run; its App is sent `requested_action`, whoever presses.
+
+        Raises:
+            HubError: the run has no such button, or is not completed.
+        """
+        with self._site.lock:
+            check_runs.press(self._site, self._site.store.check_runs[run.id], self._user(by), identifier)
+
+    def rerun(self, run: CheckRun, *, by: str) -> None:
+        """Ask for a completed check run to be run again; its App is sent `rerequested`.
+
+        Raises:
+            HubError: the run is not completed.
+        """
+        with self._site.lock:
+            check_runs.rerun(self._site, self._site.store.check_runs[run.id], self._user(by))

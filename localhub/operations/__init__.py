@@ -1,0 +1,1 @@
+"""Changes to threads, branches, checks and accounts, with the webhooks that they send."""

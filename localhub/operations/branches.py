@@ -1,0 +1,126 @@
+"""What follows when branches move: push events, pull requests whose head or base moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
+from localhub.operations import threads, webhooks
+from localhub.state.model import Issue, Pull, Repo, User
+from localhub.state.site import Json, Site
+from localhub.views import git as git_views
+
+MAX_COMMITS = 20
+"""A push payload lists at most so many commits (docs: webhook push; 2048 there)."""
+
+
+def heads_of(repo: Repo) -> dict[str, str]:
+    """All branches and where they stand now."""
+    return {ref.name.removeprefix("refs/heads/"): ref.sha for ref in git.refs(repo.path)}
+
+
+def sync(site: Site, repo: Repo, pusher: User) -> None:
+    """Look at the branches and announce whatever changed since the last look.
+
+    The hub calls it after each push and each write of its own; call it too after writing to the bare repository
+    directly.
+    """
+    before = site.store.heads.get(repo.id, {})
+    after = heads_of(repo)
+    if before == after:
+        return
+    site.store.heads[repo.id] = after
+    site.store.repos.put(replace(repo, pushed_at=site.now()))
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, git.NULL_SHA), after.get(name, git.NULL_SHA)
+        if old != new:
+            webhooks.emit(site, "push", repo, pusher, push_payload(site, repo, pusher, branch=name, old=old, new=new))
+    _follow(site, repo, before, after, pusher)
+
+
+def _follow(site: Site, repo: Repo, before: Mapping[str, str], after: Mapping[str, str], pusher: User) -> None:
+    for issue in site.store.issues:
+        pull = issue.pull
+        if pull is None or issue.state != "open":
+            continue
+        base_repo = site.store.repos[issue.repo_id]
+        if pull.head_repo_id == repo.id and before.get(pull.head_ref) != after.get(pull.head_ref):
+            _head_moved(site, issue, pull, after.get(pull.head_ref), pusher)
+        elif base_repo.id == repo.id and pull.base_ref in after and before.get(pull.base_ref) != after[pull.base_ref]:
+            _base_moved(site, issue, replace(pull, base_sha=after[pull.base_ref]), pusher)
+
+
+def _head_moved(site: Site, issue: Issue, pull: Pull, new: str | None, pusher: User) -> None:
+    path = site.store.repos[issue.repo_id].path
+    if new is None:
+        threads.set_state(site, issue, pusher, "closed")
+        return
+    moved = replace(issue, pull=replace(pull, head_sha=new), updated_at=site.now())
+    keep(site, moved)
+    site.store.issues.put(moved)
+    if git.is_ancestor(path, new, pull.base_sha):
+        threads.set_state(site, moved, pusher, "closed")
+        return
+    threads.announce(site, moved, pusher, "synchronize", {"before": pull.head_sha, "after": new})
+
+
+def _base_moved(site: Site, issue: Issue, pull: Pull, pusher: User) -> None:
+    """A base that came to contain the head was merged by hand; GitHub marks the pull request so."""
+    if not git.is_ancestor(site.store.repos[issue.repo_id].path, pull.head_sha, pull.base_sha):
+        site.store.issues.put(replace(issue, pull=pull))
+        return
+    merged = replace(pull, merged_at=site.now(), merged_by=pusher.id, merge_commit_sha=pull.base_sha)
+    threads.set_state(site, replace(issue, pull=merged), pusher, "closed")
+
+
+def keep(site: Site, issue: Issue) -> None:
+    """Hold a pull request's commits in the base repository as `refs/pull/N/head`, fetched from a fork if need be."""
+    if issue.pull is None:
+        return
+    repo = site.store.repos[issue.repo_id]
+    source = site.store.repos[issue.pull.head_repo_id]
+    name = f"refs/pull/{issue.number}/head"
+    if source.id == repo.id:
+        git.update_ref(repo.path, name, issue.pull.head_sha)
+    else:
+        git.run(repo.path, "fetch", "--quiet", str(source.path), f"+{issue.pull.head_sha}:{name}")
+
+
+def push_payload(site: Site, repo: Repo, pusher: User, *, branch: str, old: str, new: str) -> Json:
+    """What a `push` event says."""
+    created, deleted = old == git.NULL_SHA, new == git.NULL_SHA
+    listed = [] if deleted else _new_commits(repo, branch, old, new)
+    shown = [_push_commit(site, repo, value) for value in listed]
+    head = None if deleted else _push_commit(site, repo, git.commit(repo.path, new))
+    return {
+        "ref": f"refs/heads/{branch}",
+        "before": old,
+        "after": new,
+        "base_ref": None,
+        "created": created,
+        "deleted": deleted,
+        "forced": not created and not deleted and not git.is_ancestor(repo.path, old, new),
+        "compare": f"{site.html(repo.owner, repo.name, 'compare')}/{old[:12]}...{new[:12]}",
+        "commits": shown,
+        "head_commit": head,
+        "pusher": {"name": pusher.login, "email": pusher.email},
+    }
+
+
+def _new_commits(repo: Repo, branch: str, old: str, new: str) -> list[git.Commit]:
+    others = [f"^{ref.name}" for ref in git.refs(repo.path) if ref.name != f"refs/heads/{branch}"]
+    known = others if old == git.NULL_SHA else [f"^{old}"]
+    return git.commits(repo.path, new, *known, limit=MAX_COMMITS)[::-1]
+
+
+def _push_commit(site: Site, repo: Repo, value: git.Commit) -> Json:
+    changed = git_diff.names(repo.path, git_views.first_parent(value), value.sha)
+    return git_views.simple_commit(value) | {
+        "distinct": True,
+        "url": git_views.commit_page(site, repo, value.sha),
+        "added": [path for status, path in changed if status == "added"],
+        "removed": [path for status, path in changed if status == "removed"],
+        "modified": [path for status, path in changed if status not in {"added", "removed"}],
+    }

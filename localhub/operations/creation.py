@@ -1,0 +1,187 @@
+"""How accounts, repositories and Apps come to be; each is called under the site's lock."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from localhub.git import plumbing as git
+from localhub.operations import branches, threads, webhooks, workflow_guard
+from localhub.state.model import App, Permissions, Repo, User
+from localhub.state.site import Site
+
+INITIAL_BRANCH = "main"
+APP_PERMISSIONS: Permissions = {
+    "actions": "read",
+    "checks": "write",
+    "contents": "write",
+    "issues": "write",
+    "metadata": "read",
+    "pull_requests": "write",
+    "statuses": "write",
+    "workflows": "write",
+}
+APP_EVENTS = (
+    "check_run",
+    "check_suite",
+    "issue_comment",
+    "issues",
+    "pull_request",
+    "pull_request_review",
+    "pull_request_review_comment",
+    "push",
+    "repository",
+    "workflow_run",
+)
+"""What an App like ours asks for, unless told otherwise."""
+
+
+def user(site: Site, login: str, *, name: str = "", kind: Literal["User", "Organization", "Bot"] = "User") -> User:
+    """The account with this login, made if need be; all but organisations get a token."""
+    return site.store.user(login) or site.store.users.put(
+        User(
+            id=site.store.new_id(),
+            login=login,
+            type=kind,
+            name=name or login,
+            token="" if kind == "Organization" else f"ghp_{secrets.token_hex(18)}",
+            created_at=site.now(),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRepo:
+    """What `LocalHub.add_repo` is told; see there."""
+
+    full_name: str
+    private: bool
+    source: Path | None
+    fork_of: Repo | None
+    description: str
+
+
+def repo(site: Site, wanted: NewRepo) -> Repo:
+    """Make a repository with the branches and tags of its source.
+
+    Raises:
+        ValueError: there is one of this name.
+    """
+    account, _, name = wanted.full_name.partition("/")
+    if site.store.repo(wanted.full_name) is not None:
+        raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
+    owner = user(site, account, kind="Organization")
+    path = _free_path(site.directory / owner.login, name)
+    fork, now = wanted.fork_of, site.now()
+    origin = fork.path if fork else wanted.source
+    branch = fork.default_branch if fork else _branch_of(wanted.source)
+    git.create(path, branch)
+    workflow_guard.install(path)
+    if origin is not None:
+        git.fetch_all(path, origin)
+    made = Repo(
+        id=site.store.new_id(),
+        owner=owner.login,
+        name=name,
+        path=path,
+        private=wanted.private,
+        default_branch=branch,
+        description=wanted.description,
+        fork_of=fork.id if fork else None,
+        created_at=now,
+        pushed_at=now,
+    )
+    site.store.heads[made.id] = branches.heads_of(made)
+    return site.store.repos.put(made)
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    """Where to put a new repository: one that was renamed stays where it was made."""
+    tried = (folder / (f"{name}.git" if again == 0 else f"{name}-{again}.git") for again in itertools.count())
+    return next(path for path in tried if not path.exists())
+
+
+def _branch_of(source: Path | None) -> str:
+    if source is None:
+        return INITIAL_BRANCH
+    try:
+        # Not `--short`: that says `heads/main` where a tag is called the same.
+        return git.text(source, "symbolic-ref", "HEAD").removeprefix("refs/heads/")
+    except git.HubGitError:  # a detached HEAD names no branch
+        return INITIAL_BRANCH
+
+
+def commit(
+    site: Site, repo: Repo, files: Mapping[str, str | bytes | None], *, message: str, author: str, branch: str
+) -> str:
+    """Commit files to a branch as if pushed and return the SHA; None deletes a file."""
+    head = git.resolve(repo.path, f"refs/heads/{branch}") or git.resolve(repo.path, repo.default_branch)
+    changes = [(*_stored(repo, content), path) for path, content in files.items()]
+    tree = git.write_tree(repo.path, head, changes)
+    pusher = threads.require_user(site, author)
+    parents = [head] if head else []
+    sha = threads.write_commit(site, repo, tree=tree, parents=parents, message=message, author=pusher)
+    git.update_ref(repo.path, f"refs/heads/{branch}", sha)
+    branches.sync(site, repo, pusher)
+    return sha
+
+
+def _stored(repo: Repo, content: str | bytes | None) -> tuple[str, str | None]:
+    if content is None:
+        return "0", None
+    return "100644", git.write_blob(repo.path, content.encode() if isinstance(content, str) else content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApp:
+    """What `LocalHub.add_app` is told; see there."""
+
+    slug: str
+    owner: str
+    webhook_url: str
+    webhook_secret: str
+    permissions: Permissions
+    events: tuple[str, ...]
+
+
+def app(site: Site, wanted: NewApp) -> App:
+    """Make an App with a key of its own and its bot account, and ping its webhook."""
+    private, public = _key_pair(wanted.slug)
+    user(site, wanted.owner)
+    made = App(
+        id=site.store.new_id(),
+        slug=wanted.slug,
+        owner=wanted.owner,
+        bot=replace(user(site, f"{wanted.slug}[bot]", kind="Bot"), token=""),
+        hook_id=site.store.new_id(),
+        private_key_pem=private,
+        public_key_pem=public,
+        webhook_url=wanted.webhook_url,
+        webhook_secret=wanted.webhook_secret,
+        permissions={"metadata": "read", **wanted.permissions},
+        events=wanted.events,
+        created_at=site.now(),
+    )
+    site.store.apps.put(made)
+    site.store.users.put(made.bot)
+    webhooks.ping(site, made)
+    return made
+
+
+@cache
+def _key_pair(_slug: str) -> tuple[str, str]:
+    """An App's private and public key in PEM; the same in every hub of a process, since one takes 50 ms to make."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return private.decode(), public.decode()

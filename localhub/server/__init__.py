@@ -1,0 +1,1 @@
+"""The HTTP server: the API, git, Git LFS, attachments, logs and artifacts."""

@@ -1,0 +1,258 @@
+"""The HTTP side of the API: from an aiohttp request to a `Call`, from a `Response` back; faults, ETags, rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from email.utils import format_datetime
+from typing import Any
+
+from aiohttp import web
+
+from localhub.api.auth import NOBODY, Viewer, can_read, viewer_of
+from localhub.api.errors import HubError, MovedError, not_found
+from localhub.api.routing import Call, Response, Route
+from localhub.graphql import endpoint
+from localhub.rest import all_routes
+from localhub.server.attachments import FULL, with_html
+from localhub.server.faults import Fault, Faults
+from localhub.state.model import Repo
+from localhub.state.site import Site
+
+GREEDY = frozenset({"ref", "path", "branch", "basehead", "tree_sha", "tag"})
+"""Placeholders whose values may have slashes."""
+
+BY_NUMBER = "/repositories/{repository_id}"
+"""GitHub answers every address of a repository here too, and redirects here from a former name."""
+
+NOT_MODIFIED = 304
+# https://docs.github.com/rest/using-the-rest-api/getting-started-with-the-rest-api#user-agent
+_NO_USER_AGENT = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.\n"
+
+MAX_REQUEST = 64 * 1024 * 1024
+_LARGE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer, for whoever checks them."""
+
+    method: str
+    template: str
+    path: str
+    query: Mapping[str, str]
+    request_body: bytes
+    status: int
+    media_type: str
+    body: bytes
+
+
+@dataclass(slots=True)
+class Server:
+    """Answers REST and GraphQL. Handlers run one at a time in threads of the hub's own, under the site's lock."""
+
+    site: Site
+    faults: Faults
+    served: Callable[[Exchange], None] | None = None
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="localhub"))
+
+    def add_to(self, app: web.Application) -> None:
+        """Add all addresses of the API."""
+        for route in all_routes():
+            for spelling in _spellings(route.template):
+                handler, path = self._handler(route), f"/api/v3{_pattern(spelling)}"
+                app.router.add_route(route.method, path, handler)
+                if route.method == "GET":
+                    app.router.add_head(path, handler)
+        query = Route(method="POST", template="/graphql", handler=endpoint.answer)
+        app.router.add_post("/api/graphql", self._handler(query))
+        app.router.add_route("*", "/api/{rest:.*}", self._handler(Route(method="*", template="", handler=_nothing)))
+
+    def _handler(self, route: Route) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._serve(request, route)
+
+        return handle
+
+    async def _serve(self, request: web.Request, route: Route) -> web.StreamResponse:
+        raw = await request.read()
+        fault = self.faults.take(request.method, request.path)
+        if fault is not None and fault.trouble == "drop":
+            return hang_up(request)
+        if not request.headers.get("User-Agent"):
+            return web.Response(status=403, text=_NO_USER_AGENT)
+        loop = asyncio.get_running_loop()
+        answer, headers = await loop.run_in_executor(self.threads, self._answer, request, route, raw, fault)
+        if fault is not None and fault.trouble == "drop_answer":
+            return hang_up(request)
+        content = answer.content()
+        if self.served is not None and fault is None and request.method != "HEAD" and answer.status != NOT_MODIFIED:
+            self.served(_exchange(request, route, raw, answer, content))
+        headers |= {"Date": format_datetime(self.site.now(), usegmt=True)}
+        headers |= {**answer.headers, "X-GitHub-Request-Id": uuid.uuid4().hex[:20].upper()}
+        if answer.status in {204, NOT_MODIFIED}:
+            return web.Response(status=answer.status, headers=headers)
+        headers["Content-Type"] = f"{answer.media_type}; charset=utf-8"
+        # aiohttp sends a large body whole, and warns of it, unless it is a file.
+        body = content if len(content) < _LARGE else io.BytesIO(content)
+        return web.Response(status=answer.status, body=body, headers=headers)
+
+    def _answer(
+        self, request: web.Request, route: Route, raw: bytes, fault: Fault | None
+    ) -> tuple[Response, dict[str, str]]:
+        with self.site.lock:
+            viewer, key = NOBODY, NOBODY.key
+            try:
+                viewer = viewer_of(self.site, request.headers)
+                key = viewer.key
+                if fault is not None and fault.trouble.startswith("graphql_"):
+                    return _graphql_trouble(fault), self.site.rates.headers(key, self.site.now(), "graphql")
+                if fault is not None and fault.trouble != "drop_answer":
+                    raise _trouble(fault, self.site)
+                answer = route.answer(self._call(request, route, raw, viewer))
+                if FULL in request.headers.get("Accept", ""):
+                    answer = replace(answer, body=with_html(self.site, viewer, answer.body))
+            except HubError as error:
+                answer = Response(status=error.status, body=error.body(), headers=error.headers)
+            tag = f'W/"{hashlib.sha256(answer.content()).hexdigest()}"'
+            if _is_reading(request) and answer.status == 200 and request.headers.get("If-None-Match") == tag:  # noqa: PLR2004 - OK
+                answer = Response(status=NOT_MODIFIED, body=b"")
+            accepted = {"X-Accepted-GitHub-Permissions": route.accepted} if viewer.installation is not None else {}
+            resource = _resource(route)
+            if answer.status != NOT_MODIFIED and route.template != "/rate_limit":
+                self.site.rates.count(key, self.site.now(), resource)
+            return answer, {
+                **self.site.rates.headers(key, self.site.now(), resource),
+                **accepted,
+                "ETag": tag,
+                "X-GitHub-Media-Type": "github.v3; format=json",
+            }
+
+    def _call(self, request: web.Request, route: Route, raw: bytes, viewer: Viewer) -> Call:
+        params = dict(request.match_info)
+        return Call(
+            site=self.site,
+            viewer=viewer,
+            template=route.template,
+            path=request.path.removeprefix("/api/v3"),
+            params={"path": "", **params},
+            query=dict(request.query),
+            body=_parsed(raw),
+            accept=request.headers.get("Accept", ""),
+            authorization=request.headers.get("Authorization", ""),
+            target=self._target(request, params, viewer),
+        )
+
+    def _target(self, request: web.Request, params: Mapping[str, str], viewer: Viewer) -> Repo | None:
+        """The repository that the path names, by its name or its number."""
+        store = self.site.store
+        if "repository_id" in params:
+            number = params["repository_id"]
+            found = store.repos.get(int(number)) if number.isdecimal() else None
+        elif "owner" in params and "repo" in params:
+            name = f"{params['owner']}/{params['repo']}"
+            found = store.repo(name)
+            moved = store.moved_repo(name)
+            if moved is not None and can_read(self.site, viewer, moved):
+                rest = request.raw_path.removeprefix(f"/api/v3/repos/{name}")
+                raise MovedError(request.method, f"{self.site.api('repositories', moved.id)}{rest}")
+        else:
+            return None
+        if found is None:
+            raise not_found()
+        return found
+
+
+def _is_reading(request: web.Request) -> bool:
+    return request.method in {"GET", "HEAD"}
+
+
+def _resource(route: Route) -> str:
+    """Which of GitHub's allowances a request counts for."""
+    name = route.template.split("/")[1] if route.template else ""
+    return name if name in {"graphql", "search"} else "core"
+
+
+def _parsed(raw: bytes) -> Mapping[str, Any]:
+    if not raw.strip():
+        return {}
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise HubError(400, "Problems parsing JSON") from error
+    if isinstance(body, list):  # labels may come as a bare list
+        return {"labels": body}
+    if not isinstance(body, dict):
+        raise HubError(400, "Body should be a JSON object")
+    return body
+
+
+def _spellings(template: str) -> list[str]:
+    """A repository answers by its number as well as by its name, and its root folder with and without a slash."""
+    found = [template]
+    if template.endswith("/contents/{path}"):
+        root = template.removesuffix("/{path}")
+        found += [root, f"{root}/"]
+    by_name = "/repos/{owner}/{repo}"
+    return found + [each.replace(by_name, BY_NUMBER, 1) for each in found if each.startswith(by_name)]
+
+
+def _pattern(template: str) -> str:
+    for name in GREEDY:
+        template = template.replace(f"{{{name}}}", f"{{{name}:.+}}")
+    return template
+
+
+def _nothing(_call: Call) -> Response:
+    raise not_found()
+
+
+def _trouble(fault: Fault, site: Site) -> HubError:
+    match fault.trouble:
+        case "rate_limited":
+            reset = str(int(site.now().timestamp()) + fault.retry_after)
+            headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset, "Retry-After": str(fault.retry_after)}
+            return HubError(403, "API rate limit exceeded for installation.", headers=headers)
+        case "secondary_rate_limited":
+            message = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+            return HubError(403, message, headers={"Retry-After": str(fault.retry_after)})
+        case _:
+            return HubError(int(fault.trouble), _MESSAGES.get(fault.trouble, "Server Error"))
+
+
+_MESSAGES = {"401": "Bad credentials", "403": "Forbidden", "404": "Not Found"}
+
+
+def _graphql_trouble(fault: Fault) -> Response:
+    """What GitHub sends with status 200."""
+    if fault.trouble == "graphql_rate_limited":
+        error = {"type": "RATE_LIMITED", "message": "API rate limit exceeded for installation ID 1."}
+        return Response(body={"errors": [error]}, headers={"Retry-After": str(fault.retry_after)})
+    said = "Something went wrong while executing your query. This may be the result of a timeout."
+    return Response(body={"data": None, "errors": [{"message": said}]})
+
+
+def hang_up(request: web.Request) -> web.Response:
+    """Close the connection without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+def _exchange(request: web.Request, route: Route, raw: bytes, answer: Response, content: bytes) -> Exchange:
+    return Exchange(
+        method=request.method,
+        template=route.template,
+        path=request.path,
+        query=dict(request.query),
+        request_body=raw,
+        status=answer.status,
+        media_type=answer.media_type,
+        body=content,
+    )

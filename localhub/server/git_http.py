@@ -1,0 +1,181 @@
+"""git over HTTP: `git http-backend` as a CGI program, streamed both ways, with the API's tokens at the door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Literal
+
+from aiohttp import web
+
+from localhub.api.auth import Viewer, can_read, demand, viewer_of
+from localhub.api.errors import HubError, MovedError, not_found
+from localhub.git import plumbing as git
+from localhub.operations import branches, workflow_guard
+from localhub.server.dispatch import hang_up
+from localhub.server.faults import Faults
+from localhub.state.model import Repo, User
+from localhub.state.site import Site
+
+CHUNK = 64 * 1024
+_PULL, _PUSH = "git-upload-pack", "git-receive-pack"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class GitHttp:
+    """The three addresses of git's smart protocol for every repository."""
+
+    def __init__(self, site: Site, faults: Faults, threads: Executor) -> None:
+        self._site = site
+        self._faults = faults
+        self._threads = threads
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the addresses `/{owner}/{repo}.git/…`; the suffix may be left out."""
+        for base in ("/{owner}/{repo}.git", "/{owner}/{repo}"):
+            app.router.add_get(f"{base}/info/refs", self._refs)
+            app.router.add_post(f"{base}/{_PULL}", self._service(_PULL))
+            app.router.add_post(f"{base}/{_PUSH}", self._service(_PUSH))
+
+    async def _refs(self, request: web.Request) -> web.StreamResponse:
+        service = request.query.get("service", "")
+        if service not in {_PULL, _PUSH}:
+            return web.Response(status=403, text="Please upgrade your git client.\n")
+        return await self._serve(request, service, "info/refs")
+
+    def _service(self, service: str) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._serve(request, service, service)
+
+        return handle
+
+    async def _serve(self, request: web.Request, service: str, path: str) -> web.StreamResponse:
+        fault = self._faults.take(request.method, request.path)
+        if fault is not None:
+            return (
+                hang_up(request) if fault.trouble.startswith("drop") else web.Response(status=503, text="Try later.\n")
+            )
+        try:
+            with self._site.lock:
+                repo, viewer = self._admit(request, service)
+        except HubError as error:
+            return _refusal(error, asked_by_nobody="Authorization" not in request.headers)
+        response = await _run_backend(request, repo, path, viewer)
+        if path == _PUSH:
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._announce, repo, viewer)
+        await response.write_eof()
+        return response
+
+    def _admit(self, request: web.Request, service: str) -> tuple[Repo, Viewer]:
+        viewer = viewer_of(self._site, request.headers)
+        repo = self._site.store.repo(f"{request.match_info['owner']}/{request.match_info['repo']}")
+        if repo is None:
+            raise self._elsewhere(request, viewer)
+        level: Literal["write", "read"] = "write" if service == _PUSH else "read"
+        demand(self._site, viewer, repo, permission="contents", level=level, role=level)
+        if repo.archived and level == "write":
+            raise HubError(403, "This repository was archived so it is read-only.")
+        return repo, viewer
+
+    def _elsewhere(self, request: web.Request, viewer: Viewer) -> HubError:
+        """What to answer for a name that no repository has now."""
+        name = f"{request.match_info['owner']}/{request.match_info['repo']}"
+        moved = self._site.store.moved_repo(name)
+        if moved is None or not can_read(self._site, viewer, moved):
+            return not_found()
+        asked = request.path_qs.removeprefix(f"/{name}").removeprefix(".git")
+        return MovedError(request.method, f"{self._site.html(moved.owner, moved.name)}.git{asked}")
+
+    def _announce(self, repo: Repo, viewer: Viewer) -> None:
+        if viewer.user is None:
+            return
+        with self._site.lock:
+            branches.sync(self._site, self._site.store.repos[repo.id], viewer.user)
+
+
+def _refusal(error: HubError, *, asked_by_nobody: bool) -> web.Response:
+    """Nobody is asked for a password first, also where there is nothing: who has none shall not learn the difference.
+
+    git sends the credentials that it has only after being asked.
+    """
+    if isinstance(error, MovedError):
+        return web.Response(status=error.status, headers=error.headers)
+    if asked_by_nobody or error.status == 401:  # noqa: PLR2004 - Unauthorized
+        headers = {"WWW-Authenticate": 'Basic realm="GitHub"'}
+        return web.Response(status=401, text="Repository not found.\n", headers=headers)
+    text = "Repository not found." if error.status == 404 else error.message  # noqa: PLR2004 - Not Found
+    return web.Response(status=error.status, text=f"{text}\n")
+
+
+async def _run_backend(request: web.Request, repo: Repo, path: str, viewer: Viewer) -> web.StreamResponse:
+    process = await asyncio.create_subprocess_exec(
+        git.program(),
+        "-c",
+        "safe.directory=*",
+        "http-backend",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=git.environment(_cgi(request, repo.path, path, viewer.user) | workflow_guard.heed(viewer)),
+    )
+    assert process.stdin is not None  # noqa: S101 - asked for above
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    feeding = asyncio.create_task(_feed(request, process.stdin))
+    try:
+        response = await _headers(process.stdout)
+        await response.prepare(request)
+        while chunk := await process.stdout.read(CHUNK):
+            await response.write(chunk)
+        await process.wait()
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return response
+
+
+def _cgi(request: web.Request, repository: Path, path: str, user: User | None) -> dict[str, str]:
+    """The variables of RFC 3875 that `git http-backend` reads."""
+    variables = {
+        "GIT_PROJECT_ROOT": str(repository),
+        "GIT_HTTP_EXPORT_ALL": "1",
+        "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
+        "PATH_INFO": f"/{path}",
+        "QUERY_STRING": request.query_string,
+        "REQUEST_METHOD": request.method,
+        "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+        "REMOTE_ADDR": request.remote or "",
+        "REMOTE_USER": user.login if user else "",
+    }
+    # aiohttp has already undone a gzip request body, so neither its encoding nor its length is passed on.
+    if "Content-Length" in request.headers and "Content-Encoding" not in request.headers:
+        variables["CONTENT_LENGTH"] = request.headers["Content-Length"]
+    return variables
+
+
+async def _feed(request: web.Request, stdin: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):  # git may answer before it has read everything
+        async for chunk in request.content.iter_chunked(CHUNK):
+            stdin.write(chunk)
+            await stdin.drain()
+    stdin.close()
+    with contextlib.suppress(ConnectionError):
+        await stdin.wait_closed()
+
+
+async def _headers(stdout: asyncio.StreamReader) -> web.StreamResponse:
+    status, headers = 200, {}
+    while line := (await stdout.readline()).decode().strip():
+        name, _, value = line.partition(": ")
+        if name.lower() == "status":
+            status = int(value.split()[0])
+        else:
+            headers[name] = value
+    return web.StreamResponse(status=status, headers=headers)

@@ -1,0 +1,84 @@
+"""Logs of workflow jobs and artifacts of runs, from addresses that the API leads to and that are good for minutes.
+
+They are on another host, as GitHub's are, and whoever sends a token there is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+
+from aiohttp import web
+
+from localhub.state.signing import is_signed, on_other_host
+from localhub.state.site import Site
+
+_ODD = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+
+
+class WorkflowFiles:
+    """Serve logs and artifacts."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def add_to(self, app: web.Application) -> None:
+        """Add their addresses."""
+        app.router.add_get("/logs/jobs/{id}", self._job)
+        app.router.add_get("/logs/runs/{id}/{attempt}", self._run)
+        app.router.add_get("/artifacts/{id}", self._artifact)
+
+    async def _job(self, request: web.Request) -> web.Response:
+        with self._site.lock:
+            job = self._site.store.workflow_jobs.get(self._number(request))
+        if job is None or job.log is None:
+            raise web.HTTPNotFound
+        content = job.log.encode()
+        part = request.http_range
+        if part.start is None:
+            return web.Response(body=io.BytesIO(content), content_type="text/plain", charset="utf-8")
+        cut = content[part]
+        told = {"Content-Range": f"bytes {len(content) - len(cut)}-{len(content) - 1}/{len(content)}"}
+        return web.Response(status=206, body=cut, content_type="text/plain", charset="utf-8", headers=told)
+
+    async def _run(self, request: web.Request) -> web.Response:
+        number, attempt = self._number(request), int(request.match_info["attempt"])
+        with self._site.lock:
+            jobs = [
+                job
+                for job in self._site.store.workflow_jobs
+                if (job.run_id, job.attempt) == (number, attempt) and job.log is not None
+            ]
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for place, job in enumerate(jobs):
+                name = _ODD.sub("", job.name)
+                log = job.log or ""
+                archive.writestr(f"{place}_{name}.txt", log)
+                # What was written is known of the whole job only; the step that failed, or the last one, has it.
+                failed = next(
+                    (n for n, step in enumerate(job.steps, 1) if step.conclusion == "failure"), len(job.steps)
+                )
+                for number, step in enumerate(job.steps, 1):
+                    content = log if number == failed else ""
+                    archive.writestr(f"{name}/{number}_{_ODD.sub('', step.name)}.txt", content)
+        packed.seek(0)
+        return web.Response(body=packed, content_type="application/zip")
+
+    async def _artifact(self, request: web.Request) -> web.Response:
+        with self._site.lock:
+            artifact = self._site.store.artifacts.get(self._number(request))
+        if artifact is None:
+            raise web.HTTPNotFound
+        return web.Response(body=io.BytesIO(artifact.content), content_type="application/zip")
+
+    def _number(self, request: web.Request) -> int:
+        # https://learn.microsoft.com/rest/api/storageservices/status-and-error-codes2: two ways to say who asks
+        if "Authorization" in request.headers and on_other_host(f"{self._site.url}/") != f"{self._site.url}/":
+            raise web.HTTPBadRequest(text="InvalidAuthenticationInfo")
+        with self._site.lock:
+            good = is_signed(self._site, request.path, request.query.get("jwt", ""))
+        if not good or not request.match_info["id"].isdecimal():
+            raise web.HTTPNotFound
+        return int(request.match_info["id"])

@@ -1,0 +1,1 @@
+"""The values that the hub keeps, and the tables that hold them."""

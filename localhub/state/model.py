@@ -1,0 +1,333 @@
+"""What the local hub knows about, as frozen values; the store replaces one when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+Role = Literal["admin", "maintain", "write", "triage", "read", "none"]
+ROLES: tuple[Role, ...] = ("none", "read", "triage", "write", "maintain", "admin")
+"""Weakest first."""
+
+ReviewState = Literal["PENDING", "COMMENTED", "APPROVED", "CHANGES_REQUESTED", "DISMISSED"]
+
+Side = Literal["LEFT", "RIGHT"]
+"""The old file of a difference, or the new one."""
+
+ReactionKind = Literal["issue", "comment", "review_comment"]
+"""What can be reacted to."""
+
+Permissions = Mapping[str, str]
+"""Permission name to `read` or `write`, as on GitHub's App settings page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A person, an organisation or an App's bot account. `token` is empty for those who cannot sign in."""
+
+    id: int
+    login: str
+    type: Literal["User", "Organization", "Bot"]
+    name: str
+    token: str
+    created_at: datetime
+
+    @property
+    def email(self) -> str:
+        """GitHub's private address for commits."""
+        return f"{self.id}+{self.login}@users.noreply.github.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A GitHub App: its key, where its webhooks go, and what it may do where it is installed."""
+
+    id: int
+    slug: str
+    owner: str
+    bot: User
+    hook_id: int
+    private_key_pem: str = field(repr=False)
+    public_key_pem: str = field(repr=False)
+    webhook_url: str
+    webhook_secret: str = field(repr=False)
+    permissions: Permissions
+    events: tuple[str, ...]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An App's presence on one account, for some of its repositories."""
+
+    id: int
+    app_id: int
+    account: str
+    repo_ids: tuple[int, ...]
+    permissions: Permissions
+    created_at: datetime
+    suspended_at: datetime | None = None
+    suspended_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationToken:
+    """A short-lived token of an installation, perhaps narrower than the installation itself."""
+
+    value: str = field(repr=False)
+    installation_id: int
+    repo_ids: tuple[int, ...]
+    permissions: Permissions
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repo:
+    """A repository; `path` is its bare git repository."""
+
+    id: int
+    owner: str
+    name: str
+    path: Path
+    private: bool
+    default_branch: str
+    description: str
+    fork_of: int | None
+    created_at: datetime
+    pushed_at: datetime
+    archived: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """`owner/name`."""
+        return f"{self.owner}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A label of a repository; `color` is six hexadecimal digits."""
+
+    id: int
+    name: str
+    color: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """What a pull request has beyond an issue. `base_sha` is the base branch's commit when it was last looked at."""
+
+    id: int
+    head_repo_id: int
+    head_ref: str
+    head_sha: str
+    base_ref: str
+    base_sha: str
+    draft: bool
+    maintainer_can_modify: bool = False
+    reviewers: tuple[int, ...] = ()
+    merged_at: datetime | None = None
+    merged_by: int | None = None
+    merge_commit_sha: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """An issue, or a pull request when `pull` is there; both share one row of numbers."""
+
+    id: int
+    repo_id: int
+    number: int
+    author_id: int
+    title: str
+    body: str | None
+    created_at: datetime
+    updated_at: datetime
+    state: Literal["open", "closed"] = "open"
+    state_reason: str | None = None
+    locked: bool = False
+    labels: tuple[str, ...] = ()
+    assignees: tuple[int, ...] = ()
+    closed_at: datetime | None = None
+    closed_by: int | None = None
+    app_id: int | None = None
+    pull: Pull | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """A comment in a thread."""
+
+    id: int
+    repo_id: int
+    number: int
+    author_id: int
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    app_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What somebody said of a pull request as a whole; each comment on a line belongs to one.
+
+    Attributes:
+        state: of a `PENDING` one and its comments only its author knows.
+        body: empty for the review that GitHub makes around a single comment.
+        commit_sha: the head that was looked at.
+        submitted_at: of a pending one, when it was begun.
+    """
+
+    id: int
+    repo_id: int
+    number: int
+    author_id: int
+    state: ReviewState
+    body: str
+    commit_sha: str
+    submitted_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewComment:
+    """A comment on a line of a pull request's difference, or on the lines from `start_line` to `line`.
+
+    Attributes:
+        position: the row of the file's difference, counted from its first hunk's header.
+        in_reply_to: the comment that began the conversation.
+    """
+
+    id: int
+    review_id: int
+    repo_id: int
+    number: int
+    author_id: int
+    body: str
+    path: str
+    commit_sha: str
+    line: int
+    side: Side
+    start_line: int | None
+    start_side: Side | None
+    position: int
+    diff_hunk: str
+    in_reply_to: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssueEvent:
+    """What somebody did to a thread besides talking, as its history keeps it.
+
+    Attributes:
+        event: GitHub's word, e.g. `labeled`, `assigned`, `closed`, `renamed`, `locked`.
+        label: the label that came or went.
+        assignee_id: who was assigned or unassigned.
+        renamed: the old title and the new one.
+    """
+
+    id: int
+    repo_id: int
+    number: int
+    event: str
+    actor_id: int
+    created_at: datetime
+    label: Label | None = None
+    assignee_id: int | None = None
+    renamed: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """A reaction to an issue or a comment, by its kind and id."""
+
+    id: int
+    kind: ReactionKind
+    subject_id: int
+    user_id: int
+    content: str
+    created_at: datetime
+
+
+def reaction_kind(subject: Issue | Comment | ReviewComment) -> ReactionKind:
+    """The word for what is reacted to."""
+    match subject:
+        case Issue():
+            return "issue"
+        case Comment():
+            return "comment"
+        case ReviewComment():
+            return "review_comment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitStatus:
+    """A commit status; newer ones of the same context hide older ones."""
+
+    id: int
+    repo_id: int
+    sha: str
+    state: str
+    context: str
+    description: str | None
+    target_url: str | None
+    creator_id: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """A check run of an App on a commit; its `actions` are the buttons, each with label, description and identifier."""
+
+    id: int
+    suite_id: int
+    repo_id: int
+    app_id: int
+    name: str
+    head_sha: str
+    status: str
+    conclusion: str | None
+    started_at: datetime
+    completed_at: datetime | None
+    details_url: str | None
+    external_id: str
+    title: str | None
+    summary: str | None
+    text: str | None
+    annotations: tuple[Mapping[str, object], ...] = ()
+    actions: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDelivery:
+    """One attempt to deliver a webhook. `status_code` is 0 while it is under way or when nobody answered.
+
+    Attributes:
+        guid: the event's `X-GitHub-Delivery`; a redelivery keeps it.
+        status: `OK`, `pending`, or what went wrong, as GitHub words it.
+        duration: seconds until the answer.
+        body: the exact bytes that were signed and sent.
+    """
+
+    id: int
+    guid: str
+    app_id: int
+    event: str
+    action: str | None
+    installation_id: int | None
+    repository_id: int | None
+    delivered_at: datetime
+    redelivery: bool
+    url: str
+    request_headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+    status: str = "pending"
+    status_code: int = 0
+    duration: float = 0.0
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+    response_body: str = ""

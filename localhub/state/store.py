@@ -1,0 +1,181 @@
+"""Everything the local hub remembers besides git: tables of frozen values in memory."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from localhub.state.model import (
+    App,
+    CheckRun,
+    Comment,
+    CommitStatus,
+    Installation,
+    InstallationToken,
+    Issue,
+    IssueEvent,
+    Label,
+    Reaction,
+    Repo,
+    Review,
+    ReviewComment,
+    Role,
+    User,
+    WebhookDelivery,
+    reaction_kind,
+)
+from localhub.state.releases import Release
+from localhub.state.uploads import Upload
+from localhub.state.workflows import Artifact, Workflow, WorkflowJob, WorkflowRun
+
+
+class HasId(Protocol):
+    """Anything with a number of its own."""
+
+    @property
+    def id(self) -> int:
+        """Unique within its table."""
+
+
+V = TypeVar("V", bound=HasId)
+
+
+class Table(Generic[V]):
+    """Values by id, in the order in which they were first put."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, V] = {}
+
+    def put(self, value: V) -> V:
+        """Add the value, or replace the one with its id; returns it."""
+        self._rows[value.id] = value
+        return value
+
+    def get(self, key: int) -> V | None:
+        """The value with this id, or None."""
+        return self._rows.get(key)
+
+    def __getitem__(self, key: int) -> V:
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(tuple(self._rows.values()))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def remove(self, key: int) -> None:
+        """Forget the value with this id."""
+        del self._rows[key]
+
+
+@dataclass(slots=True)
+class Store:
+    """The tables, and the few facts that are not values with an id.
+
+    Attributes:
+        roles: what a collaborator was given, by repository id and user id.
+        labels: by repository id and lower-case name.
+        heads: branches as last announced to the world, by repository id; git itself is the truth.
+        signed: commits that the hub made and vouches for.
+        large: what Git LFS keeps, by repository id and object id.
+        signing_key: signs the addresses of attachments.
+        former_names: repository ids by lower-case `owner/name` under which they were known before.
+    """
+
+    users: Table[User] = field(default_factory=Table)
+    apps: Table[App] = field(default_factory=Table)
+    installations: Table[Installation] = field(default_factory=Table)
+    repos: Table[Repo] = field(default_factory=Table)
+    issues: Table[Issue] = field(default_factory=Table)
+    comments: Table[Comment] = field(default_factory=Table)
+    history: Table[IssueEvent] = field(default_factory=Table)
+    reviews: Table[Review] = field(default_factory=Table)
+    review_comments: Table[ReviewComment] = field(default_factory=Table)
+    reactions: Table[Reaction] = field(default_factory=Table)
+    statuses: Table[CommitStatus] = field(default_factory=Table)
+    check_runs: Table[CheckRun] = field(default_factory=Table)
+    workflows: Table[Workflow] = field(default_factory=Table)
+    workflow_runs: Table[WorkflowRun] = field(default_factory=Table)
+    workflow_jobs: Table[WorkflowJob] = field(default_factory=Table)
+    artifacts: Table[Artifact] = field(default_factory=Table)
+    releases: Table[Release] = field(default_factory=Table)
+    deliveries: Table[WebhookDelivery] = field(default_factory=Table)
+    uploads: Table[Upload] = field(default_factory=Table)
+    large: dict[tuple[int, str], bytes] = field(default_factory=dict)
+    tokens: dict[str, InstallationToken] = field(default_factory=dict)
+    roles: dict[tuple[int, int], Role] = field(default_factory=dict)
+    labels: dict[tuple[int, str], Label] = field(default_factory=dict)
+    heads: dict[int, dict[str, str]] = field(default_factory=dict)
+    signed: set[str] = field(default_factory=set)
+    former_names: dict[str, int] = field(default_factory=dict)
+    signing_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
+
+    def new_id(self) -> int:
+        """A number never given before; all tables share one row, so mixed-up ids are noticed."""
+        return next(self._ids)
+
+    def user(self, login: str) -> User | None:
+        """The account with this login, in any case."""
+        wanted = login.lower()
+        return next((user for user in self.users if user.login.lower() == wanted), None)
+
+    def repo(self, full_name: str) -> Repo | None:
+        """The repository `owner/name`, in any case."""
+        wanted = full_name.lower()
+        return next((repo for repo in self.repos if repo.full_name.lower() == wanted), None)
+
+    def moved_repo(self, full_name: str) -> Repo | None:
+        """The repository that had this name before, while no other has it now."""
+        number = self.former_names.get(full_name.lower())
+        return None if number is None or self.repo(full_name) is not None else self.repos.get(number)
+
+    def issue(self, repo: Repo, number: int) -> Issue | None:
+        """The issue or pull request with this number."""
+        return next((issue for issue in self.issues_of(repo) if issue.number == number), None)
+
+    def issues_of(self, repo: Repo) -> list[Issue]:
+        """All issues and pull requests, oldest first."""
+        return [issue for issue in self.issues if issue.repo_id == repo.id]
+
+    def comments_of(self, issue: Issue) -> list[Comment]:
+        """A thread's comments, oldest first."""
+        return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]
+
+    def reviews_of(self, issue: Issue) -> list[Review]:
+        """A pull request's reviews, oldest first, without the pending ones."""
+        return [r for r in self._reviews_of(issue) if r.state != "PENDING"]
+
+    def pending_review_of(self, issue: Issue, author: User) -> Review | None:
+        """The review that somebody has begun and not submitted."""
+        own = (r for r in self._reviews_of(issue) if r.author_id == author.id)
+        return next((r for r in own if r.state == "PENDING"), None)
+
+    def _reviews_of(self, issue: Issue) -> Iterator[Review]:
+        return (r for r in self.reviews if r.repo_id == issue.repo_id and r.number == issue.number)
+
+    def review_comments_of(self, issue: Issue) -> list[ReviewComment]:
+        """A pull request's comments on lines, oldest first, without those of pending reviews."""
+        shown = {review.id for review in self.reviews_of(issue)}
+        return [c for c in self.review_comments if c.review_id in shown]
+
+    def reactions_to(self, subject: Issue | Comment | ReviewComment) -> list[Reaction]:
+        """Reactions to an issue or comment, oldest first."""
+        kind = reaction_kind(subject)
+        return [r for r in self.reactions if (r.kind, r.subject_id) == (kind, subject.id)]
+
+    def history_of(self, issue: Issue) -> list[IssueEvent]:
+        """What was done to a thread, oldest first."""
+        return [e for e in self.history if e.repo_id == issue.repo_id and e.number == issue.number]
+
+    def app_of(self, user: User) -> App | None:
+        """The App whose bot account this is."""
+        return next((app for app in self.apps if app.bot.id == user.id), None)
+
+    def installation_for(self, app: App, repo: Repo) -> Installation | None:
+        """The App's installation that covers the repository."""
+        return next((i for i in self.installations if i.app_id == app.id and repo.id in i.repo_ids), None)

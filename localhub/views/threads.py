@@ -1,0 +1,231 @@
+"""Issues, pull requests and their comments as GitHub's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localhub.git import diff as git_diff
+from localhub.git import plumbing as git
+from localhub.state.model import Comment, Issue, Pull, Repo
+from localhub.state.site import Json, Site, iso, iso_or_none, node_id
+from localhub.views import accounts as account_views
+from localhub.views import reactions as reactions_views
+
+
+def issue(site: Site, repo: Repo, value: Issue) -> Json:
+    """`issue`, also for a pull request."""
+    url = site.api("repos", repo.owner, repo.name, "issues", value.number)
+    assignees = [account_views.user_by_id(site, number) for number in value.assignees]
+    shown: Json = {
+        "id": value.id,
+        "node_id": node_id("Issue", value.id),
+        "url": url,
+        "repository_url": site.api("repos", repo.owner, repo.name),
+        "labels_url": f"{url}/labels{{/name}}",
+        "comments_url": f"{url}/comments",
+        "events_url": f"{url}/events",
+        "timeline_url": f"{url}/timeline",
+        "html_url": thread_page(site, repo, value),
+        "number": value.number,
+        "state": value.state,
+        "state_reason": value.state_reason,
+        "title": value.title,
+        "body": value.body,
+        "user": account_views.user_by_id(site, value.author_id),
+        "labels": account_views.labels_of(site, repo, value),
+        "assignee": assignees[0] if assignees else None,
+        "assignees": assignees,
+        "milestone": None,
+        "locked": value.locked,
+        "active_lock_reason": None,
+        "comments": len(site.store.comments_of(value)),
+        "closed_at": iso_or_none(value.closed_at),
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "author_association": account_views.association(site, repo, value.author_id),
+        "performed_via_github_app": account_views.app_by_id(site, value.app_id),
+        "reactions": reactions_views.rollup(site, url, value),
+    }
+    if value.pull is not None:
+        shown |= {"draft": value.pull.draft, "pull_request": _pull_links(site, repo, value, value.pull)}
+    return shown
+
+
+def _pull_links(site: Site, repo: Repo, value: Issue, pull: Pull) -> Json:
+    page = thread_page(site, repo, value)
+    return {
+        "url": site.api("repos", repo.owner, repo.name, "pulls", value.number),
+        "html_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "merged_at": iso_or_none(pull.merged_at),
+    }
+
+
+def thread_page(site: Site, repo: Repo, value: Issue) -> str:
+    """Where a person reads the thread."""
+    return site.html(repo.owner, repo.name, "pull" if value.pull else "issues", value.number)
+
+
+def comment(site: Site, repo: Repo, value: Comment) -> Json:
+    """`issue-comment`."""
+    url = site.api("repos", repo.owner, repo.name, "issues", "comments", value.id)
+    thread = site.store.issue(repo, value.number)
+    page = site.html(repo.owner, repo.name, "pull" if thread and thread.pull else "issues", value.number)
+    return {
+        "id": value.id,
+        "node_id": node_id("IssueComment", value.id),
+        "url": url,
+        "body": value.body,
+        "html_url": f"{page}#issuecomment-{value.id}",
+        "user": account_views.user_by_id(site, value.author_id),
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "issue_url": site.api("repos", repo.owner, repo.name, "issues", value.number),
+        "author_association": account_views.association(site, repo, value.author_id),
+        "performed_via_github_app": account_views.app_by_id(site, value.app_id),
+        "reactions": reactions_views.rollup(site, url, value),
+    }
+
+
+def pull_simple(site: Site, repo: Repo, value: Issue) -> Json:
+    """`pull-request-simple`, as lists show it."""
+    pull = _pull(value)
+    links = _pull_addresses(site, repo, value)
+    page = links["html"]
+    assignees = [account_views.user_by_id(site, number) for number in value.assignees]
+    return {
+        "url": links["self"],
+        "id": pull.id,
+        "node_id": node_id("PullRequest", pull.id),
+        "html_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "issue_url": links["issue"],
+        **{f"{name}_url": links[name] for name in _LINKED},
+        "number": value.number,
+        "state": value.state,
+        "locked": value.locked,
+        "title": value.title,
+        "user": account_views.user_by_id(site, value.author_id),
+        "body": value.body,
+        "labels": account_views.labels_of(site, repo, value),
+        "milestone": None,
+        "active_lock_reason": None,
+        "created_at": iso(value.created_at),
+        "updated_at": iso(value.updated_at),
+        "closed_at": iso_or_none(value.closed_at),
+        "merged_at": iso_or_none(pull.merged_at),
+        "merge_commit_sha": pull.merge_commit_sha,
+        "assignee": assignees[0] if assignees else None,
+        "assignees": assignees,
+        "requested_reviewers": [account_views.user_by_id(site, number) for number in pull.reviewers],
+        "requested_teams": [],
+        "head": _side(site, pull.head_repo_id, pull.head_ref, pull.head_sha),
+        "base": _side(site, repo.id, pull.base_ref, pull.base_sha),
+        "_links": {name: {"href": address} for name, address in links.items()},
+        "author_association": account_views.association(site, repo, value.author_id),
+        "auto_merge": None,
+        "draft": pull.draft,
+    }
+
+
+_LINKED = ("commits", "review_comments", "review_comment", "comments", "statuses")
+
+
+def _pull_addresses(site: Site, repo: Repo, value: Issue) -> dict[str, str]:
+    """What `_links` names, by its names there."""
+    api = site.api("repos", repo.owner, repo.name)
+    url, issue_url = f"{api}/pulls/{value.number}", f"{api}/issues/{value.number}"
+    return {
+        "self": url,
+        "html": thread_page(site, repo, value),
+        "issue": issue_url,
+        "comments": f"{issue_url}/comments",
+        "review_comments": f"{url}/comments",
+        "review_comment": f"{api}/pulls/comments{{/number}}",
+        "commits": f"{url}/commits",
+        "statuses": f"{api}/statuses/{_pull(value).head_sha}",
+    }
+
+
+def pull(site: Site, repo: Repo, value: Issue) -> Json:
+    """`pull-request`, with what only git can count."""
+    inner = _pull(value)
+    changed = git_diff.of_pull(repo.path, inner)
+    mergeable = None
+    if value.state == "open":
+        mergeable = git_diff.merge_tree(repo.path, inner.base_sha, inner.head_sha) is not None
+    return pull_simple(site, repo, value) | {
+        "merged": inner.merged_at is not None,
+        "mergeable": mergeable,
+        "rebaseable": mergeable,
+        "mergeable_state": {True: "clean", False: "dirty", None: "unknown"}[mergeable],
+        "merged_by": account_views.user_by_id(site, inner.merged_by),
+        "comments": len(site.store.comments_of(value)),
+        "review_comments": len(site.store.review_comments_of(value)),
+        "maintainer_can_modify": inner.maintainer_can_modify,
+        "commits": len(pull_commits(repo, value)),
+        "additions": sum(file.additions for file in changed),
+        "deletions": sum(file.deletions for file in changed),
+        "changed_files": len(changed),
+    }
+
+
+def pull_commits(repo: Repo, value: Issue) -> list[git.Commit]:
+    """The commits that a pull request brings, oldest first."""
+    inner = _pull(value)
+    return git.commits(repo.path, f"{inner.base_sha}..{inner.head_sha}")[::-1]
+
+
+def pulls_at(site: Site, repo: Repo, sha: str) -> list[Json]:
+    """The open pull requests whose head is this commit; those from forks are left out, as on GitHub."""
+    return [
+        pull_minimal(site, repo, issue)
+        for issue in site.store.issues_of(repo)
+        if issue.pull is not None
+        and issue.state == "open"
+        and (issue.pull.head_repo_id, issue.pull.head_sha) == (repo.id, sha)
+    ]
+
+
+def found_issue(site: Site, repo: Repo, value: Issue) -> Json:
+    """`issue-search-result-item`."""
+    shown = issue(site, repo, value)
+    kept = {name: part for name, part in shown.items() if name not in {"closed_by", "repository"}}
+    return kept | {"body": value.body or "", "score": 1.0}
+
+
+def pull_minimal(site: Site, repo: Repo, value: Issue) -> Json:
+    """`pull-request-minimal`, as check runs name it."""
+    inner = _pull(value)
+    head_repo = site.store.repos[inner.head_repo_id]
+
+    def side(where: Repo, ref: str, sha: str) -> dict[str, Any]:
+        named = {"id": where.id, "url": site.api("repos", where.owner, where.name), "name": where.name}
+        return {"ref": ref, "sha": sha, "repo": named}
+
+    return {
+        "id": inner.id,
+        "number": value.number,
+        "url": site.api("repos", repo.owner, repo.name, "pulls", value.number),
+        "head": side(head_repo, inner.head_ref, inner.head_sha),
+        "base": side(repo, inner.base_ref, inner.base_sha),
+    }
+
+
+def _side(site: Site, repo_id: int, ref: str, sha: str) -> Json:
+    repo = site.store.repos[repo_id]
+    return {
+        "label": f"{repo.owner}:{ref}",
+        "ref": ref,
+        "sha": sha,
+        "user": account_views.simple_user(site, account_views.owner_of(site, repo)),
+        "repo": account_views.repository(site, repo),
+    }
+
+
+def _pull(value: Issue) -> Pull:
+    if value.pull is None:
+        raise ValueError(f"#{value.number} is an issue, not a pull request")
+    return value.pull
