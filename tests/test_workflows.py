@@ -25,7 +25,7 @@ _OURS = ROOT / ".github" / "workflows" / "codepilot.yml"
 # The line `uses:` of a workflow to copy, and in this repository.
 _LINE = re.compile(rf"^      - uses: {PLACEHOLDER} # [^\n]+\n", re.MULTILINE)
 _HERE = """\
-      # The default branch's version of the action, whatever the thread is about.
+      # Always the default branch's version of the action.
       - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
         with:
           ref: ${{ github.event.repository.default_branch }}
