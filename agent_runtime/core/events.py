@@ -156,10 +156,17 @@ class MessageQueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInjected:
-    """A message that was sent to the agent entered the conversation, at the start of a step. Recorded."""
+    """A message that was sent to the agent entered the conversation, at the start of a step. Recorded.
+
+    Attributes:
+        step: at whose start.
+        text: the message.
+        id: what its sender calls it; empty when they did not say.
+    """
 
     step: int
     text: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

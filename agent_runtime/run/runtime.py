@@ -109,7 +109,7 @@ class AsyncRuntime:
         )
         self._progress = RunProgress(self.session.events)
         self._talk: Conversation | None = None
-        self._messages: deque[str] = deque()
+        self._messages: deque[tuple[str, str]] = deque()
         self._run: Run | None = None
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
@@ -224,9 +224,14 @@ class AsyncRuntime:
             answer = answer_to(self.pending, approve=approve, note=note, request_id=request_id)
             return await self._see(lambda run: run.recover() if answer is None else run.answer(answer))
 
-    def send_message(self, message: str) -> None:
-        """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread."""
-        self._messages.append(message)
+    def send_message(self, message: str, *, id: str = "") -> None:  # noqa: A002 - as in the event
+        """Tell the agent something; it reads it at its next step, or at the start of the next run. From any thread.
+
+        Args:
+            message: the text.
+            id: tells this message from another one of the same text, in `MessageInjected`.
+        """
+        self._messages.append((message, id))
         self._emit(MessageQueued(text=message))
 
     def abort(self) -> None:
@@ -350,7 +355,8 @@ class AsyncRuntime:
     def _inject(self, step: int) -> None:
         """Put the messages that were sent meanwhile into the conversation."""
         while self._messages:
-            self._record(MessageInjected(step=step, text=self._messages.popleft()))
+            text, id_ = self._messages.popleft()
+            self._record(MessageInjected(step=step, text=text, id=id_))
 
     def _record(self, event: Recorded) -> None:
         self._emit(self._kept(event))

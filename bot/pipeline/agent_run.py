@@ -19,7 +19,6 @@ from agent_runtime import (
     ResumeError,
     Status,
 )
-from bot.engine.messages import Messages
 from bot.engine.queue import Signal
 from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
@@ -35,6 +34,7 @@ from bot.pipeline.deliver import ResultDelivery
 from bot.pipeline.denied_calls import NOBODY_ANSWERS, Unattended, keep_denied
 from bot.pipeline.host_check import is_to_be_proven, keep, prove
 from bot.pipeline.material import gather
+from bot.pipeline.messages import Messages
 from bot.pipeline.parking import parked, policy_of, taken_up
 from bot.pipeline.reopening import reopened, set_up
 from bot.pipeline.similar_calls import approves_alike

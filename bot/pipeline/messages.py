@@ -1,4 +1,4 @@
-"""What people say to an agent while it works, and what of that it has been told."""
+"""Deliver people's messages to an agent while it works, each once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ class Messages:
 
     def hear(self, signal: Signal) -> None:
         """Pass a message on, at once when the agent is at work."""
-        text = f"@{signal.by} says, while you work: {signal.text}"
-        self._signals[text] = signal
+        self._signals[signal.id] = signal
         if self._runtime is not None:
-            self._runtime.send_message(text)
+            _send(self._runtime, signal)
 
     def go_to(self, runtime: AsyncRuntime | None) -> None:
         """Pass on what an agent that begins to work has not been told yet; None when it has ended."""
@@ -28,15 +27,20 @@ class Messages:
             return
         for event in runtime.session.events:
             self.note(event)
-        for text in (text for text in self._signals if text not in self._told):
-            runtime.send_message(text)
+        for signal in self.untold:
+            _send(runtime, signal)
 
     def note(self, event: Event) -> None:
         """Take in an event of the run."""
         if isinstance(event, MessageInjected):
-            self._told.add(event.text)
+            self._told.add(event.id)
 
     @property
     def untold(self) -> tuple[Signal, ...]:
         """Those that came too late for the agent."""
-        return tuple(signal for text, signal in self._signals.items() if text not in self._told)
+        return tuple(signal for signal in self._signals.values() if signal.id not in self._told)
+
+
+def _send(runtime: AsyncRuntime, signal: Signal) -> None:
+    # By id: people repeat themselves, and a redactor may change the text on its way.
+    runtime.send_message(f"@{signal.by} says, while you work: {signal.text}", id=signal.id)
