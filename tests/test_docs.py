@@ -100,7 +100,7 @@ def _agent_keys() -> str:
             if inner and key != "fallback":
                 describe(inner[1], f"{path}.")
 
-    describe("AgentSection", "")
+    describe("Agent", "")
     return "\n".join(["| key, below `agent` | meaning | default |", "|---|---|---|", *rows])
 
 

@@ -268,7 +268,7 @@ def _options(model: schema.Model, folder: Path) -> ModelOptions:
     )
 
 
-def _limits(runtime: schema.RuntimeSection) -> RunLimits:
+def _limits(runtime: schema.Runtime) -> RunLimits:
     return RunLimits(
         max_steps=runtime.max_steps,
         max_cost_usd=runtime.max_cost_usd,
@@ -277,7 +277,7 @@ def _limits(runtime: schema.RuntimeSection) -> RunLimits:
     )
 
 
-def _rule(permission: schema.PermissionSection) -> Rule:
+def _rule(permission: schema.Permission) -> Rule:
     decision, tool = permission.decided
     return Rule(
         decision=decision,
@@ -288,7 +288,7 @@ def _rule(permission: schema.PermissionSection) -> Rule:
     )
 
 
-def _required(tools: Sequence[schema.ToolSection]) -> Iterator[Rule]:
+def _required(tools: Sequence[schema.Tool]) -> Iterator[Rule]:
     """The rules of `require_permission`; they come last, so that `permissions` can make exceptions."""
     for tool in tools:
         if tool.config.require_permission:

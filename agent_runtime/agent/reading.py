@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a tenth of a second to import, and only agent files need th
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
 
-    from agent_runtime.agent.schema import AgentSection
+    from agent_runtime.agent.schema import Agent
 
 Shape = TypeVar("Shape", bound="BaseModel")
 
@@ -53,7 +53,7 @@ _BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def read_agent(path: Path) -> tuple[AgentSection, Document]:
+def read_agent(path: Path) -> tuple[Agent, Document]:
     """Read and check an agent file.
 
     Raises:

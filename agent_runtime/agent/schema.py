@@ -100,7 +100,7 @@ class _Section(BaseModel):
         return value
 
 
-class ThinkingSection(_Section):
+class Thinking(_Section):
     """Reasoning before the answer, for `anthropic`; left to the model when the section is left out."""
 
     enabled: bool = False
@@ -128,7 +128,7 @@ class Model(_Section):
     silence: Annotated[float, Field(gt=0)] | None = None
     """Seconds without a byte from the service before a reply counts as broken off. When left out, 900 for a model that
     may think and 300 for others."""
-    thinking: ThinkingSection | None = None
+    thinking: Thinking | None = None
     """Reasoning before the answer, for `anthropic`."""
     reasoning_effort: options.ReasoningEffort | None = None
     """How hard to reason, for models that can."""
@@ -147,7 +147,7 @@ class MainModel(Model):
     """Asked instead, in this order, when the ones before cannot answer."""
 
 
-class RuntimeSection(_Section):
+class Runtime(_Section):
     """Where the agent works, and how much it may do in one run."""
 
     work_dir: Text = "."
@@ -168,7 +168,7 @@ class RuntimeSection(_Section):
     """Seconds that one run may take."""
 
 
-class MemorySection(_Section):
+class Memory(_Section):
     """When the conversation is made shorter."""
 
     max_context_tokens: int = _MEMORY.max_context_tokens
@@ -188,7 +188,7 @@ class ToolConfig(_Section):
     """Characters of one result that the model is shown at most: its beginning and its end."""
 
 
-class ToolSection(_Section):
+class Tool(_Section):
     """One tool."""
 
     name: ToolName
@@ -198,7 +198,7 @@ class ToolSection(_Section):
     config: ToolConfig = ToolConfig()
 
 
-class PermissionSection(_Section):
+class Permission(_Section):
     """One rule about calls: exactly one of `allow`, `ask` and `deny`."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in ("allow", "ask", "deny")]})
@@ -237,7 +237,7 @@ class PermissionSection(_Section):
         return self
 
 
-class AgentSection(_Section):
+class Agent(_Section):
     """The agent."""
 
     name: Text
@@ -247,16 +247,16 @@ class AgentSection(_Section):
     system_prompt: str = ""
     """Further instructions: the text itself, or the path of a .md file, relative to the agent file."""
     model: MainModel
-    runtime: RuntimeSection = RuntimeSection()
-    memory: MemorySection = MemorySection()
-    tools: list[ToolSection] | None = None
+    runtime: Runtime = Runtime()
+    memory: Memory = Memory()
+    tools: list[Tool] | None = None
     """The tools it has, exactly these; every built-in one when left out."""
-    permissions: list[PermissionSection] = Field(default_factory=list)
+    permissions: list[Permission] = Field(default_factory=list)
     """Which calls are made, asked about or refused; the first rule that fits decides."""
 
     @field_validator("tools")
     @classmethod
-    def _each_tool_once(cls, tools: list[ToolSection] | None) -> list[ToolSection] | None:
+    def _each_tool_once(cls, tools: list[Tool] | None) -> list[Tool] | None:
         names = [tool.name for tool in tools or ()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -267,7 +267,7 @@ class AgentSection(_Section):
 class AgentDocument(_Section):
     """An agent of Codepilot."""
 
-    agent: AgentSection
+    agent: Agent
 
 
 def json_schema() -> dict[str, Any]:

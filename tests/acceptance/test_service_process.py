@@ -324,7 +324,8 @@ async def test_a_missing_git_is_told_at_the_start(hub: LocalHub, tmp_path: Path)
 
 _STUCK = """
 import asyncio, re
-from bot import config, server
+from bot.apps import server
+from bot.settings import load
 from bot.__main__ import finish
 from bot.apps.watchdog import Watchdog
 
@@ -333,7 +334,7 @@ class Stuck(Watchdog):
         super().start()
         asyncio.get_running_loop().call_later(0.1, re.match, "(a|a)*b", "a" * 200)
 
-finish(server.serve(config.load(), Stuck(stuck_seconds=1)))
+finish(server.serve(load.load(), Stuck(stuck_seconds=1)))
 """
 
 

@@ -79,7 +79,7 @@ print(pick_sandbox("local", SandboxSettings()).level)
 def test_files_searches_and_terminals_work_without_what_macos_lacks(tmp_path: Path) -> None:
     program = """
 from agent_runtime import SandboxSettings, pick_sandbox
-from agent_runtime.terminals.spool import Logs
+from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
 from agent_runtime.workspace import listing
@@ -96,7 +96,7 @@ async def main(root):
             print(error)
         print(listing.list_files(workspace, "*.txt", ".").files)
         print((await SearchTools(workspace, sandbox).find("needle")).value)
-    shell = ShellTools(sandbox, root, Logs())
+    shell = ShellTools(sandbox, root, OutputLogs())
     print(await shell.execute("main", "cd d; cat a.txt"))
     print((await shell.execute("main", "sleep 60", timeout=0.3)).value["status"])
     await shell.interrupt()

@@ -58,9 +58,9 @@ _SIGNALLED = """\
 import signal, sys
 from agent_runtime import ToolCalled
 from bot.__main__ import main
-from bot.apps.chat.screen import Screen
+from bot.apps.chat.screen import ChatScreen
 
-shown, signals = Screen.on_event, sys.argv[1:]
+shown, signals = ChatScreen.on_event, sys.argv[1:]
 
 def on_event(self, event):
     shown(self, event)
@@ -68,7 +68,7 @@ def on_event(self, event):
         for name in signals:
             signal.raise_signal(signal.Signals[name])
 
-Screen.on_event = on_event
+ChatScreen.on_event = on_event
 sys.argv = ["codepilot", "run", "--script", "script.yaml", "Talk"]
 main()
 """
