@@ -20,7 +20,7 @@ RUN /opt/codepilot/bin/pip install --no-cache-dir --disable-pip-version-check --
 FROM python:3.13-slim-trixie
 # No versions: Debian keeps one of each in a release, and takes the old one away.
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git ripgrep tini \
+ && apt-get install --yes --no-install-recommends bubblewrap ca-certificates git tini \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --home-dir /var/lib/codepilot --create-home --shell /usr/sbin/nologin codepilot
 COPY --from=build /opt/codepilot /opt/codepilot

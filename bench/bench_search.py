@@ -13,6 +13,7 @@ from pathlib import Path
 from agent_runtime import SandboxSettings, pick_sandbox
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
+from agent_runtime.workspace.ripgrep import ripgrep
 from bench.measure import Figure, percentile
 
 _TIMES = 25
@@ -44,6 +45,7 @@ def copy_of_stdlib(directory: Path) -> Path:
 async def _measure(stdlib: Path) -> list[Figure]:
     figures = []
     with Workspace(stdlib) as workspace:
+        rg = str(ripgrep())
         search = SearchTools(workspace, pick_sandbox("auto", SandboxSettings()))
         await search.find("warm up the page cache")
         for pattern, amount in _PATTERNS.items():
@@ -51,7 +53,7 @@ async def _measure(stdlib: Path) -> list[Figure]:
             bare: list[float] = []
             for _ in range(_TIMES):
                 begun = time.perf_counter()
-                subprocess.run(["rg", "--no-config", pattern, "."], cwd=stdlib, capture_output=True, check=False)  # noqa: ASYNC221 - nothing else runs
+                subprocess.run([rg, "--no-config", pattern, "."], cwd=stdlib, capture_output=True, check=False)  # noqa: ASYNC221 - nothing else runs
                 bare.append(time.perf_counter() - begun)
                 begun = time.perf_counter()
                 await search.find(pattern)

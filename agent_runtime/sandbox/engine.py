@@ -131,12 +131,25 @@ def alone(
         program_file: the program.
         libraries: absolute paths of what it is loaded from, the loader among them.
     """
-    readable = {f"{_LIBRARIES}/{Path(library).name}": Path(library) for library in libraries}
-    shown = replace(job, readable={_PROGRAM: program_file, **readable})
-    loader = next((place for place in readable if Path(place).name.startswith("ld-")), None)
-    argv = [loader, "--library-path", _LIBRARIES, _PROGRAM] if loader else [_PROGRAM]
-    words = run(SandboxSettings(limits=_ALONE), container, engine, shown, "")
+    argv, readable = loading(program_file, libraries)
+    words = run(SandboxSettings(limits=_ALONE), container, engine, replace(job, readable=readable), "")
     return [*words, "--ulimit", f"cpu={_ALONE_SECONDS}:{_ALONE_SECONDS}", *program(container.image, argv)]
+
+
+def loading(program_file: Path, libraries: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
+    """Start a program of the host where only its file and its libraries are shown.
+
+    Args:
+        program_file: the program.
+        libraries: absolute paths of what it is loaded from, the loader among them.
+
+    Returns:
+        The first words of its command, and what to show read-only, by the path inside.
+    """
+    shown = {f"{_LIBRARIES}/{Path(library).name}": Path(library) for library in libraries}
+    loader = next((place for place in shown if Path(place).name.startswith("ld-")), None)
+    argv = [loader, "--library-path", _LIBRARIES, _PROGRAM] if loader else [_PROGRAM]
+    return argv, {_PROGRAM: program_file, **shown}
 
 
 def program(image: str, argv: Sequence[str]) -> list[str]:

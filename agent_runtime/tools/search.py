@@ -1,23 +1,27 @@
-"""The tool that searches the workspace, by ripgrep or what stands in for it."""
+"""The tool that searches the workspace with ripgrep."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
-from agent_runtime.sandbox.protocol import Sandbox
+from agent_runtime.sandbox import engine
+from agent_runtime.sandbox.libraries import libraries_of
+from agent_runtime.sandbox.protocol import Launch, Sandbox
 from agent_runtime.tools.inspection import Inspection
 from agent_runtime.tools.preview import of_call
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
-from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep, stand_in
+from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep
 
 _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
@@ -66,11 +70,6 @@ class SearchTools:
         self._seconds = seconds
         self._withholds = withholds
         self._program: Runner | None = None
-        # What an image holds is not ours to choose; our own searcher is safe on the host, beneath a descriptor.
-        self._ripgrep = None if sandbox is not None and sandbox.level == "docker" else ripgrep()
-        self._command = (
-            (self._ripgrep,) if self._ripgrep is not None else stand_in(workspace.readable, confined=workspace.confined)
-        )
 
     def close(self) -> None:
         """Stop what may run; idempotent."""
@@ -170,7 +169,7 @@ class SearchTools:
         program = self._program if self._program is not None and not self._program.busy else self._new_program()
         self._program = self._program or program
         try:
-            async with aclosing(program.run([*self._command, *arguments])) as chunks:
+            async with aclosing(program.run([str(ripgrep()), *arguments])) as chunks:
                 async for chunk in chunks:
                     if hits.takes_time:  # RE2 lets others run meanwhile
                         await asyncio.to_thread(hits.feed, chunk)
@@ -183,14 +182,26 @@ class SearchTools:
             raise ToolError(f"find: {program.errors}", kind="ValueError")
 
     def _new_program(self) -> Runner:
-        place = self._ripgrep
-        if place is None or self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
-            return Direct(self._workspace.root)
+        root, readable = self._workspace.root, self._workspace.readable
+        if self._sandbox is None or not self._sandbox.apart or not self._workspace.confined:
+            return Direct(lambda argv: Launch(argv=tuple(argv), env={}), root)
+        if self._sandbox.level == "docker":
+            return Direct(partial(self._in_container, self._sandbox), root)
         from agent_runtime.sandbox.resident import Resident  # noqa: PLC0415 - needs modules that Windows lacks
 
-        # One that came as a wheel lies where the sandbox shows nothing.
-        shown = {} if place.startswith("/usr/") else {place: Path(place)}
-        return Resident(self._sandbox, self._workspace.root, {**self._workspace.readable, **shown})
+        place = ripgrep()  # beside this Python, where the sandbox shows nothing
+        return Resident(self._sandbox, root, {**readable, str(place): place})
+
+    def _in_container(self, sandbox: Sandbox, argv: Sequence[str]) -> Launch:
+        """A search in a container of its own, which ends by itself when nobody reads what it writes."""
+        program, *arguments = argv
+        words, shown = ["rg"], dict(self._workspace.readable)  # the image's own, where ours cannot run in a container
+        if sys.platform == "linux":
+            # An image may have older libraries than ours was built for, or others.
+            words, libraries = engine.loading(Path(program), sorted(libraries_of(Path(program))))
+            shown |= libraries
+        deadline = ("timeout", "-s", "KILL", str(int(self._seconds) + 1))
+        return sandbox.launch((*deadline, *words, *arguments), workspace=self._workspace.root, readable=shown)
 
 
 def _argument(target: str) -> str:

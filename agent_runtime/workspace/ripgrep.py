@@ -1,16 +1,17 @@
-"""Where ripgrep is, what stands in for it, and how it is run without a sandbox."""
+"""Find ripgrep, and run it by itself: on the host, or in a sandbox of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 import sysconfig
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from agent_runtime.core.errors import ToolError
 from agent_runtime.processes.spawn import end, started
+from agent_runtime.sandbox.protocol import Launch
 
 _CHUNK = 1 << 16
 _MAX_ERRORS = 4_000
@@ -38,21 +39,24 @@ class Runner(Protocol):
         ...
 
 
-def ripgrep() -> str | None:
-    """Where ripgrep is: on the PATH, or beside this Python, where its wheel puts it."""
-    return shutil.which("rg") or shutil.which("rg", path=sysconfig.get_path("scripts"))
+def ripgrep() -> Path:
+    """The program that the wheel installs beside this Python; else one on the PATH.
 
-
-def stand_in(readable: Mapping[str, Path], *, confined: bool = True) -> tuple[str, ...]:
-    """How our own searcher is started; isolated, because it must not import what lies in the workspace."""
-    places = [f"--readable={name}={place}" for name, place in readable.items()]
-    return (sys.executable, "-I", "-m", "agent_runtime.workspace.grep", *places, *([] if confined else ["--anywhere"]))
+    Raises:
+        ToolError: there is none.
+    """
+    found = shutil.which("rg", path=sysconfig.get_path("scripts")) or shutil.which("rg")
+    if found is None:
+        raise ToolError("find: ripgrep is missing; install it with `pip install ripgrep`")
+    return Path(found)
 
 
 class Direct:
-    """Runs programs on the host, in one directory, with no environment. See `Runner`."""
+    """Starts each program in one directory, with no environment. See `Runner`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, start: Callable[[Sequence[str]], Launch], directory: Path) -> None:
+        """Start programs in `directory` of the host, by the command that `start` gives for them."""
+        self._start = start
         self._directory = directory
         self.busy = False
         self.errors = ""
@@ -61,7 +65,8 @@ class Direct:
     async def run(self, argv: Sequence[str]) -> AsyncGenerator[bytes]:
         """Run a program; see `Runner`."""
         self.errors, self.exit_code = "", None
-        process = await started(argv, env={}, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
+        launch = self._start(argv)
+        process = await started(launch.argv, env=launch.env, cwd=self._directory, stderr=asyncio.subprocess.PIPE)
         self.busy = True
         if process.stdout is None or process.stderr is None:
             raise AssertionError("both are pipes")

@@ -72,13 +72,6 @@ def git(said: str) -> Finding:
     return good("git", said.removeprefix("git version "))
 
 
-def ripgrep(said: str) -> Finding:
-    """From what `rg --version` says; empty when there is none."""
-    if not said:
-        return warning("ripgrep", "not found; searches are slow", "Install it: sudo apt-get install ripgrep")
-    return good("ripgrep", said.splitlines()[0].removeprefix("ripgrep "))
-
-
 def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Finding:
     """From what is free where `place` lies; inodes None where the file system has no fixed number of them."""
     files = "" if free_inodes is None else f", {free_inodes:,} files"

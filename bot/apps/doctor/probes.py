@@ -50,7 +50,7 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
 
 def programs() -> list[Finding]:
     """The programs that the bot starts itself."""
-    return [findings.git(_said("git", "--version")), findings.ripgrep(_said("rg", "--version"))]
+    return [findings.git(_said("git", "--version"))]
 
 
 def _said(*argv: str) -> str:

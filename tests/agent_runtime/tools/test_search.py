@@ -1,22 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import tempfile
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from agent_runtime.core.errors import SandboxError, ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.ripgrep import stand_in
+from agent_runtime.workspace.ripgrep import ripgrep
+from tests.containers import StandIn
 
 
 @pytest.fixture
@@ -198,6 +196,31 @@ async def test_the_search_runs_in_a_sandbox_where_there_is_one(root: Path) -> No
         search.close()
 
 
+async def test_the_search_runs_in_the_container_where_there_is_one(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    containers = StandIn.at(tmp_path_factory.mktemp("engine"))
+    with Workspace(root) as workspace:
+        search = SearchTools(workspace, containers.sandbox())
+        assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
+        assert await found(search, "(?i)NEEDLE$", include="a.py") == ["a.py:2"]
+        search.close()
+    assert [call[0] for call in containers.calls].count("run") == 2
+    assert containers.containers == []
+
+
+def test_the_locked_ripgrep_comes_before_one_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rg").write_text("#!/bin/sh\n")
+    (tmp_path / "rg").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ripgrep() == Path(sys.executable).with_name("rg")
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: "/nonexistent")
+    assert ripgrep() == tmp_path / "rg"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ToolError, match="ripgrep is missing"):
+        ripgrep()
+
+
 async def test_a_search_that_finds_far_too_much_is_counted_to_the_end(root: Path, search: SearchTools) -> None:
     for name in ("z.txt", "src/y.txt", "src/deep/x.txt", "tests/w.txt"):
         (root / name).write_text("pin\n" * 25_000)
@@ -240,78 +263,3 @@ async def test_a_searcher_that_was_stopped_starts_again(root: Path) -> None:
         search.close()
         assert await found(search, include="*.ts") == ["src/deep/c.ts:1"]
         search.close()
-
-
-@pytest.fixture
-def without_ripgrep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_runtime.tools.search.ripgrep", lambda: None)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"scope": "file", "target": "out.log"},
-        {"scope": "files", "target": ["tests/test_b.py", "a.py"]},
-        {"target": "src"},
-        {"include": "*.{ts,yml}"},
-        {"include": "src/**"},
-        {"pattern": "other", "context": 1},
-        {"pattern": r"^import\s+\w+$"},
-        {"pattern": "(?i)NEEDLE$", "max_results": 2},
-    ],
-)
-async def test_without_ripgrep_the_answers_are_the_same(
-    root: Path, search: SearchTools, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
-) -> None:
-    expected = await search.find(**{"pattern": "needle", **arguments})
-    monkeypatch.setattr("agent_runtime.tools.search.ripgrep", lambda: None)
-    with Workspace(root) as workspace:
-        assert await SearchTools(workspace).find(**{"pattern": "needle", **arguments}) == expected
-
-
-async def test_without_ripgrep_a_pattern_that_explodes_is_stopped(root: Path, without_ripgrep: None) -> None:
-    (root / "a.txt").write_text("a" * 40 + "b\n")
-    with Workspace(root) as workspace, pytest.raises(ToolError, match=r"stopped after 1 s"):
-        await SearchTools(workspace, seconds=1).find("(a+)+$")
-
-
-async def test_without_ripgrep_nothing_of_the_workspace_is_imported(root: Path, without_ripgrep: None) -> None:
-    for name in ("argparse.py", "json.py", "agent_runtime.py"):
-        (root / name).write_text("open('/tmp/ran', 'w')\nraise SystemExit(3)\n")
-    with Workspace(root) as workspace:
-        assert await found(SearchTools(workspace), include="*.ts") == ["src/deep/c.ts:1"]
-
-
-_NAMES = st.sampled_from(["a", "b.py", "c.log", ".hidden", "Build", "x y", "-e", "\u00e4"])
-_RULES = st.sampled_from(
-    ["*.log", "!c.log", "a/", "/b.py", "Build", "**/a", "a/*", ".hidden", "# c", "", "!a/b.py", "x y"]
-)
-_LINES = st.sampled_from(
-    ["", "foo", "foo bar", "Foo", "\tfoo()", "x" * 300 + "foo", "\u00fcber foo", "foo\r", "12 34", "a.b*c"]
-)
-_FILES = st.dictionaries(
-    st.lists(_NAMES, min_size=1, max_size=3).map("/".join), st.lists(_LINES, max_size=5).map("\n".join), max_size=8
-)
-_PATTERNS = st.sampled_from(
-    ["foo", "^foo", "foo$", "(?i)FOO", r"\bfoo\b", r"\d+ \d+", "fo{2}", "[^f]oo|bar", r"a\.b\*c", r"\w+ foo", "o+", "."]
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(files=_FILES, rules=st.dictionaries(_NAMES | st.just("."), st.lists(_RULES, max_size=3)), pattern=_PATTERNS)
-def test_ripgrep_and_its_stand_in_find_the_same(
-    tmp_path: Path, files: dict[str, str], rules: dict[str, list[str]], pattern: str
-) -> None:
-    with tempfile.TemporaryDirectory(dir=tmp_path) as directory:
-        root = Path(directory)
-        written = files | {f"{place}/.gitignore": "\n".join(lines) for place, lines in rules.items()}
-        for name, text in written.items():
-            with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(text, newline="")
-        with Workspace(root) as workspace:
-            real, ours = SearchTools(workspace), SearchTools(workspace)
-            ours._ripgrep, ours._command = None, stand_in({})
-            assert asyncio.run(ours.find(pattern)) == asyncio.run(real.find(pattern))

@@ -16,7 +16,6 @@ from agent_runtime.tools.search import SearchTools
 from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
-from agent_runtime.workspace.ripgrep import stand_in
 
 
 @pytest.fixture
@@ -213,12 +212,10 @@ async def test_the_tools_of_an_unconfined_workspace_work_wherever_their_user_may
         tools.write_file(outside, 2, 2, mode="edit")
         tools.write_file(str(tmp_path / "made" / "b.txt"))
         assert (await tools.list_files("*.txt", str(tmp_path / "else"))).value == [outside]
-        search, without_ripgrep = SearchTools(workspace, Bubblewrap(SandboxSettings())), SearchTools(workspace)
-        without_ripgrep._ripgrep, without_ripgrep._command = None, stand_in({}, confined=False)
+        search = SearchTools(workspace, Bubblewrap(SandboxSettings()))
         for arguments in ({"scope": "file", "target": outside}, {"target": str(tmp_path / "else")}):
-            for each in (search, without_ripgrep):
-                found = await each.find("TWO", **arguments)  # type: ignore[arg-type] # mypy joins the kinds of arguments
-                assert found.value == [{"file": outside, "line": 2, "text": "TWO"}]
+            found = await search.find("TWO", **arguments)  # type: ignore[arg-type] # mypy joins the kinds of arguments
+            assert found.value == [{"file": outside, "line": 2, "text": "TWO"}]
     assert (tmp_path / "made" / "b.txt").read_text() == "new\n"
 
 

@@ -21,8 +21,6 @@ HEARD = tuple(each.name for each in EVENTS)
         (findings.git("git version 2.39.5"), "good", "2.39.5"),
         (findings.git("git version 2.17.1 (Apple Git-1)"), "bad", "2.17.1"),
         (findings.git(""), "bad", "not found"),
-        (findings.ripgrep("ripgrep 13.0.0\n-SIMD -AVX"), "good", "13.0.0"),
-        (findings.ripgrep(""), "warning", "slow"),
         (findings.disk("disk", "/data", 50 * GIB, 10**7), "good", "50.0 GiB, 10,000,000 files"),
         (findings.disk("disk", "/data", 50 * GIB, None), "good", "50.0 GiB free at /data"),
         (findings.disk("disk", "/data", 3 * GIB, 10**7), "warning", "3.0 GiB"),
