@@ -103,11 +103,14 @@ def memory_of(pid: int) -> int:
                 continue
             children.setdefault(int(fields[1]), []).append(int(each.name))
     pending, total = [pid], 0
+    ours = (Path("/proc") / str(pid) / "cmdline").read_bytes()
     while pending:
         one = pending.pop()
         try:
             if (Path("/proc") / str(one) / "comm").read_text().strip() == "bwrap":
                 continue
+            if one != pid and (Path("/proc") / str(one) / "cmdline").read_bytes() == ours:
+                continue  # Between vfork and exec a child has its parent's memory, which would count twice.
             rollup = (Path("/proc") / str(one) / "smaps_rollup").read_text()
         except OSError:
             continue
