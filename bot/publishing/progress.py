@@ -17,7 +17,7 @@ from agent_runtime import (
 )
 from bot.publishing.checking import checking
 from bot.publishing.render import Activity, Check, DeniedCall, duration
-from bot.publishing.rerun import Rerun
+from bot.publishing.rerun import Rerun, step_lines
 from bot.publishing.verdict import Edits, judged
 
 _MOST_DENIED = 50
@@ -139,7 +139,10 @@ class Progress:
 
     def _begun(self, event: ToolReturned) -> Check | None:
         """The check that a command is; None where its exit code proves nothing."""
-        command, declared = str(event.args.get("command", "")), event.args.get("check") is True
+        command = str(event.args.get("command", ""))
+        # The very line of the step that failed needs no declaration. Of a pipe only `check=True` knows every stage.
+        is_step = "|" not in command and command.strip() in step_lines(self.failing)
+        declared = event.args.get("check") is True or is_step
         if checking(command, declared=declared) is None:
             return None
         directory = dict(self.places).get(str(event.args.get("session_id", "")), "")

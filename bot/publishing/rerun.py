@@ -91,7 +91,7 @@ def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[
 
 def is_other(check: Check, commands: Sequence[str]) -> bool:
     """Whether a check is no part of what the steps that failed run; False where these run nothing that is known."""
-    steps = [read for line in _lines(commands) if (read := checking(line, declared=True)) and read.known]
+    steps = [read for line in step_lines(commands) if (read := checking(line, declared=True)) and read.known]
     own = checking(check.command, declared=check.declared)
     return bool(steps) and (own is None or not any(_is_part(own, step) for step in steps))
 
@@ -123,6 +123,7 @@ def _is_before(check: Check, edits: Edits | None) -> bool:
     return edits is None or check.ended < edits.first
 
 
-def _lines(commands: Sequence[str]) -> Iterator[str]:
+def step_lines(commands: Sequence[str]) -> Iterator[str]:
+    """The commands in the `run:` of several steps, one a line."""
     for command in commands:
         yield from (line.strip() for line in command.replace("\\\n", " ").splitlines() if line.strip())

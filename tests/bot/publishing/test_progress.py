@@ -45,6 +45,13 @@ def test_a_check_counts_by_what_it_is_and_not_by_how_it_was_called() -> None:
     ]
 
 
+def test_the_line_of_a_step_that_failed_is_a_check_without_being_called_one() -> None:
+    progress = Progress(failing=("python tools/check.py\n./lint.sh | tee log",))
+    for command in ("python tools/check.py", "python tools/other.py", "./lint.sh | tee log"):
+        progress = progress.after(executed(command, "completed", 1), at=3)
+    assert [each.command for each in progress.checks] == ["python tools/check.py"]
+
+
 def test_a_check_that_went_on_is_told_with_the_end_that_was_read_later() -> None:
     looked = returned("read_output", {"status": "running", "exit_code": None}, session_id="main")
     ended = returned("read_output", {"status": "completed", "exit_code": 0}, session_id="main")
