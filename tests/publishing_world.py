@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bot.domain.job import Job
-from bot.github import GitHub
-from bot.publishing.plan import CommitPlan, Publication, PullRequestPlan
+from bot.github import GitHub, PullDraft
+from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.redact import Redactor
 from bot.publishing.wording import branch_name, commit_body, pull_body
@@ -70,7 +70,7 @@ class Outlet:
             change=change,
         )
         body = pull_body(job, f"Fixed it. {SECRET}", server=self.hub.url)
-        request = PullRequestPlan(base="main", title=commit.title, body=body, draft=False)
+        request = PullDraft(base="main", title=commit.title, body=body, draft=False)
         return Publication(commit=commit, pull_request=None if branch else request)
 
     async def send(
@@ -114,8 +114,8 @@ async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | No
         seconds_between_writes=0,
     )
     async with github:
-        facts = await github.repo_facts("mona/calc")
-        token = await github.clone_token("mona/calc")
+        facts = await github.repos.get("mona/calc")
+        token = await github.tokens.for_clone("mona/calc")
         source = Source(url=facts.clone_url, token=token, ref="refs/heads/main", sha=base)
         async with Workspaces(state).open("j1", facts.id, source) as tree:
             yield Outlet(

@@ -8,8 +8,7 @@ from typing import Protocol
 from bot.apps.services import redactor_for
 from bot.domain.errors import BotError
 from bot.gate.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
-from bot.github import GitHub
-from bot.github.installations import installation_of
+from bot.github import GitHub, installation_of
 from bot.settings.app_permissions import AppEvent, AppPermission, lacking
 from bot.settings.load import Settings
 
@@ -25,7 +24,7 @@ class LabelClient(Protocol):
         """A file's bytes, or None when there is none."""
         ...
 
-    async def repo_labels(self, repo: str) -> tuple[str, ...]:
+    async def labels(self, repo: str) -> tuple[str, ...]:
         """Names of the repository's labels."""
         ...
 
@@ -64,11 +63,11 @@ class SetUp:
     lacks: tuple[AppPermission | AppEvent, ...]
 
 
-async def set_up(github: LabelClient, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
+async def set_up(repos: LabelClient, repo: str, *, start_label: str) -> tuple[LabelSpec, ...]:
     """Make the labels that the repository's configuration names and that are not there yet.
 
     Args:
-        github: acts on the repository.
+        repos: the client that acts on the repository.
         repo: `owner/name`.
         start_label: what the label that starts work is called where the configuration does not say.
 
@@ -79,8 +78,8 @@ async def set_up(github: LabelClient, repo: str, *, start_label: str) -> tuple[L
         RepoConfigError: the repository's file, or its organisation's, does not fit.
         GitHubError: GitHub refused, or did not answer.
     """
-    names = (await _config(github, repo)).labels
-    there = {name.casefold() for name in await github.repo_labels(repo)}
+    names = (await _config(repos, repo)).labels
+    there = {name.casefold() for name in await repos.labels(repo)}
     wanted = (
         (names.start or start_label, "1d76db", "Codepilot: start work on this"),
         (names.read_only, "c5def5", "Codepilot may read only"),
@@ -94,7 +93,7 @@ async def set_up(github: LabelClient, repo: str, *, start_label: str) -> tuple[L
     )
     for label in found:
         if label.made:
-            await github.create_label(repo, label.name, color=label.color, description=label.description)
+            await repos.create_label(repo, label.name, color=label.color, description=label.description)
     return found
 
 
@@ -117,14 +116,14 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
     async with GitHub.for_installation(
         settings.app_id, key, found.id, settings.api_url, redact=redactor.redact, minted=redactor.learn
     ) as github:
-        labels = await set_up(github, repo, start_label=settings.agent.start_label)
+        labels = await set_up(github.repos, repo, start_label=settings.agent.start_label)
     return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))
 
 
-async def _config(github: LabelClient, repo: str) -> RepoConfig:
+async def _config(repos: LabelClient, repo: str) -> RepoConfig:
     organisation = f"{repo.partition('/')[0]}/.github"
-    above = await github.file_at(organisation, ORGANISATION_PATH)
-    own = await github.file_at(repo, PATH)
+    above = await repos.file_at(organisation, ORGANISATION_PATH)
+    own = await repos.file_at(repo, PATH)
     return merged(
         RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
         RepoConfig() if own is None else parse_config(own),

@@ -56,7 +56,7 @@ def _pull(number: int) -> Thread:
 
 
 async def _pull_of_fork(context: JobContext, command: ChecksFailed) -> int | None:
-    return await context.github.pull_of_fork(
+    return await context.github.pulls.of_fork(
         context.job.repo.full_name,
         fork=command.fork,
         fork_id=command.fork_id,
@@ -71,19 +71,19 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
     kept = [each for each in await context.ledger.labels(repo.id, number) if config.labels.is_fix_ci(each.name)]
     if not kept:
         return False
-    standing = (await context.github.thread_facts(repo.full_name, number)).labels
+    standing = (await context.github.threads.get(repo.full_name, number)).labels
     if not any(map(config.labels.is_fix_ci, standing)):
         return False
     who = kept[0].labeller
     return context.services.bounds.hears(who.login) and may_command(
-        await context.github.role_of(repo.full_name, who.id, who.login)
+        await context.github.accounts.role_of(repo.full_name, who.id, who.login)
     )
 
 
 async def _work(context: JobContext, command: ChecksFailed, thread: Thread, *, ordinal: int) -> Job:
     """The work; in a fork's pull request it only reads, and nothing but the diagnosis leaves it."""
     event = context.job
-    me = await context.github.me()
+    me = await context.github.accounts.me()
     itself = Actor(id=me.id, login=me.login)
     # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
     # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.

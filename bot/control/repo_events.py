@@ -40,7 +40,7 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
         case Labelled():
             return await _labelled(context, command)
         case Assigned(assignee_id=assignee_id):
-            if assignee_id == (await context.github.me()).id:
+            if assignee_id == (await context.github.accounts.me()).id:
                 await context.queue.enqueue(fix_for(context.job, "assignment"))
         case Pushed(head_sha=head_sha):
             return await _pushed(context, head_sha)
@@ -77,7 +77,7 @@ async def _labelled(context: JobContext, command: Labelled) -> Ending:
 async def _start(context: JobContext, command: Labelled) -> Ending:
     """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
     job = context.job
-    thread = await context.github.thread_facts(job.repo.full_name, job.thread.number)
+    thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
         reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
         access = await check_access(context.github, job, bounds=context.services.bounds)
@@ -98,7 +98,7 @@ def _seconds(at: str) -> float:
 async def _pushed(context: JobContext, head_sha: str) -> Ending:
     """What was asked and allowed for the commit before is void; the bot's own commits void nothing."""
     job = context.job
-    if job.actor.id == (await context.github.me()).id:
+    if job.actor.id == (await context.github.accounts.me()).id:
         return Ending(state=JobState.DONE)
     for each in await _jobs(context):
         if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:

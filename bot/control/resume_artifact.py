@@ -68,7 +68,7 @@ async def _claim(context: JobContext, saved: SavedJob, handover: Handover) -> bo
         return False
     mark = context.services.marker(saved.job)
     said = f"▶️ Answered. [This workflow run]({context.services.run_url}) goes on with the work.\n\n{mark}"
-    await context.github.edit_comment(saved.job.repo.full_name, found[0], found[1].id, said)
+    await context.github.comments.edit(saved.job.repo.full_name, found[0], found[1].id, said)
     handover.claimed.add(saved.job.id)
     return True
 
@@ -114,7 +114,7 @@ class _Fetching:
         """The artifacts that runs of the repository's own branches have kept under the name, newest first."""
         context, repo = self._context, self._here.repo
         try:
-            found = await context.github.artifacts_named(repo.full_name, self._name, _MOST_LISTED)
+            found = await context.github.runs.artifacts(repo.full_name, self._name, _MOST_LISTED)
         except GitHubError as error:
             if not error.lacks_permission:
                 raise
@@ -144,7 +144,7 @@ class _Fetching:
 
     async def _downloaded(self, artifact: ArtifactFacts) -> bytes:
         github, repo = self._context.github, self._here.repo.full_name
-        address = await github.address_of_artifact(repo, artifact.id)
+        address = await github.runs.artifact_url(repo, artifact.id)
         with tempfile.TemporaryDirectory(prefix="codepilot-artifact-") as folder:
             file = Path(folder, "artifact.zip")
             plain = self._handover.plain

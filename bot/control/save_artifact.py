@@ -56,7 +56,7 @@ async def comment_of(github: GitHub, job: Job, facts: Mapping[str, str]) -> tupl
     if "comment" not in facts:
         return None
     spot = Spot(kind="thread", number=job.thread.number) if "below" in facts else spot_of(job)
-    found = await github.comment(job.repo.full_name, spot, int(facts["comment"].partition(" ")[0]))
+    found = await github.comments.get(job.repo.full_name, spot, int(facts["comment"].partition(" ")[0]))
     return None if found is None else (spot, found)
 
 

@@ -246,7 +246,7 @@ async def _is_ours(context: JobContext, here: ThreadSnapshot, ended: Stored) -> 
     job = ended.job
     if job.is_unasked:
         return ended.state is not JobState.REFUSED
-    return may_command(await context.github.role_of(here.repo.full_name, job.actor.id, job.actor.login))
+    return may_command(await context.github.accounts.role_of(here.repo.full_name, job.actor.id, job.actor.login))
 
 
 async def _told(context: JobContext, jobs: tuple[Stored, ...]) -> str:

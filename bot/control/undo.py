@@ -39,7 +39,7 @@ async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | R
 
 async def _moved(context: JobContext, here: ThreadSnapshot, sha: str, branch: str) -> Refusal | None:
     """Why a commit is not the last one of its branch any more; an attempt before this may have seen to that itself."""
-    head = await context.github.branch_head(here.repo.full_name, branch)
+    head = await context.github.repos.branch_head(here.repo.full_name, branch)
     if head is None:
         return Refusal(cause="undo-gone", reason=f"The branch `{branch}` is gone, and my commit with it.")
     if head != sha:

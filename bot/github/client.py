@@ -8,25 +8,71 @@ from types import TracebackType
 from typing import Self
 
 from github import Auth
+from typing_extensions import override
 
-from bot.github.app_auth import InstallationAuth, app_auth
+from bot.github.accounts import Accounts
+from bot.github.auth import AppIdentity, InstallationAuth
 from bot.github.checks import Checks
-from bot.github.connection import SECONDS_BETWEEN_WRITES, WAIT_SECONDS, GitHubConnection
-from bot.github.labels import Labels
+from bot.github.comments import Comments
+from bot.github.commits import Commits
+from bot.github.connection import (
+    SECONDS_BETWEEN_WRITES,
+    WAIT_SECONDS,
+    AppSession,
+    GitHubConnection,
+    InstallationSession,
+)
+from bot.github.pace import Urgency
+from bot.github.pulls import Pulls
+from bot.github.repos import Repos
 from bot.github.reviews import Reviews
 from bot.github.runs import Runs
-from bot.github.session import AppSession, InstallationSession
+from bot.github.threads import Threads
 from bot.github.tokens import Tokens
-from bot.github.turns import Turns
-from bot.github.words import Comments
-from bot.github.work import Publishing
 
 
-class GitHub(Comments, Reviews, Labels, Checks, Runs, Publishing, Tokens, Turns):
-    """The one client: its parts, each in a file of its own, on one connection.
+class GitHub:
+    """The one client: a part for each kind of thing, all on one connection.
 
     There is no verb for force pushes, tags, deletions, merges or approvals, and there shall be none.
+
+    Args:
+        connection: how to reach GitHub.
+        redact: takes secrets out of text; every text that goes out passes it, no matter who wrote it.
+        minted: told of every token before it is used.
+
+    Attributes:
+        accounts: who people are, and what they may do; and who we are.
+        repos: repositories, their files and branches.
+        threads: issues and pull requests as threads.
+        pulls: pull requests as such.
+        comments: comments and reactions.
+        reviews: reviews, and comments on lines.
+        checks: check runs and commit statuses.
+        runs: workflow runs.
+        commits: the bot's commits.
+        tokens: for git.
     """
+
+    def __init__(
+        self,
+        connection: GitHubConnection,
+        *,
+        redact: Callable[[str], str],
+        minted: Callable[[str], None] = lambda _token: None,
+    ) -> None:
+        self._connection = connection
+        self._redact = redact
+        self.accounts = Accounts(connection)
+        self.repos = Repos(connection, redact)
+        self.threads = Threads(connection, self.repos)
+        self.pulls = Pulls(connection, redact)
+        self.comments = Comments(connection, redact)
+        self.reviews = Reviews(connection, redact)
+        self.checks = Checks(connection, redact, self.accounts)
+        self.runs = Runs(connection)
+        self.commits = Commits(connection, redact, self.repos)
+        self.tokens = Tokens(connection, minted)
 
     @classmethod
     def for_installation(
@@ -54,7 +100,8 @@ class GitHub(Comments, Reviews, Labels, Checks, Runs, Publishing, Tokens, Turns)
             session: shared with the other clients of the installation; it has a pause of its own.
         """
         shared = session or AppSession(seconds_between_writes).of(installation_id)
-        auth = InstallationAuth(app_auth(app_id, private_key), installation_id, tokens=shared.tokens, minted=minted)
+        identity = AppIdentity(app_id, private_key)
+        auth = InstallationAuth(identity, installation_id, tokens=shared.tokens, minted=minted)
         connection = GitHubConnection(auth, base_url, session=shared)
         return cls(connection, redact=redact, minted=minted)
 
@@ -77,6 +124,28 @@ class GitHub(Comments, Reviews, Labels, Checks, Runs, Publishing, Tokens, Turns)
         )
         return cls(connection, redact=redact)
 
+    def redacted(self, text: str) -> str:
+        """The text as it would go out, for what leaves by another way (a pushed commit's message)."""
+        return self._redact(text)
+
+    def hurry(self, urgency: Urgency) -> None:
+        """Be at least this urgent from now on."""
+        self._connection.urgency = min(self._connection.urgency, urgency)
+
+    @property
+    def waiting(self) -> int:
+        """How many writes of the installation wait for their turn."""
+        return self._connection.session.pace.waiting
+
+    async def lull(self) -> None:
+        """Wait until nobody else has anything to write."""
+        await self._connection.session.pace.lull()
+
+    @property
+    def spread(self) -> float:
+        """How many times rarer than usual requests that can wait should be, for the hour's budget to last."""
+        return self._connection.session.limits.spread
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -88,3 +157,7 @@ class GitHub(Comments, Reviews, Labels, Checks, Runs, Publishing, Tokens, Turns)
     async def close(self) -> None:
         """Close the connections."""
         await asyncio.to_thread(self._connection.close)
+
+    @override
+    def __repr__(self) -> str:
+        return "GitHub()"

@@ -1,82 +1,148 @@
-"""A change in the words of GraphQL's `createCommitOnBranch`. Pure."""
+"""Commits through GraphQL, and the branches they are on. It only ever adds."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
-from bot.github.errors import CannotExpressError
-from bot.github.facts import CommitFacts, PullLink
-from bot.workspace.change import Change, FileChange
-
-_COMMIT = """
-createCommitOnBranch(input: $commit) { commit { oid url message tree { oid } parents(first: 2) { nodes { oid } } } }
-"""
-MUTATION = f"mutation ($commit: CreateCommitOnBranchInput!) {{ {_COMMIT} }}"
-
-# GitHub does the parts of a mutation one after the other:
-# https://docs.github.com/graphql/guides/forming-calls-with-graphql#about-mutations
-NEW_BRANCH = f"""
-mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!) {{
-  createRef(input: $ref) {{ ref {{ name }} }}
-  {_COMMIT}
-}}
-"""
-NEW_BRANCH_WITH_PULL = f"""
-mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
-  createRef(input: $ref) {{ ref {{ name }} }}
-  {_COMMIT}
-  createPullRequest(input: $pull) {{ pullRequest {{ number url }} }}
-}}
-"""
-
-MAX_BYTES = 20 * 1024 * 1024
-"""Of file contents; GitHub refuses request bodies of about twice that, and base64 adds a third."""
-
-_PLAIN_FILE = "100644"
-_SUBMODULE = "160000"
+from bot.github import graphql, parsing
+from bot.github.connection import GitHubConnection
+from bot.github.drafts import PullDraft
+from bot.github.errors import GitHubError, HeadMovedError
+from bot.github.models import CommitFacts, PullLink
+from bot.github.repos import Repos
+from bot.workspace.change import Change
 
 
-def commit_input(
-    *, repo: str, branch: str, expected_head: str, title: str, body: str, change: Change
-) -> Mapping[str, Any]:
-    """The mutation's input; see https://docs.github.com/graphql/reference/input-objects#createcommitonbranchinput.
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of the bot's, and the branches that they are on. There is no verb that overwrites or deletes."""
 
-    Raises:
-        CannotExpressError: a mode other than an ordinary file's, a name that is no UTF-8, or too much content.
-    """
-    check_expressible(change)
-    additions = [
-        {"path": file.path, "contents": base64.b64encode(file.content).decode()}
-        for file in change.files
-        if file.content is not None
-    ]
-    deletions = [{"path": file.path} for file in change.files if file.content is None]
-    return {
-        "branch": {"repositoryNameWithOwner": repo, "branchName": branch},
-        "message": {"headline": title, "body": body},
-        "fileChanges": {"additions": additions, "deletions": deletions},
-        "expectedHeadOid": expected_head,
-    }
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+    repos: Repos
 
+    async def create_branch(self, repo: str, name: str, sha: str) -> None:
+        """Make a branch at a commit; one that stands there already will do.
 
-def committed(data: Mapping[str, Any]) -> CommitFacts:
-    """The commit that a mutation answered."""
-    commit = data["createCommitOnBranch"]["commit"]
-    return CommitFacts(
-        sha=str(commit["oid"]),
-        tree_sha=str(commit["tree"]["oid"]),
-        parents=tuple(str(each["oid"]) for each in commit["parents"]["nodes"]),
-        message=str(commit["message"]),
-        html_url=str(commit["url"]),
-    )
+        Raises:
+            HeadMovedError: a branch of this name stands elsewhere.
+        """
+        what = f"create branch {name} in {repo}"
+        body = {"ref": f"refs/heads/{name}", "sha": sha}
+        try:
+            await self.connection.json(what, "POST", f"/repos/{repo}/git/refs", body, repeat=True)
+        except GitHubError as error:
+            if (
+                error.status != HTTPStatus.UNPROCESSABLE_ENTITY
+                or (head := await self.repos.branch_head(repo, name)) is None
+            ):
+                raise
+            if head != sha:
+                raise HeadMovedError(
+                    what, error.status, f"it stands at {head[:10]}", "Delete or rename that branch."
+                ) from error
 
+    async def on_branch(
+        self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
+    ) -> CommitFacts:
+        """Commit a change through GraphQL, signed by GitHub. What an earlier try has written is found, not repeated.
 
-def opened(data: Mapping[str, Any]) -> PullLink | None:
-    """The pull request that a mutation answered; None when there is none."""
-    pull = (data.get("createPullRequest") or {}).get("pullRequest")
-    return None if pull is None else PullLink(number=int(pull["number"]), html_url=str(pull["url"]))
+        Raises:
+            CannotExpressError: this API cannot say it; nothing was sent.
+            HeadMovedError: the branch does not stand at `expected_head`.
+        """
+        data = self._commit_input(
+            repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+        )
+        what = f"commit to {branch} of {repo}"
+        try:
+            return graphql.committed(
+                await self.connection.graphql(what, graphql.COMMIT, {"commit": data}, needs="createCommitOnBranch")
+            )
+        except GitHubError as error:
+            head = await self.repos.branch_head(repo, branch)
+            if head is None:
+                raise HeadMovedError(what, error.status, "the branch is gone", "Restore it and ask again.") from error
+            done = await self.repos.commit(repo, head)
+            if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
+                return done
+            if parsing.is_stale(error.said) or parsing.is_stale(str(error.__cause__)):
+                raise HeadMovedError(what, error.status, error.said, "Someone pushed meanwhile: ask again.") from error
+            raise
+
+    async def on_new_branch(
+        self,
+        repo: str,
+        *,
+        node_id: str,
+        branch: str,
+        expected_head: str,
+        title: str,
+        body: str,
+        change: Change,
+        pull: PullDraft | None,
+    ) -> tuple[CommitFacts, PullLink | None]:
+        """Make a branch with a commit on it, and a pull request from it, in one request where GitHub does all of it.
+
+        What it does not do so is done step by step, but for the pull request: `Pulls.create` can be told why not.
+
+        Args:
+            repo: `owner/name`.
+            node_id: the repository's, for GraphQL.
+            branch: the branch.
+            expected_head: where the branch begins.
+            title: of the commit.
+            body: of the commit.
+            change: what to commit.
+            pull: the pull request, if there is to be one.
+
+        Raises:
+            CannotExpressError: this API cannot say it; nothing was sent.
+            HeadMovedError: there is another branch of this name.
+        """
+        data: dict[str, Any] = {
+            "ref": {"repositoryId": node_id, "name": f"refs/heads/{branch}", "oid": expected_head},
+            "commit": self._commit_input(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            ),
+        }
+        if pull is not None:
+            data["pull"] = {
+                "repositoryId": node_id,
+                "headRefName": branch,
+                "baseRefName": pull.base,
+                **pull.said(self.redact),
+            }
+        mutation = graphql.NEW_BRANCH if pull is None else graphql.NEW_BRANCH_WITH_PULL
+        try:
+            made = await self.connection.graphql(
+                f"make branch {branch} of {repo}", mutation, data, needs="createCommitOnBranch"
+            )
+        except GitHubError as error:
+            if error.limited:
+                raise
+            if await self.repos.branch_head(repo, branch) is None:
+                await self.create_branch(repo, branch, expected_head)
+            facts = await self.on_branch(
+                repo, branch=branch, expected_head=expected_head, title=title, body=body, change=change
+            )
+            return facts, None
+        return graphql.committed(made), graphql.opened(made)
+
+    def _commit_input(
+        self, repo: str, *, branch: str, expected_head: str, title: str, body: str, change: Change
+    ) -> Mapping[str, Any]:
+        return graphql.commit_input(
+            repo=repo,
+            branch=branch,
+            expected_head=expected_head,
+            title=self.redact(title),
+            body=self.redact(body),
+            change=change,
+        )
 
 
 def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> bool:
@@ -86,26 +152,3 @@ def is_made(facts: CommitFacts, *, parent: str, tree_sha: str, message: str) -> 
     """
     same = facts.parents == (parent,) and facts.tree_sha == tree_sha
     return same and " ".join(facts.message.split()).startswith(" ".join(message.split()))
-
-
-def check_expressible(change: Change) -> None:
-    """See whether the mutation can say all of a change.
-
-    Raises:
-        CannotExpressError: as for `commit_input`.
-    """
-    for file in change.files:
-        _check(file)
-    if sum(len(file.content or b"") for file in change.files) > MAX_BYTES:
-        raise CannotExpressError(f"the contents exceed {MAX_BYTES // 1024**2} MiB")
-
-
-def _check(file: FileChange) -> None:
-    if file.old_mode == _SUBMODULE:
-        raise CannotExpressError(f"{file.path!r} is a submodule")
-    if file.new_mode not in {"", _PLAIN_FILE} or (file.new_mode and file.old_mode not in {"", _PLAIN_FILE}):
-        raise CannotExpressError(f"{file.path!r} has mode {file.new_mode}, before {file.old_mode or 'none'}")
-    try:
-        file.path.encode()
-    except UnicodeEncodeError as error:
-        raise CannotExpressError(f"the name {file.path!r} is no UTF-8") from error

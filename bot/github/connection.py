@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import requests
 from github import Auth, Github, GithubException, GithubIntegration
@@ -18,22 +18,79 @@ from github.Requester import Requester
 from urllib3.util import Retry
 
 from bot.github import answers
-from bot.github.app_auth import AppIdentity, InstallationAuth
+from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.errors import GitHubError, remedy_for, unreadable
-from bot.github.pace import Urgency
-from bot.github.session import AppSession, InstallationSession
+from bot.github.models import BotIdentity
+from bot.github.pace import Limits, RequestPace, Urgency
+from bot.github.refusals import graphql_status, headers_of, limit_pause, refusal
 
 T = TypeVar("T")
 
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.5
-_RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
-_SECONDARY_LIMIT_SECONDS = 60.0
-_GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
 _REDIRECTION = frozenset({"message", "url", "documentation_url"})
 SECONDS_BETWEEN_WRITES = 1.0
+PAGE = 100
+"""The most entries that GitHub puts on a page."""
 WAIT_SECONDS = 30.0
 """A longer pause is left to whoever can do something else meanwhile: the worker puts the job off, and takes another."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """How a REST request is made.
+
+    Attributes:
+        query: its parameters.
+        repeat: whether doing it twice is the same as once; True for all but POST.
+        accept: another media type than the usual one.
+        as_app: whether to ask as the App itself rather than as its installation, where the connection has an App.
+        urgency: see `GitHubConnection.call`, as for the next.
+        may_be_absent: whether 404 is an answer as good as another.
+    """
+
+    query: Mapping[str, Any] | None
+    repeat: bool
+    accept: str
+    as_app: bool
+    urgency: Urgency | None
+    may_be_absent: bool
+
+
+class AppSession:
+    """What is known of an App for as long as the process lives.
+
+    Args:
+        seconds: between two writes of one installation; see `RequestPace`.
+
+    Attributes:
+        identity: who the App is, once somebody has asked.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._installations: dict[int, InstallationSession] = {}
+        self.identity: BotIdentity | None = None
+
+    def of(self, installation: int) -> InstallationSession:
+        """The same one for the same installation."""
+        return self._installations.setdefault(installation, InstallationSession(self, RequestPace(self._seconds)))
+
+
+class InstallationSession:
+    """One installation of the App, shared by the clients of all its jobs.
+
+    Attributes:
+        app: the App.
+        pace: whose turn it is to write.
+        tokens: those that were minted and still serve.
+        limits: what GitHub says of its limits.
+    """
+
+    def __init__(self, app: AppSession, pace: RequestPace) -> None:
+        self.app = app
+        self.pace = pace
+        self.tokens = TokenStore()
+        self.limits = Limits()
 
 
 class GitHubConnection:
@@ -65,7 +122,7 @@ class GitHubConnection:
         settings: dict[str, Any] = {
             "base_url": self._base_url,
             "timeout": 30,
-            "per_page": 100,
+            "per_page": PAGE,
             "retry": Retry(0, respect_retry_after_header=False, raise_on_status=False),
             "seconds_between_requests": 0,
             "seconds_between_writes": 0,
@@ -161,8 +218,8 @@ class GitHubConnection:
 
     def _failure(self, what: str, error: GithubException, attempt: int) -> GitHubError:
         """What an answer means; a limit closes GitHub to all clients of the installation."""
-        failure = _failure(what, error, attempt, in_workflow=self.app is None)
-        self.session.limits.note(_headers(error))
+        failure = refusal(what, error, attempt, in_workflow=self.app is None)
+        self.session.limits.note(headers_of(error))
         if failure.limited:
             self.session.limits.close(failure.retry_after)
         return failure
@@ -172,11 +229,37 @@ class GitHubConnection:
         auth, status = self.auth, refused.status
         if status == HTTPStatus.UNAUTHORIZED:
             app = auth._app_auth if isinstance(auth, InstallationAuth) else auth  # noqa: SLF001 - no getter
-            corrected = isinstance(app, AppIdentity) and app.correct_clock(_headers(refused).get("date", ""))
+            corrected = isinstance(app, AppIdentity) and app.correct_clock(headers_of(refused).get("date", ""))
             return (isinstance(auth, InstallationAuth) and auth.refused(outright=True)) or corrected
         absent = status == HTTPStatus.NOT_FOUND and not may_be_absent
-        refusal = absent or (status == HTTPStatus.FORBIDDEN and _limit_pause(refused) is None)
-        return refusal and isinstance(auth, InstallationAuth) and auth.refused(outright=False)
+        denied = absent or (status == HTTPStatus.FORBIDDEN and limit_pause(refused) is None)
+        return denied and isinstance(auth, InstallationAuth) and auth.refused(outright=False)
+
+    async def request(
+        self,
+        what: str,
+        verb: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> tuple[Mapping[str, str], Any]:
+        """Make one REST request and give back the headers, their names in lower case, and the parsed answer."""
+        as_app, accept = options.get("as_app", False), options.get("accept", "")
+        requester = (self.app if as_app and self.app else self.github).requester
+        parts = {
+            "parameters": dict(options.get("query") or {}),
+            "headers": {"Accept": accept} if accept else None,
+            "input": body,
+        }
+        return await self.call(
+            what,
+            partial(self._asked, what, requester, verb, path, **parts),
+            repeat=options.get("repeat", verb != "POST"),
+            # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
+            writes=verb != "GET" and not as_app,
+            urgency=options.get("urgency"),
+            may_be_absent=options.get("may_be_absent", False),
+        )
 
     async def json(
         self,
@@ -184,55 +267,43 @@ class GitHubConnection:
         verb: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        *,
-        query: Mapping[str, Any] | None = None,
-        repeat: bool | None = None,
-        accept: str = "",
-        as_app: bool = False,
-        urgency: Urgency | None = None,
-        may_be_absent: bool = False,
+        **options: Unpack[RequestOptions],
     ) -> Any:  # noqa: ANN401 - parsed JSON
-        """Make one REST request and give back the parsed answer; only POST is not repeated unless told so.
-
-        `accept` asks for another media type than the usual one; `as_app` asks as the App itself rather than as its
-        installation, where the connection has one. For the rest see `call`.
-        """
-        again = verb != "POST" if repeat is None else repeat
-        headers = {"Accept": accept} if accept else None
-        _, answer = await self.answered(
-            what,
-            verb,
-            path,
-            body,
-            query=query,
-            headers=headers,
-            repeat=again,
-            as_app=as_app,
-            urgency=urgency,
-            may_be_absent=may_be_absent,
-        )
+        """Make one REST request and give back the parsed answer."""
+        _, answer = await self.request(what, verb, path, body, **options)
         return answer
 
-    async def answered(
-        self,
-        what: str,
-        verb: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        query: Mapping[str, Any] | None = None,
-        headers: dict[str, str] | None = None,
-        repeat: bool = True,
-        as_app: bool = False,
-        urgency: Urgency | None = None,
-        may_be_absent: bool = False,
-    ) -> tuple[Mapping[str, str], Any]:
-        """The same with the answer's headers, their names in lower case."""
-        requester = (self.app if as_app and self.app else self.github).requester
-        ask = partial(self._asked, what, requester, verb, path, query=query, body=body, headers=headers)
-        # What is asked as the App changes nothing that anybody reads, so it waits for no turn.
-        writes = verb != "GET" and not as_app
-        return await self.call(what, ask, repeat=repeat, writes=writes, urgency=urgency, may_be_absent=may_be_absent)
+    async def read(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+        """What GET answers."""
+        return await self.json(what, "GET", path, query=query)
+
+    async def find(self, what: str, path: str, query: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+        """What GET answers, or None for 404."""
+        try:
+            return await self.json(what, "GET", path, query=query, may_be_absent=True)
+        except GitHubError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
+
+    async def entries(
+        self, what: str, path: str, query: Mapping[str, Any] | None = None, *, within: str = ""
+    ) -> AsyncIterator[Any]:
+        """The entries of a list, page by page; the next page is asked for when it is needed.
+
+        Args:
+            what: for an error's text.
+            path: of the list.
+            query: beside the paging.
+            within: the field of the answer that holds the list; empty when the answer is the list.
+        """
+        for page in itertools.count(1):
+            answer = await self.read(what, path, {**(query or {}), "per_page": PAGE, "page": page})
+            entries = answer[within] if within else answer
+            for entry in entries:
+                yield entry
+            if len(entries) < PAGE:
+                return
 
     async def graphql(
         self, what: str, query: str, variables: Mapping[str, Any], *, needs: str, writes: bool = True
@@ -258,35 +329,24 @@ class GitHubConnection:
                 return data
             # GitHub answers 200 whatever went wrong: https://docs.github.com/graphql/guides/forming-calls-with-graphql
             if answer.get("errors"):
-                raise requester.createException(_graphql_status(answer["errors"]), headers, answer)
+                raise requester.createException(graphql_status(answer["errors"]), headers, answer)
             raise unreadable(what, HTTPStatus.OK, f"an answer without `{needs}`")
 
         return await self.call(what, ask, writes=writes)
 
-    def _asked(
-        self,
-        what: str,
-        requester: Requester,
-        verb: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None,
-        headers: dict[str, str] | None,
-    ) -> tuple[dict[str, Any], Any]:
+    def _asked(self, what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
         """One request; where the repository has another name by now, the same request there.
 
         PyGithub follows the 301 that reading gets, and takes the 307 of writing for the answer:
         https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api#follow-redirects
         """
-        ask = partial(checked, what, requester, verb, parameters=dict(query or {}), headers=headers, input=body)
-        told, answer = ask(path)
+        told, answer = checked(what, requester, verb, path, **parts)
         if requester is self.github.requester:
             self.session.limits.note(told)
         place = told.get("location", "")
         # A thing that was made has its place in the headers, too, and other words in its answer.
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
-            return ask(place)
+            return checked(what, requester, verb, place, **parts)
         return told, answer
 
 
@@ -299,62 +359,6 @@ def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any)
     if status >= HTTPStatus.BAD_REQUEST:
         raise requester.createException(status, headers, answers.explained(text))
     return headers, answers.parsed(what, text, status=status)
-
-
-def _failure(what: str, error: GithubException, attempt: int, *, in_workflow: bool) -> GitHubError:
-    data = error.data if isinstance(error.data, dict) else {}
-    general = data.get("message") or error.message
-    said = "; ".join(filter(None, (general, *answers.details(data.get("errors"))))) or "no reason given"
-    status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
-    pause = _limit_pause(error, attempt)
-    needs = _headers(error).get("x-accepted-github-permissions", "")
-    remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
-    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
-
-
-def _graphql_status(errors: Any) -> int:  # noqa: ANN401 - parsed JSON
-    """The status that REST would have answered with."""
-    kinds = {each.get("type") for each in errors if isinstance(each, dict)} if isinstance(errors, list) else set()
-    if "FORBIDDEN" in kinds:
-        return HTTPStatus.FORBIDDEN
-    return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST
-
-
-def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
-    """What GraphQL answered with status 200, which PyGithub makes a 400 of."""
-    data = error.data if isinstance(error.data, dict) else {}
-    found = data.get("errors") if "data" in data or "message" not in data else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _is_graphql_trouble(error: GithubException) -> bool:
-    """Whether GraphQL came to nothing by a fault of GitHub's own, which it tells with status 200."""
-    return any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
-
-
-def _headers(error: GithubException) -> dict[str, str]:
-    return {name.lower(): value for name, value in (error.headers or {}).items()}
-
-
-def _limit_pause(error: GithubException, attempt: int = 1) -> float | None:
-    """Seconds that GitHub wants us to wait, or None when this is no rate limit.
-
-    The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
-    """
-    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(error))
-    if error.status not in _RATE_LIMITED and not in_graphql:
-        return None
-    headers = _headers(error)
-    if (after := headers.get("retry-after", "")).isdecimal():
-        return float(after)
-    if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():
-        return max(0.0, int(reset) - time.time()) + 1
-    message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
-    return (
-        _SECONDARY_LIMIT_SECONDS * 2 ** (attempt - 1)
-        if in_graphql or error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
-        else None
-    )
 
 
 def _plain(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "action_required", "timed_out", "skipped"]
@@ -161,3 +162,7 @@ class PullDraft:
     title: str
     body: str
     draft: bool
+
+    def said(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        """The fields that both APIs name alike, without secrets."""
+        return {"title": redact(self.title), "body": redact(self.body), "draft": self.draft}

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from bot.github import parsing_talk as parsing
+from bot.github import parsing
+from bot.github.connection import GitHubConnection
 from bot.github.drafts import BODY_LIMIT, ReviewDraft, ReviewNote
 from bot.github.errors import GitHubError
-from bot.github.part import ClientPart
-from bot.github.talk import ReviewFacts
+from bot.github.models import ReviewCommentFacts, ReviewFacts
 
 # For the line about what did not fit, and for what redaction makes longer.
 _ROOM = 1_000
 
 
-class Reviews(ClientPart):
-    """Sending a review."""
+@dataclass(frozen=True, slots=True)
+class Reviews:
+    """Reviews of pull requests."""
 
-    async def create_review(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def of_pull(self, repo: str, number: int) -> tuple[ReviewFacts, ...]:
+        """The reviews of a pull request, oldest first."""
+        what, path = f"read the reviews of {repo}#{number}", f"/repos/{repo}/pulls/{number}/reviews"
+        return tuple([parsing.review(each) async for each in self.connection.entries(what, path)])
+
+    async def line_comments(self, repo: str, number: int) -> tuple[ReviewCommentFacts, ...]:
+        """The comments on lines of a pull request, oldest first."""
+        what, path = f"read the review comments of {repo}#{number}", f"/repos/{repo}/pulls/{number}/comments"
+        return tuple([parsing.review_comment(each) async for each in self.connection.entries(what, path)])
+
+    async def create(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
         """Review a pull request. Where GitHub will not take the notes on lines, the body says them.
 
-        Not repeated on a server error: look for it among the `reviews` first, then call again.
+        Not repeated on a server error: look for it with `of_pull` first, then call again.
         """
         try:
             return await self._send(repo, number, draft)
@@ -32,15 +48,15 @@ class Reviews(ClientPart):
     async def _send(self, repo: str, number: int, draft: ReviewDraft) -> ReviewFacts:
         body = {
             "commit_id": draft.commit_sha,
-            "body": self._redact(draft.body)[:BODY_LIMIT],
+            "body": self.redact(draft.body)[:BODY_LIMIT],
             "event": "COMMENT",
             "comments": [self._note(each) for each in draft.notes],
         }
         path = f"/repos/{repo}/pulls/{number}/reviews"
-        return parsing.review(await self._connection.json(f"review {repo}#{number}", "POST", path, body))
+        return parsing.review(await self.connection.json(f"review {repo}#{number}", "POST", path, body))
 
     def _note(self, note: ReviewNote) -> dict[str, object]:
-        body = self._redact(note.body)[:BODY_LIMIT]
+        body = self.redact(note.body)[:BODY_LIMIT]
         said = {"path": note.path, "line": note.line, "side": note.side, "body": body}
         if note.start_line is None or note.start_line == note.line:
             return said

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from bot.github.app_auth import InstallationAuth
-from bot.github.connection import checked
-from bot.github.part import ClientPart
-from bot.github.session import Token
+from bot.github.auth import InstallationAuth, Token
+from bot.github.connection import GitHubConnection, checked
 
 
-class Tokens(ClientPart):
-    """Minting."""
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of the installation; `minted` is told of each before it is used."""
 
-    async def clone_token(self, repo: str) -> str:
+    connection: GitHubConnection
+    minted: Callable[[str], None] = field(repr=False)
+
+    async def for_clone(self, repo: str) -> str:
         """A token that may read this repository's files and nothing else; a plain token gives itself."""
         return await self._token(repo, {"contents": "read"})
 
-    async def push_token(self, repo: str, *, workflows: bool = False) -> str:
+    async def for_push(self, repo: str, *, workflows: bool = False) -> str:
         """A token that may write this repository's files and nothing else; a plain token gives itself.
 
         Args:
@@ -27,22 +30,22 @@ class Tokens(ClientPart):
         """
         return await self._token(repo, {"contents": "write", **({"workflows": "write"} if workflows else {})})
 
-    def forget_tokens(self, repo: str) -> None:
+    def forget(self, repo: str) -> None:
         """Mint new ones the next time: git could not be served with those that there are."""
-        if isinstance(self._connection.auth, InstallationAuth):
-            self._connection.auth.tokens.forget(repo)
+        if isinstance(self.connection.auth, InstallationAuth):
+            self.connection.auth.tokens.forget(repo)
 
     async def may_write_workflows(self) -> bool | None:
         """Whether we may add and change workflow files; None for a plain token, which cannot be asked."""
-        app, auth = self._connection.app, self._connection.auth
+        app, auth = self.connection.app, self.connection.auth
         if app is None or not isinstance(auth, InstallationAuth):
             return None
         path = f"/app/installations/{auth.installation_id}"
-        answer = await self._connection.json("read the App's installation", "GET", path, as_app=True)
+        answer = await self.connection.json("read the App's installation", "GET", path, as_app=True)
         return bool(answer["permissions"].get("workflows") == "write")
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
-        app, auth = self._connection.app, self._connection.auth
+        app, auth = self.connection.app, self.connection.auth
         if app is None or not isinstance(auth, InstallationAuth):
             return auth.token
         path = f"/app/installations/{auth.installation_id}/access_tokens"
@@ -54,6 +57,6 @@ class Tokens(ClientPart):
             return auth.made(str(answer["token"]), datetime.fromisoformat(answer["expires_at"]))
 
         scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
-        token = await self._connection.call(what, lambda: auth.tokens.get(scope, mint))
-        self._minted(token)
+        token = await self.connection.call(what, lambda: auth.tokens.get(scope, mint))
+        self.minted(token)
         return token

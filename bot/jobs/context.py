@@ -176,7 +176,7 @@ class JobContext:
         if origin.kind not in {"comment", "review_comment", "description"}:
             return True
         try:
-            await self.github.react(self.job.repo.full_name, self.spot, origin.id, content)
+            await self.github.comments.react(self.job.repo.full_name, self.spot, origin.id, content)
         except GitHubError as error:
             log.warning("job %s: no reaction: %s", self.job.id, error)
             return False
@@ -188,7 +188,7 @@ class JobContext:
         for name in names:
             await self.ledger.drop_label(repo.id, number, name)
             try:
-                await self.github.remove_label(repo.full_name, number, name)
+                await self.github.threads.remove_label(repo.full_name, number, name)
             except GitHubError as error:
                 log.warning("job %s: the label %s was not taken off: %s", self.job.id, name, error)
 

@@ -118,7 +118,7 @@ async def _organisation(github: GitHub, repo: str) -> tuple[RepoConfig, str]:
 
 
 async def _parsed(github: GitHub, repo: str, path: str) -> tuple[RepoConfig, str]:
-    return _read(await github.file_at(repo, path), f"{repo}: {path}")
+    return _read(await github.repos.file_at(repo, path), f"{repo}: {path}")
 
 
 def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:

@@ -9,8 +9,7 @@ from bot.domain.errors import BotError
 from bot.domain.job import Actor, Job
 from bot.domain.listening import is_app
 from bot.gate.decision import ThreadState
-from bot.github import GitHub, PullLink, RepoFacts, Snapshot
-from bot.github.errors import thread_is_gone
+from bot.github import GitHub, PullLink, RepoFacts, Snapshot, thread_is_gone
 from bot.workspace import BranchGoneError
 
 
@@ -76,7 +75,11 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
     """
     name = job.repo.full_name
     place = job.thread
-    asking = github.branch_snapshot(name, place.branch) if place.branch else github.snapshot(name, place.number)
+    asking = (
+        github.threads.branch_snapshot(name, place.branch)
+        if place.branch
+        else github.threads.snapshot(name, place.number)
+    )
     snapshot = await asking
     if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
@@ -150,7 +153,7 @@ async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
     if seen.pull is not None and seen.pull.base_ref == branch:
         sha = seen.base_head
     else:
-        sha = await github.branch_head(here.repo.full_name, branch)
+        sha = await github.repos.branch_head(here.repo.full_name, branch)
     if sha is None:
         raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
     return sha
@@ -165,7 +168,7 @@ async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds)
     if job.origin.kind == "workflow" and job.origin.vouched:
         return "write"
     if bounds.trusted_bots.hold(who.id, who.login):
-        return "write" if is_app(who.login) else await github.role_of(repo, who.id, who.login)
+        return "write" if is_app(who.login) else await github.accounts.role_of(repo, who.id, who.login)
     if is_app(who.login):
-        return "write" if job.origin.kind == "ci" and who.id == (await github.me()).id else "none"
-    return await github.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"
+        return "write" if job.origin.kind == "ci" and who.id == (await github.accounts.me()).id else "none"
+    return await github.accounts.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"

@@ -23,7 +23,7 @@ async def branch_number(context: JobContext, repo: str) -> int:
     if noted is not None:
         return int(noted)
     prefix = context.services.conventions.branch_prefix
-    taken = set(await context.github.branches_named(repo, branch_name(context.job, prefix=prefix)))
+    taken = set(await context.github.repos.branches_named(repo, branch_name(context.job, prefix=prefix)))
     for number in count(1):
         names = {branch_name(context.job, prefix=prefix, number=number, unfinished=wip) for wip in (False, True)}
         if taken.isdisjoint(names):

@@ -66,8 +66,8 @@ async def _may_tell(context: JobContext, skip: Skip) -> bool:
     if skip.silent:
         return False
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
-        me = (await context.github.me()).id
-        said = await context.github.comments(job.repo.full_name, job.thread.number)
+        me = (await context.github.accounts.me()).id
+        said = await context.github.comments.of_thread(job.repo.full_name, job.thread.number)
         return not any(each.author_id == me and skip.reason in each.body for each in said)
     cause = f"ci {job.head_sha} {skip.cause}"
     return await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
@@ -106,28 +106,28 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     if not facts.base:
         facts = replace(
             facts,
-            pull_url=await context.github.own_pull_into(
+            pull_url=await context.github.pulls.own_into(
                 repo, here.thread.head_ref, context.services.conventions.branch_prefix + FIX_CI
             ),
         )
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, here, facts))
-    run = await context.github.run_facts(repo, context.job.origin.id)
-    red = [each for each in await context.github.jobs_of_run(repo, run.id) if each.conclusion in RED]
+    run = await context.github.runs.get(repo, context.job.origin.id)
+    red = [each for each in await context.github.runs.jobs(repo, run.id) if each.conclusion in RED]
     return replace(
         facts,
         jobs=await _jobs(context, repo, red),
-        passed_before=await context.github.passed_before(repo, run),
-        red_on_base=await _red_on_base(context, repo, run, facts.base) if facts.base else None,
+        passed_before=await context.github.runs.passed_before(repo, run),
+        red_on_base=await _red_on_base(context, repo, run, facts.base, here.repo.id) if facts.base else None,
     )
 
 
-async def _red_on_base(context: JobContext, repo: str, run: RunFacts, base: str) -> frozenset[str] | None:
+async def _red_on_base(context: JobContext, repo: str, run: RunFacts, base: str, home: int) -> frozenset[str] | None:
     """The jobs that fail there, too; None where the workflow passes."""
-    there = await context.github.red_on_base(repo, run, base)
+    there = await context.github.runs.red_on_base(repo, run, base, home)
     if there is None:
         return None
-    jobs = await context.github.jobs_of_run(repo, there.id)
+    jobs = await context.github.runs.jobs(repo, there.id)
     return frozenset(each.name for each in jobs if each.conclusion in RED)
 
 
@@ -136,9 +136,9 @@ async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFa
     repo, base = here.repo.full_name, here.snapshot.base_head
     if not facts.base or base is None:
         return None
-    before = {each.name for each in await context.github.failing_checks(repo, base)}
+    before = {each.name for each in await context.github.checks.failing(repo, base)}
     failing = (
-        {each.name for each in await context.github.failing_checks(repo, facts.head_sha)} if before else set[str]()
+        {each.name for each in await context.github.checks.failing(repo, facts.head_sha)} if before else set[str]()
     )
     mine = failing & {context.job.origin.name} or failing
     return frozenset() if mine and mine <= before else None
@@ -160,7 +160,7 @@ async def _job(context: JobContext, repo: str, job: JobFacts, *, read: bool) -> 
 async def _remarks(context: JobContext, repo: str, check_id: int) -> tuple[Remark, ...]:
     """GitHub's words on a job; they have a permission of their own, without which the steps alone decide."""
     try:
-        found = await context.github.annotations_of(repo, check_id, _REMARKS)
+        found = await context.github.checks.annotations(repo, check_id, _REMARKS)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
@@ -191,8 +191,8 @@ async def _diagnosed(context: JobContext) -> int:
     """
     if context.services.checks:  # what is remembered is counted before; see `caps`
         return 0
-    me = (await context.github.me()).id
-    said = await context.github.comments(context.job.repo.full_name, context.job.thread.number)
+    me = (await context.github.accounts.me()).id
+    said = await context.github.comments.of_thread(context.job.repo.full_name, context.job.thread.number)
     return sum(each.author_id == me and CI_ASKED in each.body for each in said)
 
 
@@ -203,7 +203,7 @@ def _is_attempt(stored: Stored) -> bool:
 async def _made_for_ci(context: JobContext, repo: str, sha: str) -> int:
     """How many commits from this one backwards the bot made because checks failed."""
     for count in range(_LINEAGE):
-        commit = await context.github.commit_facts(repo, sha)
+        commit = await context.github.repos.commit(repo, sha)
         if not re.search(MADE_FOR_CI, commit.message, re.MULTILINE) or not commit.parents:
             return count
         sha = commit.parents[0]
@@ -215,11 +215,11 @@ async def _run_again(context: JobContext, facts: RedFacts) -> Skip | None:
     job = context.job
     if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
         return None
-    run = await context.github.run_facts(job.repo.full_name, job.origin.id)
+    run = await context.github.runs.get(job.repo.full_name, job.origin.id)
     if run.attempt > 1:
         return None
     try:
-        await context.github.run_failed_jobs_again(job.repo.full_name, run.id)
+        await context.github.runs.rerun_failed_jobs(job.repo.full_name, run.id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise

@@ -77,7 +77,7 @@ class FailedLogs:
 
     async def _own(self, job: JobFacts, moments: Sequence[tuple[str, str]]) -> tuple[str, int]:
         file = self._folder / "job.log"
-        address = await self._address(self._github.address_of_job_log(self._repo, job.id))
+        address = await self._address(self._github.runs.job_log_url(self._repo, job.id))
         await save_log(address, file, most=_LOG_BYTES, tail=_TAIL_BYTES, seconds=self._seconds(), plain=self._plain)
         text, more = await run_bounded(
             digest, str(file), list(moments), EXCERPT_CHARS, seconds=_LOG_SECONDS, what="Reading the log"
@@ -90,7 +90,7 @@ class FailedLogs:
             raise LogGoneError(_EXPIRED)
         if self._zip is None:
             self._no_zip = True
-            address = await self._address(self._github.address_of_run_logs(self._repo, self._run_id, self._attempt))
+            address = await self._address(self._github.runs.logs_url(self._repo, self._run_id, self._attempt))
             file = self._folder / "run.zip"
             await save_log(address, file, most=_ZIP_BYTES, tail=0, seconds=self._seconds(), plain=self._plain)
             self._zip, self._no_zip = file, False

@@ -44,8 +44,8 @@ async def failed_run(context: JobContext, repo: RepoFacts, source: Source, run_i
     Raises:
         GitHubError: the run or its jobs cannot be read.
     """
-    run = await context.github.run_facts(repo.full_name, run_id)
-    every = await context.github.jobs_of_run(repo.full_name, run_id)
+    run = await context.github.runs.get(repo.full_name, run_id)
+    every = await context.github.runs.jobs(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
     green, changes = await _since_green(context, repo, source, run)
@@ -82,7 +82,7 @@ async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run
     A pull request's own diff says that of a branch on which none ever did.
     """
     try:
-        green = await context.github.last_green(repo.full_name, run)
+        green = await context.github.runs.last_green(repo.full_name, run)
         if green is None or green.head_sha == run.head_sha:
             return "", ""
         before = replace(source, sha=green.head_sha)
@@ -166,7 +166,7 @@ class _Reading:
         if not job.check_id:
             return ()
         try:
-            found = await self._context.github.annotations_of(self._repo.full_name, job.check_id, _MOST_REMARKS)
+            found = await self._context.github.checks.annotations(self._repo.full_name, job.check_id, _MOST_REMARKS)
         except GitHubError as error:
             if error.passing:
                 raise

@@ -49,8 +49,8 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     )
     if context.job.thread.kind == "branch":
         return material
-    me = (await github.me()).id
-    comments = tuple([_comment(each, me) for each in await github.comments(repo, number)])
+    me = (await github.accounts.me()).id
+    comments = tuple([_comment(each, me) for each in await github.comments.of_thread(repo, number)])
     material = replace(material, comments=comments, files=await _linked(context, begun))
     if context.job.thread.kind == "issue":
         continues = begun.here.thread.continues > 0
@@ -58,8 +58,8 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
         return replace(material, continues=continues, diff=diff)
     return replace(
         material,
-        line_comments=tuple([_line_comment(each, me) for each in await github.review_comments(repo, number)]),
-        verdicts=tuple([_verdict(each, me) for each in await github.reviews(repo, number)]),
+        line_comments=tuple([_line_comment(each, me) for each in await github.reviews.line_comments(repo, number)]),
+        verdicts=tuple([_verdict(each, me) for each in await github.reviews.of_pull(repo, number)]),
         diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
     )
 
@@ -82,7 +82,7 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
     if not has_pull and context.job.origin.kind != "ci":
         return (), ""
     try:
-        return await context.github.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+        return await context.github.checks.failing(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise

@@ -48,7 +48,7 @@ async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> 
     """The place with the ends that the pull request has now; as it is for the number 0."""
     if not number:
         return here
-    pull = await context.github.pull_facts(here.repo.full_name, number)
+    pull = await context.github.pulls.get(here.repo.full_name, number)
     if _is_ours(context, here, pull):
         return _at(here, pull)
     how = "merged" if pull.merged else "closed, or its branch changed,"
@@ -67,11 +67,11 @@ async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: De
 
 async def _open_pull(context: JobContext, here: ThreadSnapshot, base: str | None) -> PullFacts | None:
     """The newest that is open for the job's issue; into `base`, when somebody named one."""
-    repo, me = here.repo.full_name, (await context.github.me()).id
-    branches = await context.github.branches_named(repo, _prefix(context))
+    repo, me = here.repo.full_name, (await context.github.accounts.me()).id
+    branches = await context.github.repos.branches_named(repo, _prefix(context))
     found: list[PullFacts] = []
     for branch in branches[:_MOST_BRANCHES]:
-        found += await context.github.open_pulls_from(repo, branch)
+        found += await context.github.pulls.open_from(repo, branch)
     ours = [each for each in found if each.author_id == me and _is_ours(context, here, each)]
     return max((each for each in ours if base in {None, each.base_ref}), key=lambda each: each.number, default=None)
 

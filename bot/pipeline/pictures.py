@@ -8,7 +8,7 @@ import time
 from agent_runtime import Image, ImageError, Task
 from bot.gate.brief import Brief
 from bot.gate.pictures import LARGEST_BYTES, MOST, TOGETHER_BYTES, Picture, PictureText, may_be_fetched, notes, signed
-from bot.github import GitHubError, PictureError, TooLargeError, fetch
+from bot.github import GitHubError, PictureError, TooLargeError, fetch_picture
 from bot.jobs.context import JobContext
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class _Look:
         room = TOGETHER_BYTES - self._bytes
         address = signed(picture.address, await self._page(picture.words), self._server)
         try:
-            content = await fetch(
+            content = await fetch_picture(
                 address, server_url=self._server, limit=min(LARGEST_BYTES, room), seconds=max(0.0, seconds)
             )
             self._found.append((picture, Image.of(picture.source, content)))
@@ -96,7 +96,7 @@ class _Look:
         key = words.kind, words.id
         if key not in self._pages:
             try:
-                self._pages[key] = await self._context.github.page_of(
+                self._pages[key] = await self._context.github.comments.rendered(
                     self._repo, self._context.job.thread.number, words.kind, words.id
                 )
             except GitHubError as error:

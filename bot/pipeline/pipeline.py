@@ -99,7 +99,7 @@ class JobPipeline:
             return await self._work(here)
         except WorkspaceError:
             # Whatever git could not do, the next attempt shall not fail for a token that serves no more.
-            self._context.github.forget_tokens(here.repo.full_name)
+            self._context.github.tokens.forget(here.repo.full_name)
             raise
 
     async def give_up(self, reason: str) -> Ending | None:

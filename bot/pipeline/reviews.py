@@ -20,8 +20,8 @@ _WHOLE_DIFF = 2_000_000
 async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) -> ReviewDraft:
     """The review that the agent wrote, as far as GitHub takes it."""
     diff = await pull_diff(context, begun, limit=_WHOLE_DIFF)
-    me = (await context.github.me()).id
-    earlier = await context.github.review_comments(begun.here.repo.full_name, context.job.thread.number)
+    me = (await context.github.accounts.me()).id
+    earlier = await context.github.reviews.line_comments(begun.here.repo.full_name, context.job.thread.number)
     said = {words_of(each.path, each.comment.body) for each in earlier if each.comment.author_id == me}
     return await asyncio.to_thread(
         parse_review,

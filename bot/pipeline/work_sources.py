@@ -15,7 +15,7 @@ async def work_source(context: JobContext, here: ThreadSnapshot) -> Source:
     """The commit to work on; of a run that waits or is to be published, the one that it began on."""
     thread = context.job.thread
     ref = f"refs/pull/{thread.number}/head" if thread.kind == "pull" else f"refs/heads/{here.thread.head_ref}"
-    token = await context.github.clone_token(here.repo.full_name)
+    token = await context.github.tokens.for_clone(here.repo.full_name)
     return Source(url=here.repo.clone_url, token=token, ref=ref, sha=here.thread.head_sha)
 
 

@@ -8,6 +8,7 @@ from agent_runtime import Outcome, Status
 from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
 from bot.gate.permissions import Grant
+from bot.github.drafts import PullDraft
 from bot.publishing.proof import RunReport
 from bot.publishing.rerun import Rerun
 from bot.publishing.screening import Objection, cautions, is_large, objections, settings_of_checks, tests_cut
@@ -71,16 +72,6 @@ class CommitPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequestPlan:
-    """One pull request to open from the commit's branch."""
-
-    base: str
-    title: str
-    body: str
-    draft: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
     """Everything that one job sends, besides the comment, which needs what GitHub answers to these.
 
@@ -94,7 +85,7 @@ class Publication:
     """
 
     commit: CommitPlan | None
-    pull_request: PullRequestPlan | None
+    pull_request: PullDraft | None
     withheld: str = ""
     blocked: tuple[Objection, ...] = ()
     notes: tuple[str, ...] = ()
@@ -184,7 +175,7 @@ def plan(
     missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
     doubtful = _is_weak(proof, change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
-    request = PullRequestPlan(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
+    request = PullDraft(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
     return Publication(commit=commit, pull_request=request, withheld=withheld, notes=notes, report=report)
 
 

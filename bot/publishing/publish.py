@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.github import GitHub, GitHubError, HeadMovedError, PullLink
-from bot.publishing.plan import CommitPlan, Publication, PullRequestPlan
+from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft, PullLink
+from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.redact import Redactor
 from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, SendingRecord, Sent, Target
 from bot.publishing.text import code
@@ -122,7 +122,7 @@ async def _sent(sender: CommitSender, publication: Publication, commit: CommitPl
 
 async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: BotError) -> Sent:
     for _ in range(REPLAYS):
-        head = await sender.github.branch_head(sender.target.repo, commit.branch)
+        head = await sender.github.repos.branch_head(sender.target.repo, commit.branch)
         if head is None or head == commit.expected_head:
             raise moved
         try:
@@ -158,7 +158,7 @@ async def _follow(sender: CommitSender, commit: CommitPlan, head: str) -> Sent:
 
 
 async def _replayed(sender: CommitSender, commit: CommitPlan, head: str) -> Change:
-    token = await sender.github.clone_token(sender.target.repo)
+    token = await sender.github.tokens.for_clone(sender.target.repo)
     onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
     return await sender.pusher.replay(commit.change, onto)
 
@@ -177,7 +177,7 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         report = publication.report
         body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
         draft = report is not None and report.verdict is not Verdict.VERIFIED
-        request = PullRequestPlan(base=commit.branch, title=commit.title, body=body, draft=draft)
+        request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
         delivered = replace(delivered, note=f"{note} It is on a branch of its own, with a pull request into that one.")
     elif sent.facts.parents != (commit.expected_head,):
         note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
@@ -190,11 +190,13 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
     return delivered
 
 
-async def _with_pull(sender: CommitSender, request: PullRequestPlan, so_far: Delivered) -> Delivered:
+async def _with_pull(sender: CommitSender, request: PullDraft, so_far: Delivered) -> Delivered:
     done = await sender.memory.recall("pull")
     try:
-        draft = await sender.memory.recall(_DRAFT) is not None
-        link = _remembered(done, draft=draft) if done else await _open(sender, request, so_far.branch or "")
+        if done:
+            link = _remembered(done, draft=await sender.memory.recall(_DRAFT) is not None)
+        else:
+            link = await sender.github.pulls.create(sender.target.repo, request, head=so_far.branch or "")
     except GitHubError as error:
         if error.passing:
             raise
@@ -205,23 +207,12 @@ async def _with_pull(sender: CommitSender, request: PullRequestPlan, so_far: Del
     return replace(so_far, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
 
 
-async def _open(sender: CommitSender, request: PullRequestPlan, head: str) -> PullLink:
-    return await sender.github.create_pull(
-        sender.target.repo,
-        head=head,
-        base=request.base,
-        title=request.title,
-        body=request.body,
-        draft=request.draft,
-    )
-
-
 def _remembered(value: str, *, draft: bool) -> PullLink:
     number, _, url = value.partition(" ")
     return PullLink(number=int(number), html_url=url, draft=draft)
 
 
-def _would(commit: CommitPlan, request: PullRequestPlan | None) -> str:
+def _would(commit: CommitPlan, request: PullDraft | None) -> str:
     new = "new branch" if commit.create_branch else "branch"
     said = f"A commit {code(commit.title)} on the {new} {code(commit.branch)}"
     if request is None:

@@ -56,15 +56,15 @@ async def _once(github: GitHub, memory: SendingRecord, draft: ReviewDraft, place
     await memory.remember("reviewing", "begun")
     marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
     try:
-        return await github.create_review(place.repo, place.number, marked)
+        return await github.reviews.create(place.repo, place.number, marked)
     except GitHubError as error:
         # The answer was lost, but the review may be there: look before asking a second time.
         if not error.may_be_done:
             raise
-        return await _find(github, place) or await github.create_review(place.repo, place.number, marked)
+        return await _find(github, place) or await github.reviews.create(place.repo, place.number, marked)
 
 
 async def _find(github: GitHub, place: ReviewPlace) -> ReviewFacts | None:
-    me = await github.me()
-    reviews = await github.reviews(place.repo, place.number)
+    me = await github.accounts.me()
+    reviews = await github.reviews.of_pull(place.repo, place.number)
     return next((each for each in reviews if each.author_id == me.id and place.marker in each.body), None)

@@ -9,9 +9,17 @@ from typing import Protocol, Self
 
 from bot.domain.errors import BotError
 from bot.gate.conventions import OWN_PREFIX
-from bot.github import CannotExpressError, CommitFacts, GitHub, PullDraft, PullLink, RepoFacts
-from bot.github.commits import is_made
-from bot.publishing.plan import CommitPlan, PullRequestPlan
+from bot.github import (
+    CannotExpressError,
+    CommitFacts,
+    GitHub,
+    PullDraft,
+    PullLink,
+    RepoFacts,
+    check_expressible,
+    is_made,
+)
+from bot.publishing.plan import CommitPlan
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
@@ -138,9 +146,9 @@ class CommitSender:
         if noted is None:
             return None
         sha, _, branch = noted.partition(" ")
-        return Sent(branch=branch, facts=await self.github.commit_facts(self.target.repo, sha))
+        return Sent(branch=branch, facts=await self.github.repos.commit(self.target.repo, sha))
 
-    async def send(self, commit: CommitPlan, request: PullRequestPlan | None = None) -> Sent:
+    async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> Sent:
         """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
 
         Args:
@@ -168,7 +176,7 @@ class CommitSender:
 
     async def sent_on(self, commit: CommitPlan, head: str, *, parent: str | None) -> Sent | None:
         """The commit that a branch stands at, when it is ours and was made on `parent`."""
-        facts = await self.github.commit_facts(self.target.repo, head)
+        facts = await self.github.repos.commit(self.target.repo, head)
         if parent is None or not self._is_made(facts, commit, parent=parent, tree_sha=facts.tree_sha):
             return None
         return Sent(branch=commit.branch, facts=facts)
@@ -203,7 +211,7 @@ class CommitSender:
         if leaks:
             named = ", ".join(code(self.redactor.redact(path)) for path in leaks)
             raise LeakError(f"A secret of the bot's stands in {named}. Nothing was published.")
-        if commit.change.writes_workflows and await self.github.may_write_workflows() is False:
+        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is False:
             raise WorkflowsForbiddenError
 
     def is_default(self, branch: str) -> bool:
@@ -213,16 +221,16 @@ class CommitSender:
     async def _upload(self, commit: CommitPlan) -> None:
         """Have Git LFS keep what the commit will point to; what is there already is not sent again."""
         if commit.change.large:
-            token = await self.github.push_token(self.target.repo)
+            token = await self.github.tokens.for_push(self.target.repo)
             await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
 
-    async def _commit(self, commit: CommitPlan, request: PullRequestPlan | None) -> tuple[CommitFacts, PullLink | None]:
+    async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.
-        self.github.check_expressible(commit.change)
-        if commit.change.writes_workflows and await self.github.may_write_workflows() is None:
+        check_expressible(commit.change)
+        if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is None:
             raise CannotExpressError("where a token may lack the permission, only a push makes both branch and commit")
         if not commit.create_branch:
-            facts = await self.github.commit_on_branch(
+            facts = await self.github.commits.on_branch(
                 self.target.repo,
                 branch=commit.branch,
                 expected_head=commit.expected_head,
@@ -231,7 +239,7 @@ class CommitSender:
                 change=commit.change,
             )
             return facts, None
-        return await self.github.commit_on_new_branch(
+        return await self.github.commits.on_new_branch(
             self.target.repo,
             node_id=self.target.node_id,
             branch=commit.branch,
@@ -239,15 +247,15 @@ class CommitSender:
             title=commit.title,
             body=commit.body,
             change=commit.change,
-            pull=None if request is None else _draft(request),
+            pull=request,
         )
 
     async def _made_earlier(self, commit: CommitPlan) -> CommitFacts | None:
         """The commit of a try that was killed before it could note it."""
-        head = await self.github.branch_head(self.target.repo, commit.branch)
+        head = await self.github.repos.branch_head(self.target.repo, commit.branch)
         if head is None or head == commit.expected_head:
             return None
-        facts = await self.github.commit_facts(self.target.repo, head)
+        facts = await self.github.repos.commit(self.target.repo, head)
         ours = self._is_made(facts, commit, parent=commit.expected_head, tree_sha=commit.change.tree_sha)
         return facts if ours else None
 
@@ -264,13 +272,9 @@ class CommitSender:
             branch=commit.branch,
             expected="" if commit.create_branch else commit.expected_head,
             url=self.target.clone_url,
-            token=await self.github.push_token(self.target.repo, workflows=commit.change.writes_workflows),
+            token=await self.github.tokens.for_push(self.target.repo, workflows=commit.change.writes_workflows),
         )
-        return await self.github.commit_facts(self.target.repo, sha)
-
-
-def _draft(request: PullRequestPlan) -> PullDraft:
-    return PullDraft(base=request.base, title=request.title, body=request.body, draft=request.draft)
+        return await self.github.repos.commit(self.target.repo, sha)
 
 
 def _leaks(change: Change, redactor: Redactor) -> list[str]:

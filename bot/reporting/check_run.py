@@ -113,9 +113,9 @@ class JobCheckRun:
             return False
         repo, url = self._job.repo.full_name, (await self._memory.recall("check") or "").partition(" ")[2]
         summary = f"GitHub made this check run late; [another one]({url}) has the whole story."
-        for each in await self._github.find_checks(repo, draft):
+        for each in await self._github.checks.find(repo, draft):
             if each.id != self._id:
-                await self._github.update_check(
+                await self._github.checks.update(
                     repo, each.id, replace(draft, summary=summary, text="", annotations=(), buttons=())
                 )
         return True
@@ -125,12 +125,12 @@ class JobCheckRun:
         if self._id is None:
             self._id = await self._known_id(draft)
         if self._id is not None:
-            await self._github.update_check(repo, self._id, draft)
+            await self._github.checks.update(repo, self._id, draft)
             return
         # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
         begun = await self._memory.recall(_CHECKING) is not None
         await self._memory.remember(_CHECKING, _AGAIN if begun else "begun")
-        made = await self._github.create_check(repo, draft)
+        made = await self._github.checks.create(repo, draft)
         if made.again:
             await self._memory.remember(_CHECKING, _AGAIN)
         self._id = made.id
@@ -143,5 +143,5 @@ class JobCheckRun:
             return int(noted.partition(" ")[0])
         if await self._memory.recall(_CHECKING) is None:
             return None
-        found = await self._github.find_check(self._job.repo.full_name, draft)
-        return found.id if found else None
+        found = await self._github.checks.find(self._job.repo.full_name, draft)
+        return found[0].id if found else None

@@ -150,7 +150,7 @@ class StatusComment:
         """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
         repo = self._job.repo.full_name
         try:
-            edited = await self._github.edit_comment(repo, self._spot, comment_id, body)
+            edited = await self._github.comments.edit(repo, self._spot, comment_id, body)
         except GitHubError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
                 raise
@@ -159,7 +159,7 @@ class StatusComment:
             if found is None:
                 return False
             self._id = found.id
-            edited = await self._github.edit_comment(repo, self._spot, found.id, body)
+            edited = await self._github.comments.edit(repo, self._spot, found.id, body)
         self.told_at = edited.updated_at
         return True
 
@@ -175,7 +175,7 @@ class StatusComment:
         for each in await self._found():
             if each.id != self._id:
                 said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
-                await self._github.edit_comment(self._job.repo.full_name, self._spot, each.id, said)
+                await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
         return True
 
     async def _create(self, body: str) -> None:
@@ -197,7 +197,7 @@ class StatusComment:
     async def _once(self, body: str) -> CommentFacts:
         repo = self._job.repo.full_name
         try:
-            return await self._github.create_comment(repo, self._spot, body)
+            return await self._github.comments.create(repo, self._spot, body)
         except GitHubError as error:
             # The answer was lost, but the comment may be there: look before asking a second time.
             if not error.may_be_done:
@@ -205,12 +205,12 @@ class StatusComment:
             if (found := await self._find()) is not None:
                 return found
             await self._memory.remember(COMMENTING, _AGAIN)
-            return await self._github.create_comment(repo, self._spot, body)
+            return await self._github.comments.create(repo, self._spot, body)
 
     async def _find(self) -> CommentFacts | None:
         found = await self._found()
         return found[0] if found else None
 
     async def _found(self) -> tuple[CommentFacts, ...]:
-        me = await self._github.me()
-        return await self._github.find_comments(self._job.repo.full_name, self._spot, self._marker, me.id)
+        me = await self._github.accounts.me()
+        return await self._github.comments.find(self._job.repo.full_name, self._spot, self._marker, me.id)

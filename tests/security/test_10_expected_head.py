@@ -51,7 +51,7 @@ async def test_a_head_that_moved_is_left_as_it_is(outlet: Outlet, mode: int, mov
 async def test_a_push_that_comes_last_names_the_old_commit(outlet: Outlet, move: Callable[[Outlet], None]) -> None:
     (outlet.tree.path / "a.txt").write_text("2\n")
     sha = await outlet.tree.commit(await outlet.tree.change(), message="Fix it")
-    token = await outlet.github.push_token("mona/calc")
+    token = await outlet.github.tokens.for_push("mona/calc")
     move(outlet)
     theirs = outlet.hub.branches(outlet.repo)
     with pytest.raises(PushRejectedError, match="The push to `topic` was refused"):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from agent_runtime.providers.script import ScriptedReply
-from bot.github import GitHub, Spot
+from bot.github import GitHub, PullDraft, Spot
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
 from tests.changes import a_change, a_file
@@ -45,10 +45,10 @@ async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> N
     spot = Spot(kind="thread", number=issue)
     redact = Redactor([SECRET]).redact
     async with GitHub.for_token(token, hub.api_url, redact=redact, seconds_between_writes=0) as github:
-        made = await github.create_comment("mona/calc", spot, f"before {form} after")
-        edited = await github.edit_comment("mona/calc", spot, made.id, f"again {form} after")
-        await github.create_branch("mona/calc", "codepilot/x", sha)
-        commit = await github.commit_on_branch(
+        made = await github.comments.create("mona/calc", spot, f"before {form} after")
+        edited = await github.comments.edit("mona/calc", spot, made.id, f"again {form} after")
+        await github.commits.create_branch("mona/calc", "codepilot/x", sha)
+        commit = await github.commits.on_branch(
             "mona/calc",
             branch="codepilot/x",
             expected_head=sha,
@@ -56,9 +56,8 @@ async def test_no_form_of_a_secret_reaches_github(form: str, hub: LocalHub) -> N
             body=f"Because {form}",
             change=a_change(a_file("a.txt", b"2\n"), base_sha=sha),
         )
-        pull = await github.create_pull(
-            "mona/calc", head="codepilot/x", base="main", title=f"Fix {form}", body=f"So {form}", draft=False
-        )
+        draft = PullDraft(base="main", title=f"Fix {form}", body=f"So {form}", draft=False)
+        pull = await github.pulls.create("mona/calc", draft, head="codepilot/x")
     opened = hub.issue(repo, pull.number)
     message = git(repo.path, "log", "-1", "--format=%B", commit.sha)
     for text in (made.body, edited.body, message, opened.title, opened.body or ""):
@@ -83,14 +82,14 @@ async def test_no_form_of_a_token_minted_while_it_runs_reaches_github(hub: Local
         minted=redactor.learn,
         seconds_between_writes=0,
     ) as github:
-        first = await github.create_comment("mona/calc", spot, "The client mints one for this.")
+        first = await github.comments.create("mona/calc", spot, "The client mints one for this.")
         client = github._connection.auth.token
-        clone = await github.clone_token("mona/calc")
+        clone = await github.tokens.for_clone("mona/calc")
         # One token of each form that GitHub gives out.
         assert sorted(token.count(".") for token in (client, clone)) == [0, 2]
         for token in (client, clone):
             for form in (token, token[::-1], token.encode().hex(), base64.b64encode(token.encode()).decode()):
-                shown = await github.edit_comment("mona/calc", spot, first.id, f"before {form} after")
+                shown = await github.comments.edit("mona/calc", spot, first.id, f"before {form} after")
                 # What all tokens of the new form have in common stays: less than half of one.
                 assert len(shown.body) < 40 + len(form) * (0.5 if "." in token else 0)
                 assert "[redacted]" in shown.body
@@ -114,7 +113,10 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
     async with an_outlet(hub, tmp_path) as outlet:
         token = next(
             each
-            for each in [await outlet.github.clone_token("mona/calc"), await outlet.github.push_token("mona/calc")]
+            for each in [
+                await outlet.github.tokens.for_clone("mona/calc"),
+                await outlet.github.tokens.for_push("mona/calc"),
+            ]
             if "." in each
         )
         redactor = Redactor([token])

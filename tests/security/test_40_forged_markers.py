@@ -72,7 +72,7 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
     async with GitHub.for_installation(
         forger.id, forger.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as github:
-        theirs = await github.create_check(world.name, draft)
+        theirs = await github.checks.create(world.name, draft)
     check = JobCheckRun(world.github, Remembered({"checking": "begun"}), job, head_sha=world.sha)
     await check.show(replace(a_view(job), state="done"))
     runs = {run.id: run.status for run in world.hub.check_runs(world.repo)}

@@ -91,7 +91,7 @@ async def test_the_longest_check_run_is_taken(patch: str, hub: LocalHub) -> None
         redact=lambda text: text.replace("x", "[redacted]"),
         seconds_between_writes=0,
     ) as github:
-        await github.create_check("mona/calc", draft)
+        await github.checks.create("mona/calc", draft)
     [run] = hub.check_runs(repo)
     assert "Cut here: the whole patch has" in draft.text
     assert max(len(run.summary or ""), len(run.text or "")) <= 65_535
@@ -104,4 +104,4 @@ async def test_the_longest_comment_is_taken(hub: LocalHub) -> None:
     number = hub.open_issue(repo, author="mona", title="T").number
     async with GitHub.for_token(token, hub.api_url, redact=str) as github:
         body = rendered("word " * 100_000, many=500)
-        assert (await github.create_comment("mona/calc", Spot(kind="thread", number=number), body)).body == body
+        assert (await github.comments.create("mona/calc", Spot(kind="thread", number=number), body)).body == body

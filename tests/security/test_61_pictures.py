@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from bot.gate.pictures import may_be_fetched
-from bot.github import PictureError, TooLargeError, fetch
+from bot.github import PictureError, TooLargeError, fetch_picture
 
 ASSET = "6f1c0f35-1f0e-4c5e-9c39-0a5d7a0f2b11"
 PATH = f"/user-attachments/assets/{ASSET}"
@@ -36,7 +36,7 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 
 
 async def fetched(server: str, *, limit: int = 1000, seconds: float = 10.0) -> bytes:
-    return await fetch(f"{server}{PATH}", server_url=server, limit=limit, seconds=seconds)
+    return await fetch_picture(f"{server}{PATH}", server_url=server, limit=limit, seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def fetched(server: str, *, limit: int = 1000, seconds: float = 10.0) -> b
 async def test_nothing_is_fetched_but_github_s_attachments(address: str) -> None:
     assert not may_be_fetched(address, SERVER)
     with pytest.raises(PictureError, match="not among GitHub's own attachments"):
-        await fetch(address, server_url=SERVER, limit=1000, seconds=1)
+        await fetch_picture(address, server_url=SERVER, limit=1000, seconds=1)
 
 
 def test_only_a_redirect_leads_to_github_s_store() -> None:

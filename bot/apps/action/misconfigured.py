@@ -135,7 +135,7 @@ async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: 
             login=job.actor.login, number=job.thread.number, server=settings.server_url.rstrip("/"), repo=name
         )
         body = render_reply(told, allowed, job_id=job.id, refused=True)
-        await github.create_comment(name, spot_of(job), body)
+        await github.comments.create(name, spot_of(job), body)
 
 
 def _at(value: object, *keys: str) -> object:

@@ -19,7 +19,7 @@ from bot.apps.services import networks, sandbox_settings
 from bot.domain.errors import ConfigError, QueueError
 from bot.engine.database import connect, prepared
 from bot.gate.network import reach, reachable, unkept
-from bot.github.introduction import introduce_app
+from bot.github import describe_app
 from bot.settings.load import AgentSettings
 from bot.settings.table import PROVIDER_KEYS
 
@@ -141,7 +141,7 @@ async def github(app_id: int | None, private_key: str | None, api_url: str | Non
     if app_id is None or private_key is None or api_url is None:
         why = "the App's id or key is not set"
         return [findings.skipped("GitHub App", why), findings.clock(datetime.now(UTC), None)]
-    answer = await introduce_app(app_id, private_key, api_url)
+    answer = await describe_app(app_id, private_key, api_url)
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (

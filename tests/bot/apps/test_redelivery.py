@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from bot.apps.redelivery import MOST_SECONDS, Redelivery, never_heard
-from bot.github import Attempt, GitHubError, app_deliveries, deliveries
+from bot.github import Attempt, GitHubError, app_deliveries
+from bot.github.app import _attempts
 from bot.workspace.locks import try_lock
 from localhub import App, LocalHub, WebhookDelivery
 
@@ -111,7 +112,7 @@ async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_fo
 @pytest.mark.parametrize("odd", [{}, {"id": None}, None, "delivery"])
 def test_a_list_that_nobody_can_read_is_an_error_of_githubs(odd: Any) -> None:  # noqa: ANN401 - parsed JSON
     with pytest.raises(GitHubError, match="another form"):
-        deliveries._attempts("list the deliveries", [odd])
+        _attempts("list the deliveries", [odd])
 
 
 async def test_a_sweep_begins_where_the_one_before_began(place: Place) -> None:

@@ -42,7 +42,7 @@ def settings(world: World, tmp_path: Path) -> Settings:
 
 
 async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, settings: Settings) -> None:
-    await world.github.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
+    await world.github.repos.create_label(world.name, "Codepilot:Ask", color="000000", description="Ours")
     first = (await set_up_with(settings, world.name)).labels
     second = (await set_up_with(settings, world.name)).labels
     assert [(label.name, label.made) for label in first] == [
@@ -53,7 +53,7 @@ async def test_the_labels_are_made_once_and_what_is_there_stays(world: World, se
         ("codepilot:fix-ci", True),
     ]
     assert not any(label.made for label in second)
-    names = await world.github.repo_labels(world.name)
+    names = await world.github.repos.labels(world.name)
     assert {"codepilot", "codepilot:read-only", "Codepilot:Ask", "codepilot:auto"} <= set(names)
     assert "codepilot:ask" not in names
 
@@ -78,10 +78,10 @@ async def test_they_are_called_what_the_repository_and_its_organisation_call_the
 async def test_a_file_that_does_not_fit_is_told_and_nothing_is_made(world: World, settings: Settings) -> None:
     own = {".github/codepilot.yml": "lables: {auto: x}\n"}
     world.hub.commit(world.repo, own, message="Configure", author="mona", branch="main")
-    before = await world.github.repo_labels(world.name)
+    before = await world.github.repos.labels(world.name)
     with pytest.raises(RepoConfigError, match="Did you mean 'labels'"):
         await set_up_with(settings, world.name)
-    assert await world.github.repo_labels(world.name) == before
+    assert await world.github.repos.labels(world.name) == before
 
 
 async def test_what_the_owner_has_not_accepted_is_told(world: World, settings: Settings) -> None:

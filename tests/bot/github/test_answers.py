@@ -71,7 +71,7 @@ async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_ask
 ) -> None:
     async with odd(text) as server:
         with pytest.raises(GitHubError) as error:
-            await server.github.repo_facts("o/r")
+            await server.github.repos.get("o/r")
         assert f"GitHub answered 200: {said}" in str(error.value)
         assert "CODEPILOT_API_URL" in error.value.remedy
         assert error.value.passing
@@ -82,7 +82,7 @@ async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_ask
 async def test_an_answer_of_graphql_without_what_was_asked_for_is_an_error(answer: object) -> None:
     async with odd(json.dumps(answer)) as server:
         with pytest.raises(GitHubError):
-            await server.github.commit_on_branch(
+            await server.github.commits.on_branch(
                 "o/r", branch="b", expected_head="a" * 40, title="t", body="", change=a_change(a_file("a.txt"))
             )
 
@@ -100,7 +100,7 @@ async def test_an_answer_of_graphql_without_what_was_asked_for_is_an_error(answe
 async def test_errors_of_any_form_are_told(errors: object, said: str) -> None:
     async with odd(json.dumps({"message": "Validation Failed", "errors": errors}), status=422) as server:
         with pytest.raises(GitHubError) as error:
-            await server.github.repo_facts("o/r")
+            await server.github.repos.get("o/r")
     assert error.value.said == said
 
 
@@ -108,7 +108,7 @@ async def test_errors_of_any_form_are_told(errors: object, said: str) -> None:
 async def test_a_refusal_of_any_form_is_one_of_githubs(text: str) -> None:
     async with odd(text, status=403) as server:
         with pytest.raises(GitHubError, match="GitHub answered 403: no reason given"):
-            await server.github.repo_facts("o/r")
+            await server.github.repos.get("o/r")
 
 
 async def test_what_graphql_gives_for_a_reason_is_the_reason() -> None:

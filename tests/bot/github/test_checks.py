@@ -40,29 +40,29 @@ def ours(world: World) -> CheckRun:
 
 
 async def test_a_check_run_says_what_its_draft_says_without_secrets(world: World) -> None:
-    made = await world.github.create_check(world.name, a_draft(world))
+    made = await world.github.checks.create(world.name, a_draft(world))
     run = ours(world)
     assert (run.id, run.status, run.conclusion, run.external_id) == (made.id, "in_progress", None, "j1:issue:1:-")
     assert [each["identifier"] for each in run.actions] == ["stop"]
     assert SECRET not in f"{run.summary}{run.text}"
     done = a_draft(world, status="completed", conclusion="neutral", external_id="j1:issue:1:7f3a", buttons=())
-    await world.github.update_check(world.name, made.id, done)
+    await world.github.checks.update(world.name, made.id, done)
     run = ours(world)
     assert (run.status, run.conclusion, run.external_id, run.actions) == ("completed", "neutral", "j1:issue:1:7f3a", ())
 
 
 async def test_a_finished_check_run_can_go_on(world: World) -> None:
     waiting = a_draft(world, status="completed", conclusion="action_required")
-    made = await world.github.create_check(world.name, waiting)
-    await world.github.update_check(world.name, made.id, a_draft(world))
+    made = await world.github.checks.create(world.name, waiting)
+    await world.github.checks.update(world.name, made.id, a_draft(world))
     assert ours(world).status == "in_progress"
 
 
 @pytest.mark.parametrize("count", [1, 50, 51, 120])
 async def test_annotations_go_fifty_at_a_time_and_never_twice(world: World, count: int) -> None:
     draft = a_draft(world, annotations=some_annotations(count))
-    made = await world.github.create_check(world.name, draft)
-    await world.github.update_check(world.name, made.id, draft)
+    made = await world.github.checks.create(world.name, draft)
+    await world.github.checks.update(world.name, made.id, draft)
     sent = ours(world).annotations
     assert [str(each["message"]).split()[0] for each in sent] == [str(n) for n in range(count)]
     assert not any(SECRET in str(each["message"]) for each in sent)
@@ -70,12 +70,12 @@ async def test_annotations_go_fifty_at_a_time_and_never_twice(world: World, coun
 
 async def test_a_lost_answer_is_not_a_second_check_run_nor_annotations_twice(world: World) -> None:
     world.hub.faults.add("POST", "*/check-runs", "drop_answer")
-    made = await world.github.create_check(world.name, a_draft(world))
+    made = await world.github.checks.create(world.name, a_draft(world))
     assert ours(world).id == made.id
     draft = a_draft(world, annotations=some_annotations(60))
-    await world.github.update_check(world.name, made.id, a_draft(world))
+    await world.github.checks.update(world.name, made.id, a_draft(world))
     world.hub.faults.add("PATCH", f"*/check-runs/{made.id}", "drop_answer")
-    await world.github.update_check(world.name, made.id, draft)
+    await world.github.checks.update(world.name, made.id, draft)
     assert len(ours(world).annotations) == 60
 
 
@@ -85,11 +85,10 @@ async def test_another_apps_check_run_with_our_id_is_not_ours(world: World) -> N
     async with GitHub.for_installation(
         forger.id, forger.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as theirs:
-        await theirs.create_check(world.name, a_draft(world))
-    assert await world.github.find_check(world.name, a_draft(world)) is None
-    made = await world.github.create_check(world.name, a_draft(world))
-    found = await world.github.find_check(world.name, a_draft(world, external_id="j1:issue:1:7f3a"))
-    assert found is not None
+        await theirs.checks.create(world.name, a_draft(world))
+    assert await world.github.checks.find(world.name, a_draft(world)) == ()
+    made = await world.github.checks.create(world.name, a_draft(world))
+    [found] = await world.github.checks.find(world.name, a_draft(world, external_id="j1:issue:1:7f3a"))
     assert found.id == made.id
 
 
@@ -104,9 +103,9 @@ async def test_what_is_red_about_a_commit(world: World) -> None:
             draft = a_draft(
                 world, name=name, status="completed", conclusion=conclusion, annotations=said, buttons=(), text="Log."
             )
-            await ci.create_check(world.name, draft)
-    await world.github.create_check(world.name, a_draft(world, status="completed", conclusion="failure"))
-    red = await world.github.failing_checks(world.name, world.sha)
+            await ci.checks.create(world.name, draft)
+    await world.github.checks.create(world.name, a_draft(world, status="completed", conclusion="failure"))
+    red = await world.github.checks.failing(world.name, world.sha)
     assert [(each.name, each.conclusion, len(each.annotations)) for each in red] == [
         ("tests", "failure", 2),
         ("slow", "timed_out", 0),
@@ -118,11 +117,11 @@ async def test_what_is_red_about_a_commit(world: World) -> None:
 async def test_without_the_permission_for_statuses_the_red_check_runs_are_told(world: World) -> None:
     app = world.hub.add_app("half", permissions={"checks": "write", "contents": "read"})
     installation = world.hub.install(app, world.repo)
-    await world.github.create_check(world.name, a_draft(world, status="completed", conclusion="failure"))
+    await world.github.checks.create(world.name, a_draft(world, status="completed", conclusion="failure"))
     async with GitHub.for_installation(
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as half:
-        [red] = await half.failing_checks(world.name, world.sha)
+        [red] = await half.checks.failing(world.name, world.sha)
     assert red.conclusion == "failure"
 
 
@@ -133,8 +132,8 @@ async def test_without_the_permission_there_is_none_and_the_error_names_it(world
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str
     ) as narrow:
         with pytest.raises(GitHubError, match="Give the App the permission `checks: write`") as caught:
-            await narrow.create_check(world.name, a_draft(world))
-        await narrow.create_comment(world.name, Spot(kind="thread", number=world.issue.number), "All the same.")
+            await narrow.checks.create(world.name, a_draft(world))
+        await narrow.comments.create(world.name, Spot(kind="thread", number=world.issue.number), "All the same.")
     assert caught.value.status == 403
 
 
@@ -193,8 +192,8 @@ async def test_whether_the_base_is_red_too(world: World, on_base: list[str], *, 
     run = world.hub.workflow_run(
         world.repo, head_sha=head, head_branch="topic", conclusion="failure", actor="mona", event="pull_request"
     )
-    facts = await world.github.run_facts(world.name, run.id)
-    assert (await world.github.red_on_base(world.name, facts, "main") is not None) is red
+    facts = await world.github.runs.get(world.name, run.id)
+    assert (await world.github.runs.red_on_base(world.name, facts, "main", world.repo.id) is not None) is red
     assert (facts.head_sha, facts.head_branch, facts.head_repo_id, facts.conclusion, facts.name) == (
         head,
         "topic",
@@ -213,5 +212,5 @@ async def test_a_commit_status_can_be_red_too(world: World) -> None:
                 f"/repos/{world.name}/statuses/{world.sha}",
                 {"state": state, "context": context, "description": "Did not build."},
             )
-    [red] = await world.github.failing_checks(world.name, world.sha)
+    [red] = await world.github.checks.failing(world.name, world.sha)
     assert (red.name, red.conclusion, red.summary) == ("ci/old", "failure", "Did not build.")

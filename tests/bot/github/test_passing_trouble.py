@@ -15,16 +15,16 @@ from tests.github_world import World
 
 
 async def test_a_token_that_died_is_minted_anew_even_for_a_post(world: World) -> None:
-    await world.github.repo_facts(world.name)
+    await world.github.repos.get(world.name)
     world.hub.faults.add("POST", "*/comments", "401")
-    await world.github.create_comment(world.name, world.thread, "once")
+    await world.github.comments.create(world.name, world.thread, "once")
     assert [each.body for each in world.hub.comments(world.repo, world.issue.number)] == ["once"]
 
 
 async def test_a_token_that_is_refused_twice_is_an_error_that_may_pass(world: World) -> None:
     world.hub.faults.add("GET", "*/repos/mona/calc", "401", times=2)
     with pytest.raises(GitHubError) as caught:
-        await world.github.repo_facts(world.name)
+        await world.github.repos.get(world.name)
     assert caught.value.unsettled
 
 
@@ -45,8 +45,8 @@ async def test_where_our_clock_is_wrong_tokens_are_signed_for_githubs_time(
         caplog.set_level(logging.WARNING)
         async with client as github:
             for _ in range(2):
-                assert (await github.repo_facts("mona/calc")).full_name == "mona/calc"
-            assert (await github.me()).login == "codepilot[bot]"
+                assert (await github.repos.get("mona/calc")).full_name == "mona/calc"
+            assert (await github.accounts.me()).login == "codepilot[bot]"
     assert len(set(minted)) == 1
     assert "Set the clock" in caplog.text
 
@@ -54,9 +54,9 @@ async def test_where_our_clock_is_wrong_tokens_are_signed_for_githubs_time(
 @pytest.mark.parametrize("trouble", ["graphql_trouble", "graphql_rate_limited"])
 async def test_an_error_of_graphql_that_passes_is_waited_for(world: World, trouble: str) -> None:
     world.hub.faults.add("POST", "*/graphql", trouble, retry_after=0)  # type: ignore[arg-type] # one of the two
-    await world.github.create_branch(world.name, "codepilot/x", world.sha)
+    await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
     change = a_change(a_file("a.txt", b"2\n"), base_sha=world.sha)
-    made = await world.github.commit_on_branch(
+    made = await world.github.commits.on_branch(
         world.name, branch="codepilot/x", expected_head=world.sha, title="T", body="", change=change
     )
     assert world.hub.branches(world.repo)["codepilot/x"] == made.sha

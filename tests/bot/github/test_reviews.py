@@ -24,11 +24,11 @@ async def test_a_review_comments_on_lines_and_gives_no_verdict(world: World) -> 
     pull = world.pull()
     head = world.hub.branches(world.repo)["topic"]
     draft = ReviewDraft(commit_sha=head, body=f"Two words. {SECRET}", notes=(a_note(20), a_note(21, 19)))
-    made = await world.github.create_review(world.name, pull.number, draft)
+    made = await world.github.reviews.create(world.name, pull.number, draft)
     [review] = world.hub.reviews(world.repo, pull.number)
     assert (made.id, made.state, review.state) == (review.id, "COMMENTED", "COMMENTED")
     assert SECRET not in (review.body or "")
-    said = await world.github.review_comments(world.name, pull.number)
+    said = await world.github.reviews.line_comments(world.name, pull.number)
     assert [(each.start_line, each.line, each.comment.body) for each in said] == [
         (None, 20, "About 20"),
         (19, 21, "About 21"),
@@ -40,10 +40,10 @@ async def test_notes_that_github_has_no_lines_for_are_said_in_the_body(world: Wo
     head = world.hub.branches(world.repo)["topic"]
     notes = (a_note(20), a_note(1), a_note(3, path="no`such\nfile"))
     draft = ReviewDraft(commit_sha=head, body="Words.", notes=notes)
-    made = await world.github.create_review(world.name, pull.number, draft)
+    made = await world.github.reviews.create(world.name, pull.number, draft)
     said = ("Words.", "`long.txt:20`", "About 20", "`long.txt:1`", "About 1", "`no'such file:3`", "About 3")
     assert made.body == "\n\n".join(said)
-    assert await world.github.review_comments(world.name, pull.number) == ()
+    assert await world.github.reviews.line_comments(world.name, pull.number) == ()
     assert len(world.hub.reviews(world.repo, pull.number)) == 1
 
 
@@ -52,7 +52,7 @@ async def test_a_body_that_would_be_too_long_says_how_much_is_missing(world: Wor
     head = world.hub.branches(world.repo)["topic"]
     notes = tuple(replace(a_note(1), body="x" * 20_000) for _ in range(5))
     draft = ReviewDraft(commit_sha=head, body="Words.", notes=notes)
-    made = await world.github.create_review(world.name, pull.number, draft)
+    made = await world.github.reviews.create(world.name, pull.number, draft)
     assert made.body.endswith("\n\n_2 more comments did not fit here._")
 
 

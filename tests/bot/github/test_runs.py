@@ -24,7 +24,7 @@ def ended(world: World, conclusion: str, *jobs: EndedJob, branch: str = "main") 
 
 
 async def saved(world: World, file: Path, job_id: int, *, most: int = 1_000, tail: int = 100) -> str:
-    address = await world.github.address_of_job_log(world.name, job_id)
+    address = await world.github.runs.job_log_url(world.name, job_id)
     await save_log(address, file, most=most, tail=tail, seconds=SECONDS, plain=True)
     return await asyncio.to_thread(file.read_text)
 
@@ -34,33 +34,33 @@ async def test_a_job_says_which_steps_failed_and_its_log_comes_from_another_host
 ) -> None:
     steps = [("Set up job", "success"), ("Run pytest", "failure")]
     run = ended(world, "failure", EndedJob(name="test (3.11)", conclusion="failure", steps=steps, log="1 failed\n"))
-    [job] = await world.github.jobs_of_run(world.name, run.id)
-    assert [job] == list(await world.github.jobs_of_run(world.name, run.id, 1))
+    [job] = await world.github.runs.jobs(world.name, run.id)
+    assert [job] == list(await world.github.runs.jobs(world.name, run.id, 1))
     assert (job.name, job.conclusion, job.labels) == ("test (3.11)", "failure", ("ubuntu-latest",))
     assert [(each.number, each.name, each.conclusion) for each in job.steps] == [
         (1, "Set up job", "success"),
         (2, "Run pytest", "failure"),
     ]
-    address = await world.github.address_of_job_log(world.name, job.id)
+    address = await world.github.runs.job_log_url(world.name, job.id)
     assert address.startswith("http://localhost:")  # where the hub refuses whoever sends a token
     assert await saved(world, tmp_path / "log", job.id) == "1 failed\n"
 
 
 async def test_an_expired_log_is_said_to_be_gone(world: World) -> None:
     run = ended(world, "failure", EndedJob(name="test", conclusion="failure", log=None))
-    [job] = await world.github.jobs_of_run(world.name, run.id)
+    [job] = await world.github.runs.jobs(world.name, run.id)
     with pytest.raises(GitHubError) as gone:
-        await world.github.address_of_job_log(world.name, job.id)
+        await world.github.runs.job_log_url(world.name, job.id)
     assert (gone.value.status, gone.value.passing) == (410, False)
     with pytest.raises(GitHubError) as gone:
-        await world.github.address_of_run_logs(world.name, run.id, 1)
+        await world.github.runs.logs_url(world.name, run.id, 1)
     assert gone.value.status == 410
 
 
 async def test_of_a_long_log_the_beginning_and_the_end_are_read(world: World, tmp_path: Path) -> None:
     lines = "".join(f"line {number}\n" for number in range(1_000))
     run = ended(world, "failure", EndedJob(name="test", conclusion="failure", log=lines))
-    [job] = await world.github.jobs_of_run(world.name, run.id)
+    [job] = await world.github.runs.jobs(world.name, run.id)
     text = await saved(world, tmp_path / "log", job.id)
     head, note, tail = text.partition("\n[codepilot: the middle of this log was not read]\n")
     assert note
@@ -85,13 +85,13 @@ async def test_the_last_green_run_is_of_the_same_workflow_branch_and_repository_
     )
     red = ended(world, "failure")
     ended(world, "success")
-    run = await world.github.run_facts(world.name, red.id)
+    run = await world.github.runs.get(world.name, red.id)
     assert (run.path, run.event, run.attempt) == (".github/workflows/ci.yml", "push", 1)
-    found = await world.github.last_green(world.name, run)
+    found = await world.github.runs.last_green(world.name, run)
     assert found is not None
     assert found.id == green.id
     topic = ended(world, "failure", branch="topic")
-    assert await world.github.last_green(world.name, await world.github.run_facts(world.name, topic.id)) is None
+    assert await world.github.runs.last_green(world.name, await world.github.runs.get(world.name, topic.id)) is None
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ async def test_a_forks_pull_request_is_known_by_the_forks_number_and_the_commit(
     pull = hub.open_pull(world.repo, author="eve", head="one:topic", title="T")
 
     async def found(fork_id: int, sha: str) -> int | None:
-        return await world.github.pull_of_fork(world.name, fork="one/calc", fork_id=fork_id, branch="topic", sha=sha)
+        return await world.github.pulls.of_fork(world.name, fork="one/calc", fork_id=fork_id, branch="topic", sha=sha)
 
     assert await found(forks[0].id, shas[0]) == pull.number
     assert await found(forks[1].id, shas[0]) is None
@@ -152,8 +152,8 @@ async def test_what_passed_before_is_known_by_attempt_commit_and_event(world: Wo
         )
 
     async def passed(run: WorkflowRun) -> bool:
-        facts = await world.github.run_facts(world.name, run.id)
-        return await world.github.passed_before(world.name, facts)
+        facts = await world.github.runs.get(world.name, run.id)
+        return await world.github.runs.passed_before(world.name, facts)
 
     await ran("success", event="push")
     await ran("success", event="pull_request", sha=world.sha)

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, nullcontext
 import pytest
 
 from bot.github import AppSession, GitHub, GitHubError
-from bot.github.limits import Limits, RequestBudget
-from bot.github.session import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, InstallationSession, Token, TokenStore
+from bot.github.auth import BELIEVED_SECONDS, RENEW_SECONDS, UNPROVEN_SECONDS, Token, TokenStore
+from bot.github.connection import InstallationSession
+from bot.github.pace import Limits, RequestBudget
 from localhub import Exchange
 from tests.github_world import World
 
@@ -73,10 +74,10 @@ async def test_tokens_and_identity_are_asked_for_once_and_each_job_knows_those_t
     for _ in range(3):
         jobs.learned.clear()
         async with jobs.client() as github:
-            assert (await github.me()).login == "codepilot[bot]"
-            tokens.add(await github.clone_token(world.name))
-            tokens.add(await github.push_token(world.name))
-            await github.repo_facts(world.name)
+            assert (await github.accounts.me()).login == "codepilot[bot]"
+            tokens.add(await github.tokens.for_clone(world.name))
+            tokens.add(await github.tokens.for_push(world.name))
+            await github.repos.get(world.name)
         # Whoever had them minted: what a job can say must be redacted of all that it was given.
         assert set(jobs.learned) > tokens
     assert len(tokens) == 2
@@ -87,7 +88,7 @@ async def test_tokens_and_identity_are_asked_for_once_and_each_job_knows_those_t
 async def test_jobs_that_begin_at_once_wait_for_one_token(world: World, jobs: Jobs) -> None:
     async def read() -> None:
         async with jobs.client() as github:
-            await github.repo_facts(world.name)
+            await github.repos.get(world.name)
 
     await asyncio.gather(*(read() for _ in range(6)))
     assert jobs.mints == 1
@@ -95,9 +96,9 @@ async def test_jobs_that_begin_at_once_wait_for_one_token(world: World, jobs: Jo
 
 async def test_a_token_that_github_knows_no_more_is_replaced_at_once(world: World, jobs: Jobs) -> None:
     async with jobs.client() as github:
-        await github.repo_facts(world.name)
+        await github.repos.get(world.name)
         world.hub._site.store.tokens = {}
-        assert (await github.repo_facts(world.name)).full_name == world.name
+        assert (await github.repos.get(world.name)).full_name == world.name
     assert jobs.mints == 2
 
 
@@ -141,13 +142,13 @@ async def test_a_repository_that_is_newer_than_the_token_is_written_to(
     world: World, jobs: Jobs, *, written: bool
 ) -> None:
     async with jobs.client() as github:
-        await github.repo_facts(world.name)
+        await github.repos.get(world.name)
         if written:
-            await github.create_branch(world.name, "first", world.sha)
+            await github.commits.create_branch(world.name, "first", world.sha)
         jobs.session.tokens._clock = lambda: time.time() + UNPROVEN_SECONDS + 1
         world.hub.faults.add("POST", "*/git/refs", "403", times=1)
         with nullcontext() if not written else pytest.raises(GitHubError):
-            await github.create_branch(world.name, "second", world.sha)
+            await github.commits.create_branch(world.name, "second", world.sha)
     assert jobs.mints == (1 if written else 2)
 
 
@@ -170,11 +171,11 @@ async def test_a_long_pause_is_left_to_the_caller_and_kept_by_all_jobs_of_the_in
     world.hub.faults.add("GET", "*/repos/mona/calc", "secondary_rate_limited", retry_after=150)
     async with jobs.client() as github, jobs.client() as other:
         with pytest.raises(GitHubError) as caught:
-            await github.repo_facts(world.name)
+            await github.repos.get(world.name)
         assert caught.value.retry_after == 150
         asked = len(jobs.calls)
         with pytest.raises(GitHubError) as caught:
-            await other.thread_facts(world.name, world.issue.number)
+            await other.threads.get(world.name, world.issue.number)
         assert 140 < caught.value.retry_after <= 150
         assert len(jobs.calls) == asked
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.github import GitHub, GitHubError
-from bot.github.limits import Limits
+from bot.github.pace import Limits
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, ForbiddenTargetError
 from localhub import LocalHub
@@ -185,7 +185,7 @@ def _write_workflow(outlet: Outlet, mode: int) -> None:
 async def _plain(outlet: Outlet) -> GitHub:
     """A client with a plain token, of which nobody says what it may do: the workflow's own, for example."""
     outlet.hub.permit(outlet.installation, NOT_WORKFLOWS)
-    token = await outlet.github.push_token(outlet.repo.full_name)
+    token = await outlet.github.tokens.for_push(outlet.repo.full_name)
     return GitHub.for_token(token, outlet.hub.api_url, redact=str, seconds_between_writes=0)
 
 
@@ -241,6 +241,6 @@ async def test_a_workflow_file_may_go_without_it(outlet: Outlet) -> None:
 async def test_a_push_token_may_write_workflow_files_only_when_there_are_some(
     outlet: Outlet, *, workflows: bool, wanted: set[str]
 ) -> None:
-    token = await outlet.github.push_token(outlet.repo.full_name, workflows=workflows)
+    token = await outlet.github.tokens.for_push(outlet.repo.full_name, workflows=workflows)
     granted = outlet.hub._site.store.tokens[token].permissions
     assert {name for name, level in granted.items() if level == "write"} == wanted

@@ -10,7 +10,7 @@ import pytest
 from agent_runtime import Status
 from bot.domain.job import Job
 from bot.github import GitHub, GitHubError
-from bot.github.limits import Limits
+from bot.github.pace import Limits
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import Check, StatusView
@@ -114,7 +114,7 @@ async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(w
     await check.show(a_view(job))
     # The first request was not lost after all.
     working = render_check(a_view(job), job=job, head_sha=world.sha)
-    await world.github.create_check(world.name, working)
+    await world.github.checks.create(world.name, working)
     ended = render_check(replace(a_view(job), state="failed"), job=job, head_sha=world.sha)
     await check.put(ended)
     assert await check.fold_late(ended)

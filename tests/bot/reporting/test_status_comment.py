@@ -144,7 +144,7 @@ async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(wor
     world.hub.faults.add("POST", "*/comments", "drop")
     await status.put(f"working {MARK}")
     # The first request was not lost after all.
-    await world.github.create_comment(world.name, world.thread, f"queued {MARK}")
+    await world.github.comments.create(world.name, world.thread, f"queued {MARK}")
     await status.put(f"done {MARK}")
     assert await status.fold_late()
     answer, late = said(world, job.thread.number)

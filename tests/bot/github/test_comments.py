@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bot.github import Spot
-from bot.github.words import Text
+from bot.github.comments import Text
 from tests.github_world import SECRET, World
 from tests.waiting import eventually
 
@@ -23,28 +23,28 @@ def lines(world: World) -> Spot:
 
 
 async def test_an_answer_stands_in_the_thread_about_the_lines(world: World, lines: Spot) -> None:
-    made = await world.github.create_comment(world.name, lines, f"Because. {SECRET} <!-- mark -->")
+    made = await world.github.comments.create(world.name, lines, f"Because. {SECRET} <!-- mark -->")
     [_, answer] = world.hub.review_comments(world.repo, lines.number)
     assert (answer.id, answer.in_reply_to) == (made.id, lines.root)
     assert SECRET not in answer.body
     assert world.hub.comments(world.repo, lines.number) == []
-    edited = await world.github.edit_comment(world.name, lines, made.id, "Changed. <!-- mark -->")
+    edited = await world.github.comments.edit(world.name, lines, made.id, "Changed. <!-- mark -->")
     assert edited.body == "Changed. <!-- mark -->"
 
 
 async def test_our_answer_is_found_in_its_own_thread_only(world: World, lines: Spot) -> None:
     world.hub.review_comment(world.repo, lines.number, author="mona", body="mark", in_reply_to=lines.root)
-    made = await world.github.create_comment(world.name, lines, "mark")
+    made = await world.github.comments.create(world.name, lines, "mark")
     other = world.hub.review_comment(world.repo, lines.number, author="mona", body="Another", path="long.txt", line=21)
-    me = await world.github.me()
-    assert await world.github.find_comment(world.name, lines, "mark", me.id) == made
+    me = await world.github.accounts.me()
+    assert await world.github.comments.find(world.name, lines, "mark", me.id) == (made,)
     elsewhere = Spot(kind="review_thread", number=lines.number, root=other.id)
-    assert await world.github.find_comment(world.name, elsewhere, "mark", me.id) is None
+    assert await world.github.comments.find(world.name, elsewhere, "mark", me.id) == ()
 
 
 async def test_a_comment_on_lines_takes_a_reaction(world: World, lines: Spot) -> None:
     for _ in range(2):
-        await world.github.react(world.name, lines, lines.root, "eyes")
+        await world.github.comments.react(world.name, lines, lines.root, "eyes")
     [root] = world.hub.review_comments(world.repo, lines.number)
     assert [each.content for each in world.hub.reactions(root)] == ["eyes"]
 
@@ -54,7 +54,7 @@ async def test_all_that_was_said_is_read_oldest_first_over_pages(world: World) -
         world.hub.comment(world.repo, world.issue.number, author="mona", body=f"Word {n}")
     edited = world.hub.comments(world.repo, world.issue.number)[3]
     world.hub.edit_comment(edited, by="mona", body="Changed")
-    said = await world.github.comments(world.name, world.issue.number)
+    said = await world.github.comments.of_thread(world.name, world.issue.number)
     mona = world.hub.add_user("mona")
     assert [each.body for each in said[:5]] == ["Word 0", "Word 1", "Word 2", "Changed", "Word 4"]
     assert len(said) == 101
@@ -64,8 +64,8 @@ async def test_all_that_was_said_is_read_oldest_first_over_pages(world: World) -
 
 
 async def test_comments_on_lines_say_where_they_stand(world: World, lines: Spot) -> None:
-    await world.github.create_comment(world.name, lines, "Because.")
-    first, second = await world.github.review_comments(world.name, lines.number)
+    await world.github.comments.create(world.name, lines, "Because.")
+    first, second = await world.github.reviews.line_comments(world.name, lines.number)
     assert (first.comment.id, first.root) == (lines.root, lines.root)
     assert (second.root, second.comment.body) == (lines.root, "Because.")
     assert (first.path, first.line, first.start_line, first.side) == ("long.txt", 20, None, "RIGHT")
@@ -77,7 +77,7 @@ async def test_the_words_of_reviews(world: World) -> None:
     pull = world.pull()
     world.hub.add_collaborator(world.repo, "hubot", "write")
     world.hub.review(world.repo, pull.number, author="hubot", body="Please split it.", state="CHANGES_REQUESTED")
-    [review] = await world.github.reviews(world.name, pull.number)
+    [review] = await world.github.reviews.of_pull(world.name, pull.number)
     assert (review.author, review.body, review.state) == ("hubot", "Please split it.", "CHANGES_REQUESTED")
     assert review.submitted_at
     assert review.commit_sha == world.hub.branches(world.repo)["topic"]
@@ -98,7 +98,7 @@ async def test_a_text_is_read_as_its_page_shows_it_wherever_it_stands(world: Wor
         (lines.number, "review", review.id, "<p><strong>Above</strong></p>"),
     )
     for number, kind, text_id, said in texts:
-        assert (await world.github.page_of(world.name, number, kind, text_id)).strip() == said
+        assert (await world.github.comments.rendered(world.name, number, kind, text_id)).strip() == said
 
 
 async def test_only_the_sign_for_a_command_that_counts_overtakes_what_is_written_for_others(world: World) -> None:
@@ -107,8 +107,8 @@ async def test_only_the_sign_for_a_command_that_counts_overtakes_what_is_written
     async with asyncio.timeout(10):
         async with pace.turn():
             # A stranger can have as many of these as there are comments.
-            late = asyncio.create_task(world.github.react(world.name, world.thread, comment.id, "confused"))
+            late = asyncio.create_task(world.github.comments.react(world.name, world.thread, comment.id, "confused"))
             await eventually(lambda: pace.waiting == 1)
-            await world.github.react(world.name, world.thread, comment.id, "eyes")
+            await world.github.comments.react(world.name, world.thread, comment.id, "eyes")
             assert [each.content for each in world.hub.reactions(comment)] == ["eyes"]
         await late

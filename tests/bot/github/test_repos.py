@@ -13,20 +13,20 @@ from tests.origin import git
 
 async def test_an_account_is_known_by_its_number(world: World) -> None:
     hubot = world.hub.add_user("hubot")
-    found = await world.github.user(hubot.id)
+    found = await world.github.accounts.get(hubot.id)
     assert found is not None
     assert (found.id, found.login, found.kind) == (hubot.id, "hubot", "User")
-    assert await world.github.user(99_999_999) is None
+    assert await world.github.accounts.get(99_999_999) is None
 
 
 async def test_a_role_is_of_the_account_and_not_of_the_name(world: World) -> None:
     world.hub.add_collaborator(world.repo, "hubot", "write")
     hubot = world.hub.add_user("hubot")
     stranger = world.hub.add_user("stranger")
-    assert await world.github.role_of(world.name, hubot.id, "hubot") == "write"
+    assert await world.github.accounts.role_of(world.name, hubot.id, "hubot") == "write"
     # The stranger took this name, or says so: the right is not theirs.
-    assert await world.github.role_of(world.name, stranger.id, "hubot") in {"none", "read"}
-    assert await world.github.role_of(world.name, 99_999_999, "hubot") == "none"
+    assert await world.github.accounts.role_of(world.name, stranger.id, "hubot") in {"none", "read"}
+    assert await world.github.accounts.role_of(world.name, 99_999_999, "hubot") == "none"
 
 
 async def test_who_was_renamed_keeps_the_role(world: World) -> None:
@@ -34,21 +34,21 @@ async def test_who_was_renamed_keeps_the_role(world: World) -> None:
     hubot = world.hub.add_user("hubot")
     users = world.hub._site.store.users
     users.put(replace(users[hubot.id], login="hubot-two"))
-    assert await world.github.role_of(world.name, hubot.id, "hubot") == "maintain"
+    assert await world.github.accounts.role_of(world.name, hubot.id, "hubot") == "maintain"
 
 
 async def test_an_error_about_a_role_is_never_a_role(world: World) -> None:
     world.hub.faults.add("GET", "*/permission", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError):
-        await world.github.role_of(world.name, 1, "mona")
+        await world.github.accounts.role_of(world.name, 1, "mona")
 
 
 async def test_who_opened_a_pull_request_is_known_by_number(world: World) -> None:
     pull = world.pull()
     mona = world.hub.add_user("mona")
-    facts = await world.github.pull_facts(world.name, pull.number)
+    facts = await world.github.pulls.get(world.name, pull.number)
     assert (facts.author, facts.author_id) == ("mona", mona.id)
-    thread = await world.github.thread_facts(world.name, pull.number)
+    thread = await world.github.threads.get(world.name, pull.number)
     assert (thread.kind, thread.author_id) == ("pull", mona.id)
 
 
@@ -56,20 +56,20 @@ async def test_a_file_is_read_at_a_branch_a_commit_or_where_the_default_branch_s
     name = "dir with space/\u00fcber#1?.txt"
     sha = world.hub.commit(world.repo, {name: b"\xff\x00"}, message="More", author="mona", branch="topic")
     for ref in ("topic", sha):
-        assert await world.github.file_at(world.name, name, ref) == b"\xff\x00"
-    assert await world.github.file_at(world.name, name) is None
-    assert await world.github.file_at(world.name, "a.txt") == b"1\n"
-    assert await world.github.file_at(world.name, "a.txt", "absent") is None
-    assert await world.github.file_at("mona/absent", "a.txt") is None
+        assert await world.github.repos.file_at(world.name, name, ref) == b"\xff\x00"
+    assert await world.github.repos.file_at(world.name, name) is None
+    assert await world.github.repos.file_at(world.name, "a.txt") == b"1\n"
+    assert await world.github.repos.file_at(world.name, "a.txt", "absent") is None
+    assert await world.github.repos.file_at("mona/absent", "a.txt") is None
 
 
 async def test_a_folder_and_a_link_are_no_file(world: World) -> None:
     world.hub.commit(world.repo, {"dir/one": "1"}, message="More", author="mona")
-    assert await world.github.file_at(world.name, "dir") is None
+    assert await world.github.repos.file_at(world.name, "dir") is None
 
 
 async def test_a_file_of_more_than_a_megabyte_is_read_whole(world: World) -> None:
     content = b"0123456789abcdef" * 80_000
     world.hub.commit(world.repo, {"big.bin": content}, message="Big", author="mona")
-    assert await world.github.file_at(world.name, "big.bin") == content
+    assert await world.github.repos.file_at(world.name, "big.bin") == content
     assert git(world.repo.path, "cat-file", "-s", "main:big.bin") == str(len(content))

@@ -1,4 +1,4 @@
-"""Saves a log from the address that GitHub hands out for it: on another host, without a token, a bounded part of it.
+"""Download logs and pictures from the addresses that GitHub hands out: on other hosts, without a token, bounded.
 
 https://docs.github.com/rest/actions/workflow-jobs#download-job-logs-for-a-workflow-run
 """
@@ -12,14 +12,20 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from bot.domain.errors import BotError
-from bot.github.anonymous import GONE, MOVED, anonymous_session, proxy_for
+from bot.gate.pictures import may_be_fetched
 
+_MOVED = frozenset(
+    {HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER, HTTPStatus.TEMPORARY_REDIRECT}
+)
+_GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _REDIRECTS = 3
 _PIECE_BYTES = 256 * 1024
+_NOT_OURS = "it is not among GitHub's own attachments"
 LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
 """A line of its own in a saved log that is not whole."""
 
@@ -30,6 +36,14 @@ class LogError(BotError):
 
 class LogGoneError(LogError):
     """A log that GitHub no longer has."""
+
+
+class PictureError(BotError):
+    """A picture that cannot be had; the text says why, for the agent to read."""
+
+
+class TooLargeError(PictureError):
+    """A picture of more bytes than may be read."""
 
 
 async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: float, plain: bool = False) -> None:
@@ -48,7 +62,7 @@ async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: f
         LogError: it could not be had.
         LogGoneError: it is there no longer.
     """
-    client = anonymous_session(accept="*/*", seconds=min(seconds, 30.0))
+    client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0))
     try:
         async with asyncio.timeout(seconds), client:
             with await asyncio.to_thread(file.open, "wb") as target:
@@ -86,8 +100,8 @@ class _Saving:
             parts = urlsplit(address)
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
                 raise LogError("GitHub named an address for the log that cannot be followed.")
-            async with self._client.get(address, allow_redirects=False, proxy=proxy_for(address)) as response:
-                if response.status not in MOVED:
+            async with self._client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+                if response.status not in _MOVED:
                     _check(response.status)
                     yield response
                     return
@@ -98,7 +112,7 @@ class _Saving:
         """The last bytes, if the server gives out parts."""
         headers = {"Range": f"bytes={size - tail}-"}
         async with self._client.get(
-            address, allow_redirects=False, proxy=proxy_for(address), headers=headers
+            address, allow_redirects=False, proxy=_proxy_for(address), headers=headers
         ) as response:
             if response.status != HTTPStatus.PARTIAL_CONTENT:
                 return b""
@@ -120,7 +134,77 @@ class _Saving:
 
 
 def _check(status: int) -> None:
-    if status in GONE:
+    if status in _GONE:
         raise LogGoneError("GitHub no longer has the log.")
     if status != HTTPStatus.OK:
         raise LogError(f"The log's server answered {status}.")
+
+
+async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: float) -> bytes:
+    """The bytes at an address of an attachment, from a session of its own that knows no token, cookie or `.netrc`.
+
+    Args:
+        address: where it is; checked here, and each time it leads elsewhere.
+        server_url: the configured server's, whose attachments may be fetched, too.
+        limit: the most bytes that are read; whatever the server says of the length.
+        seconds: the most time that all of it may take.
+
+    Raises:
+        PictureError: it may not be fetched, is not there, or did not come in time.
+        TooLargeError: it is larger.
+    """
+    client = _anonymous_session(accept="image/*", seconds=seconds)
+    try:
+        async with asyncio.timeout(seconds), client:
+            return await _followed(client, address, server_url, limit)
+    except TimeoutError as error:
+        raise PictureError(f"it did not come within {seconds:.0f} seconds") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        raise PictureError("it could not be fetched") from error
+
+
+async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
+    for hop in range(_REDIRECTS + 1):
+        if not may_be_fetched(address, server_url, redirected=hop > 0):
+            raise PictureError(_NOT_OURS)
+        async with client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
+            if response.status not in _MOVED:
+                return await _body(response, limit)
+            address = urljoin(address, response.headers.get("Location", ""))
+    raise PictureError("it leads from one address to the next")
+
+
+async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    if response.status in _GONE:
+        raise PictureError("it is gone, or not for this repository")
+    if response.status != HTTPStatus.OK:
+        raise PictureError(f"GitHub answered {response.status}")
+    content = bytearray()
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        content += piece
+        if len(content) > limit:
+            raise TooLargeError(f"it has more than {limit:,} bytes")
+    return bytes(content)
+
+
+def _anonymous_session(*, accept: str, seconds: float) -> aiohttp.ClientSession:
+    """A session of its own that knows no secrets.
+
+    Args:
+        accept: the media types that are wanted.
+        seconds: for a connection, and between two pieces of an answer.
+    """
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        # What is compressed could be far larger than what is read of it.
+        headers={"User-Agent": "codepilot-bot", "Accept": accept, "Accept-Encoding": "identity"},
+        trust_env=False,
+    )
+
+
+def _proxy_for(address: str) -> str | None:
+    """The proxy that the machine's other clients use for such an address."""
+    parts = urlsplit(address)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

@@ -1,0 +1,217 @@
+"""Requests as the App itself: who it is, where it is installed, what was delivered to its webhook.
+
+https://docs.github.com/webhooks/using-webhooks/automatically-redelivering-failed-deliveries-for-a-github-app-webhook
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from github import GithubException
+from jwt.exceptions import InvalidKeyError
+
+from bot.github.auth import AppIdentity
+from bot.github.connection import PAGE, GitHubConnection
+from bot.github.errors import GitHubError, unreadable
+
+_NEXT = re.compile(r'<([^>]*)>; rel="next"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt to deliver an event.
+
+    Attributes:
+        id: of the attempt.
+        guid: of the delivery, the same for all its attempts.
+        event: the event's name.
+        at: when, in seconds since the epoch.
+        status: the HTTP status that came back; 0 when nothing did.
+    """
+
+    id: int
+    guid: str
+    event: str
+    at: float
+    status: int
+
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody has taken it in: no answer, or a server's failure. A refusal was heard."""
+        return self.status < HTTPStatus.OK or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """An App on an account.
+
+    Attributes:
+        id: GitHub's.
+        permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
+            has to be accepted first.
+        events: what the App is told of from there.
+    """
+
+    id: int
+    permissions: Mapping[str, str]
+    events: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppDescription:
+    """What GitHub answered.
+
+    Attributes:
+        slug: the App's name in addresses; empty when GitHub did not accept us.
+        permissions: what the App may do, `read` or `write` by name.
+        events: what it is told of.
+        clock: GitHub's time when it answered; None when no answer came.
+        refused: why GitHub did not accept us; empty when it did.
+    """
+
+    slug: str = ""
+    permissions: Mapping[str, str]
+    events: tuple[str, ...] = ()
+    clock: datetime | None
+    refused: str = ""
+
+
+class AppDeliveries:
+    """The App's deliveries; see `app_deliveries`.
+
+    Args:
+        connection: as the App itself.
+    """
+
+    def __init__(self, connection: GitHubConnection) -> None:
+        self._connection = connection
+
+    async def attempts(self) -> AsyncIterator[Attempt]:
+        """The attempts of the last days, newest first; the next page is asked for when it is needed.
+
+        Raises:
+            GitHubError: GitHub did not answer, or does not know the App.
+        """
+        cursor = ""
+        while True:
+            query = {"per_page": PAGE, **({"cursor": cursor} if cursor else {})}
+            what = "list the deliveries to the App's webhook"
+            headers, found = await self._connection.request(what, "GET", "/app/hook/deliveries", query=query)
+            for each in _attempts(what, found):
+                yield each
+            cursor = _next_cursor(headers)
+            if not cursor:
+                return
+
+    async def redeliver(self, attempt: int) -> None:
+        """Have GitHub deliver again, under the same GUID.
+
+        Raises:
+            GitHubError: GitHub did not answer, or will not.
+        """
+        path = f"/app/hook/deliveries/{attempt}/attempts"
+        await self._connection.json(f"redeliver {attempt}", "POST", path, as_app=True)
+
+
+@asynccontextmanager
+async def app_deliveries(*, app_id: int, private_key: str, api_url: str) -> AsyncIterator[AppDeliveries]:
+    """The deliveries of an App.
+
+    Args:
+        app_id: the App's.
+        private_key: the App's, in PEM.
+        api_url: GitHub's REST address.
+    """
+    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url)
+    try:
+        yield AppDeliveries(connection)
+    finally:
+        connection.close()
+
+
+async def installation_of(repo: str, *, app_id: int, private_key: str, api_url: str) -> Installation | None:
+    """The App's installation on a repository; None when it is not installed there, or there is no such repository.
+
+    Args:
+        repo: `owner/name`.
+        app_id: the App's.
+        private_key: the App's, in PEM.
+        api_url: GitHub's REST address.
+
+    Raises:
+        GitHubError: GitHub did not answer, or does not know the App.
+    """
+    connection = GitHubConnection(AppIdentity(app_id, private_key), api_url)
+    try:
+        found = await connection.json(f"find the App's installation on {repo}", "GET", f"/repos/{repo}/installation")
+    except GitHubError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
+    finally:
+        connection.close()
+    return Installation(
+        id=int(found["id"]), permissions=dict(found["permissions"]), events=tuple(map(str, found.get("events") or ()))
+    )
+
+
+async def describe_app(app_id: int, private_key: str, api_url: str) -> AppDescription:
+    """Sign in as the App itself (`GET /app`)."""
+    auth = AppIdentity(app_id, private_key)
+    try:
+        auth.create_jwt()
+    except InvalidKeyError as error:
+        return AppDescription(permissions={}, clock=None, refused=f"the private key cannot be used: {error}")
+    connection = GitHubConnection(auth, api_url)
+    try:
+        headers, app = await connection.request("sign in as the App", "GET", "/app")
+    except GitHubError as error:
+        said = error.__cause__
+        answered = said.headers if isinstance(said, GithubException) else None
+        return AppDescription(permissions={}, clock=_clock(answered or {}), refused=str(error))
+    finally:
+        connection.close()
+    return AppDescription(
+        slug=str(app.get("slug") or app.get("name")),
+        permissions={str(name): str(level) for name, level in (app.get("permissions") or {}).items()},
+        events=tuple(map(str, app.get("events") or ())),
+        clock=_clock(headers),
+    )
+
+
+def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
+    try:
+        return [_attempt(each) for each in found]
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(what, HTTPStatus.OK, f"a delivery of another form: {error!r}") from error
+
+
+def _attempt(data: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        id=int(data["id"]),
+        guid=str(data["guid"]),
+        event=str(data["event"]),
+        at=datetime.fromisoformat(str(data["delivered_at"])).timestamp(),
+        status=int(data["status_code"]),
+    )
+
+
+def _next_cursor(headers: Mapping[str, str]) -> str:
+    found = _NEXT.search(headers.get("link", ""))
+    return parse_qs(urlsplit(found[1]).query).get("cursor", [""])[0] if found else ""
+
+
+def _clock(headers: Mapping[str, str]) -> datetime | None:
+    written = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    try:
+        return parsedate_to_datetime(written)
+    except ValueError:
+        return None

@@ -1,0 +1,84 @@
+"""Refusals of GitHub's as errors, with the pause that it asks for.
+
+https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+"""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import Any
+
+from github import GithubException
+
+from bot.github.answers import details
+from bot.github.errors import GitHubError, remedy_for
+
+_RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+_SECONDARY_LIMIT_SECONDS = 60.0
+_GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
+
+
+def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:
+    """The error for an answer that says no.
+
+    Args:
+        what: what was asked.
+        error: PyGithub's account of the answer.
+        attempt: how often it was asked; a limit without a time is waited for longer each time.
+        in_workflow: see `remedy_for`.
+    """
+    data = error.data if isinstance(error.data, dict) else {}
+    general = data.get("message") or error.message
+    said = "; ".join(filter(None, (general, *details(data.get("errors"))))) or "no reason given"
+    status = HTTPStatus.BAD_GATEWAY if _is_graphql_trouble(error) else error.status
+    pause = limit_pause(error, attempt)
+    needs = headers_of(error).get("x-accepted-github-permissions", "")
+    remedy = remedy_for(status, said, needs=needs, in_workflow=in_workflow)
+    return GitHubError(what, status, said, remedy, limited=pause is not None, retry_after=pause or 0.0)
+
+
+def graphql_status(errors: object) -> int:
+    """The status that REST would have answered with."""
+    kinds = {each.get("type") for each in errors if isinstance(each, dict)} if isinstance(errors, list) else set()
+    if "FORBIDDEN" in kinds:
+        return HTTPStatus.FORBIDDEN
+    return HTTPStatus.NOT_FOUND if kinds == {"NOT_FOUND"} else HTTPStatus.BAD_REQUEST
+
+
+def _graphql_errors(error: GithubException) -> list[dict[str, Any]]:
+    """What GraphQL answered with status 200, which PyGithub makes a 400 of."""
+    data = error.data if isinstance(error.data, dict) else {}
+    found = data.get("errors") if "data" in data or "message" not in data else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _is_graphql_trouble(error: GithubException) -> bool:
+    """Whether GraphQL came to nothing by a fault of GitHub's own, which it tells with status 200."""
+    return any(str(each.get("message")).startswith(_GRAPHQL_TROUBLE) for each in _graphql_errors(error))
+
+
+def headers_of(error: GithubException) -> dict[str, str]:
+    """The headers of an answer that says no, their names in lower case."""
+    return {name.lower(): value for name, value in (error.headers or {}).items()}
+
+
+def limit_pause(error: GithubException, attempt: int = 1) -> float | None:
+    """Seconds that GitHub wants us to wait, or None when this is no rate limit.
+
+    The rules: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+    """
+    in_graphql = any(each.get("type") == "RATE_LIMITED" for each in _graphql_errors(error))
+    if error.status not in _RATE_LIMITED and not in_graphql:
+        return None
+    headers = headers_of(error)
+    if (after := headers.get("retry-after", "")).isdecimal():
+        return float(after)
+    if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdecimal():
+        return max(0.0, int(reset) - time.time()) + 1
+    message = str((error.data or {}).get("message", "")) if isinstance(error.data, dict) else ""
+    return (
+        _SECONDARY_LIMIT_SECONDS * 2 ** (attempt - 1)
+        if in_graphql or error.status == HTTPStatus.TOO_MANY_REQUESTS or "secondary rate limit" in message.lower()
+        else None
+    )

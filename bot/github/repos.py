@@ -1,0 +1,88 @@
+"""Repositories: their files, branches, commits and labels."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from urllib.parse import quote
+
+from bot.github import parsing
+from bot.github.connection import GitHubConnection
+from bot.github.errors import GitHubError
+from bot.github.models import CommitFacts, RepoFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Repos:
+    """Repositories, as they are now."""
+
+    connection: GitHubConnection
+    redact: Callable[[str], str] = field(repr=False)
+
+    async def get(self, repo: str) -> RepoFacts:
+        """The repository as it is now."""
+        return parsing.repo(await self.connection.read(f"read {repo}", f"/repos/{repo}"))
+
+    async def file_at(self, repo: str, path: str, ref: str | None = None) -> bytes | None:
+        """A file's bytes, or None when there is no file of that name, or no repository that we may see.
+
+        Args:
+            repo: `owner/name`.
+            path: relative to the repository's root.
+            ref: a branch, tag or commit; None for the default branch.
+        """
+        what = f"read {path} of {repo}"
+        query = {"ref": ref} if ref else None
+        answer = await self.connection.find(what, f"/repos/{repo}/contents/{quote(path)}", query)
+        if not isinstance(answer, Mapping) or answer.get("type") != "file":  # a folder is a list
+            return None
+        if answer.get("encoding") != "base64":  # over 1 MB GitHub gives the content to those who ask for the blob
+            answer = await self.connection.read(what, f"/repos/{repo}/git/blobs/{answer['sha']}")
+        return base64.b64decode(answer["content"])
+
+    async def branch_head(self, repo: str, branch: str) -> str | None:
+        """The commit a branch stands at, or None when there is no such branch, or the repository is empty."""
+        what, path = f"read branch {branch} of {repo}", f"/repos/{repo}/git/ref/heads/{quote(branch)}"
+        try:
+            answer = await self.connection.find(what, path)
+        except GitHubError as error:
+            # https://docs.github.com/rest/git/refs: 409 where nothing was pushed yet
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+            return None
+        return None if answer is None else str(answer["object"]["sha"])
+
+    async def branches_named(self, repo: str, prefix: str) -> tuple[str, ...]:
+        """The names of the branches that begin so."""
+        what, path = f"look for branches {prefix} of {repo}", f"/repos/{repo}/git/matching-refs/heads/{quote(prefix)}"
+        found = await self.connection.find(what, path)
+        return tuple(str(each["ref"]).removeprefix("refs/heads/") for each in found or ())
+
+    async def commit(self, repo: str, sha: str) -> CommitFacts:
+        """A commit's tree and parents."""
+        return parsing.commit(
+            await self.connection.read(f"read commit {sha[:10]} of {repo}", f"/repos/{repo}/git/commits/{sha}")
+        )
+
+    async def labels(self, repo: str) -> tuple[str, ...]:
+        """Names of the labels that a repository has."""
+        what, path = f"read the labels of {repo}", f"/repos/{repo}/labels"
+        return parsing.label_names([each async for each in self.connection.entries(what, path)])
+
+    async def create_label(self, repo: str, name: str, *, color: str, description: str) -> None:
+        """Make a label; one of that name will do as it is.
+
+        Args:
+            repo: `owner/name`.
+            name: at most 50 characters.
+            color: six hexadecimal digits, without `#`.
+            description: at most 100 characters.
+        """
+        body = {"name": name, "color": color, "description": self.redact(description)}
+        try:
+            await self.connection.json(f"make a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
+        except GitHubError as error:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
+                raise
