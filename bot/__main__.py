@@ -163,9 +163,9 @@ def setup_repo(repo: str) -> None:
 
     Says, too, what the App lacks there. Acts as the App of the CODEPILOT_* variables, which must be installed there.
     """
+    from bot.apps.app_permissions import words  # noqa: PLC0415 - as above
     from bot.apps.setup_repo import set_up_with  # noqa: PLC0415 - as above
     from bot.settings import load, parsing  # noqa: PLC0415 - as above
-    from bot.settings.app_permissions import words  # noqa: PLC0415 - as above
 
     try:
         name = parsing.repository(repo)

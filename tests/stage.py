@@ -24,7 +24,8 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.apps.composition import BotService, service
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import SqliteQueue, Stored
-from bot.settings.load import AgentSettings, Settings
+from bot.settings.agent import AgentSettings
+from bot.settings.model import Settings
 from localhub import App, Comment, Exchange, Issue, LocalHub, Repo
 from tests.origin import git
 from tests.waiting import eventually
@@ -253,17 +254,17 @@ def agent_settings(
     data: Path, *, limits: RunLimits | None = None, trigger: str = "/codepilot", network: Network | None = None
 ) -> AgentSettings:
     """Settings of an agent whose model the test gives."""
+    bounds = limits or RunLimits()
     return AgentSettings(
         provider="scripted",
         model="given by the test",
-        api_key=None,
-        base_url=None,
-        sandbox="auto",
-        toolchains=(),
         network=network or Network(),
         triggers=(trigger,),
         level="auto",
-        limits=limits or RunLimits(),
+        max_steps=bounds.max_steps,
+        max_cost_usd=bounds.max_cost_usd,
+        max_seconds=int(bounds.max_seconds),
+        outage_seconds=bounds.outage_seconds,
         data_dir=data,
     )
 

@@ -22,15 +22,14 @@ import yaml
 
 from agent_runtime import Agent, AsyncRuntime, EventType, SandboxSettings, ScriptedProvider, pick_sandbox
 from agent_runtime.agent.schema import json_schema
+from bot.apps import app_permissions
 from bot.apps.action.conclusion import conclusions_table
 from bot.apps.chat.commands import run
 from bot.domain.job import TRANSITIONS
 from bot.domain.verbs import help_text
 from bot.gate.known_files import file_kinds
 from bot.gate.repo_keys import json_schema as repository_schema
-from bot.settings import app_permissions
-from bot.settings.input_table import INPUTS
-from bot.settings.table import settings_table
+from bot.settings.table import INPUTS, settings_table
 from tests.source_files import ROOT
 
 _GENERATED = re.compile(r"(<!-- generated: (?P<name>[a-z]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)

@@ -97,7 +97,7 @@ _PURE = (
     "bot/apps/action/conclusion.py",
     "bot/apps/action/prompts.py",
     "bot/apps/action/quoted.py",
-    "bot/settings/app_permissions.py",
+    "bot/apps/app_permissions.py",
     "bot/apps/chat/answers.py",
     "bot/apps/chat/visible.py",
     "bot/apps/doctor/findings.py",
@@ -219,7 +219,7 @@ def test_only_the_settings_read_the_environment() -> None:
     ]
     assert not readers, (
         f"only the settings read the environment:{_listed(readers)}\n"
-        "Add a row to bot/settings/table.py and pass the value in."
+        "Add a field to a model in bot/settings and pass the value in."
     )
 
 

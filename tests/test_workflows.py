@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 from bot.apps.action.outputs import OUTPUTS
-from bot.settings.input_table import INPUTS
-from bot.settings.table import AGENT, PROVIDER_KEYS
+from bot.settings.table import AGENT, INPUTS
 from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 
@@ -136,11 +135,11 @@ def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
     # The runner's own temporary directory takes the place of CODEPILOT_DATA_DIR.
     settings = [setting for key, setting in AGENT.items() if key != "data_dir"]
     settings += INPUTS.values()
-    for setting in [*settings, *PROVIDER_KEYS.values()]:
+    for setting in settings:
         name = setting.input_name
         assert name in _ACTION["inputs"], f"action.yml lacks the input {name}"
         assert variables.get(setting.name) == f"${{{{ inputs.{name} }}}}", f"action.yml does not pass {name} on"
-    assert len(_ACTION["inputs"]) == len(settings) + len(PROVIDER_KEYS) + len(["github-token"])
+    assert len(_ACTION["inputs"]) == len(settings) + len(["github-token"])
 
 
 def test_the_action_hands_every_output_on() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agent_runtime import Agent, AsyncRuntime, ModelOptions, Provider, Sandbox, provider_for
 from bot.jobs.services import AgentMaker, AgentSpec, Listener
-from bot.settings.load import AgentSettings
+from bot.settings.agent import AgentSettings
 
 Models = Callable[[str], Provider]
 """From the name of a model to the model; the empty name is the operator's own."""

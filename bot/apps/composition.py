@@ -42,7 +42,7 @@ from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
-from bot.settings.load import ActionSettings, Settings
+from bot.settings.model import ActionSettings, Settings
 from bot.workspace import GIT_PAUSES
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from bot.apps import large_deliveries
 from bot.apps.composition import service
 from bot.apps.watchdog import Watchdog
 from bot.domain.errors import ConfigError
-from bot.settings.load import Settings
+from bot.settings.model import Settings
 
 log = logging.getLogger(__name__)
 

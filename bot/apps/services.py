@@ -20,7 +20,8 @@ from bot.jobs.results import RunResults
 from bot.jobs.services import JobServices, Listener
 from bot.jobs.setup import Setup
 from bot.publishing.redact import Redactor
-from bot.settings.load import ActionInputs, ActionSettings, AgentSettings, Settings, bounds_of
+from bot.settings.agent import AgentSettings, bounds_of
+from bot.settings.model import ActionInputs, ActionSettings, Settings
 from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs

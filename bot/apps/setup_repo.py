@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from bot.apps.app_permissions import AppEvent, AppPermission, lacking
 from bot.apps.services import redactor_for
 from bot.domain.errors import BotError
 from bot.gate.repo_config import ORGANISATION_PATH, PATH, RepoConfig, merged, parse_config
 from bot.github import GitHub, installation_of
-from bot.settings.app_permissions import AppEvent, AppPermission, lacking
-from bot.settings.load import Settings
+from bot.settings.model import Settings
 
 
 class NotInstalledError(BotError):

@@ -1,175 +1,102 @@
-"""The operator's settings as values; `load.py` reads them. Pure."""
+"""The settings of each way to run the bot: as a service, and as a step of a workflow. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, Field, PlainValidator, SecretStr
 
-from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
-from bot.domain.access import Bounds, Caps, Level
-from bot.domain.commands import DEFAULT_TRIGGER, ReviewEvent
 from bot.domain.errors import InputProblem
-from bot.domain.listening import TrustedBots
 from bot.gate.conventions import OWN_PREFIX, Conventions
 from bot.gate.repo_config import PATH
-from bot.settings.table import Pictures, Provider, SandboxChoice
+from bot.gate.repo_keys import BareVerb
+from bot.settings import parsing
+from bot.settings.agent import AgentSettings
+from bot.settings.parsing import FilePath, Lower, Url
+from bot.settings.setting import Written
+
+_Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
+_ON_GITHUB = "https://github.com"
+_API = "https://api.github.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """How the agent works, the same for both doors.
+class Sources:
+    """Where further settings are."""
 
-    Attributes:
-        provider: which model service.
-        model: which of its models; for `scripted` the path of the script.
-        api_key: the service's key; None for `scripted`.
-        base_url: the service's address, or None for its own.
-        sandbox: where commands run; `auto` takes the first that works.
-        toolchains: directories that the sandbox shows read-only, their `bin` on the `PATH`.
-        network: what commands may reach at most.
-        limits: bounds of one run.
-        trusted_bots: bots that may command.
-        allowed_users: logins, in lower case, of the people who may command; empty for all with write access.
-        data_dir: where the queue, the mirrors and the workspaces live.
-        container: what containers are made with, where commands may run in some.
-        allow_root: whether the bot may work as root.
-        sandbox_limits: what the commands of one job may use together.
-        setup_network: what repositories' setup commands may reach at most; None for the same as `network`.
-        setup_seconds: how long those may take together.
-        setup_cache_gb: gigabytes that are kept of what they made.
-        fetch_mb: megabytes that one fetch may bring.
-        pull_fetch_mb: the same for a pull request's commits.
-        mirrors_gb: gigabytes that all mirrors may have together.
-        triggers: the words that start a command.
-        start_label: the label that starts work.
-        level: what a run may do unasked.
-        allow_commands: patterns of commands that need no approval, beside the built-in ones.
-        models: further models that may be asked for.
-        caps: how much work an hour.
-        approval_hours: how long a run waits for an answer.
-        keep_days: how long ended jobs and unpublished patches are kept.
-        model_patience: seconds for which a job waits for a model service that is down.
-        model_silence: seconds without a byte from the model after which a reply counts as broken off; None for what
-            suits the model.
-        pictures: whether models are shown the pictures of threads; `auto` for those known to see.
-        review_on: what starts a review without a command, where a repository does not say.
-    """
-
-    provider: Provider
-    model: str
-    api_key: SecretStr | None
-    base_url: str | None
-    sandbox: SandboxChoice
-    toolchains: tuple[Path, ...]
-    network: Network
-    limits: RunLimits
-    data_dir: Path
-    trusted_bots: TrustedBots = field(default_factory=TrustedBots)
-    allowed_users: frozenset[str] = frozenset()
-    container: ContainerSettings | None = None
-    allow_root: bool = False
-    sandbox_limits: SandboxLimits = field(default_factory=SandboxLimits)
-    setup_network: Network | None = None
-    setup_seconds: int = 600
-    setup_cache_gb: int = 10
-    fetch_mb: int = 1024
-    pull_fetch_mb: int = 256
-    mirrors_gb: int = 20
-    triggers: tuple[str, ...] = (DEFAULT_TRIGGER,)
-    start_label: str = "codepilot"
-    level: Level = "ask"
-    allow_commands: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    caps: Caps = field(default_factory=Caps)
-    approval_hours: int = 72
-    keep_days: int = 30
-    model_patience: int = 6 * 3600
-    model_silence: int | None = None
-    pictures: Pictures = "auto"
-    review_on: frozenset[ReviewEvent] = frozenset()
-
-    @property
-    def trigger(self) -> str:
-        """The word with which the bot itself shows commands."""
-        return self.triggers[0]
-
-
-def bounds_of(settings: AgentSettings) -> Bounds:
-    """The part of the settings that permissions are decided by."""
-    return Bounds(
-        limits=settings.limits,
-        level=settings.level,
-        models=settings.models,
-        model="scripted" if settings.provider == "scripted" else settings.model,
-        commands=settings.allow_commands,
-        caps=settings.caps,
-        approval_seconds=settings.approval_hours * 3600.0,
-        network=settings.network,
-        trusted_bots=settings.trusted_bots,
-        allowed_users=settings.allowed_users,
-        review_on=settings.review_on,
-    )
+    config: Annotated[FilePath | None, Written("/etc/codepilot.yml", input=None)] = None
+    """A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment goes
+    before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything `codepilot serve` and `codepilot work` need.
-
-    Attributes:
-        agent: how the agent works.
-        webhook_secret: proves deliveries.
-        app_id: the GitHub App's id.
-        private_key: the GitHub App's private key, in PEM.
-        api_url: GitHub's REST address.
-        server_url: GitHub's address for people and git.
-        jobs: how many jobs one process works on side by side.
-        host: address to listen on.
-        port: port to listen on.
-    """
+    """Everything `codepilot serve` and `codepilot work` need; the docstring below each field is what users read."""
 
     agent: AgentSettings
-    webhook_secret: SecretStr
-    app_id: int
-    private_key: SecretStr
-    api_url: str
-    server_url: str
-    jobs: int
-    host: str
-    port: int
+    webhook_secret: Annotated[SecretStr, Field(min_length=16), Written("$(openssl rand -hex 32)")]
+    """The secret that is also set in the GitHub App's webhook settings; at least 16 characters."""
+    app_id: Annotated[_Id, Written("123456")]
+    """The GitHub App's id, from its settings page."""
+    private_key: Annotated[
+        SecretStr,
+        PlainValidator(parsing.private_key_in),
+        Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE"),
+    ]
+    """The file with the GitHub App's private key, which other users must not be able to read."""
+    api_url: Annotated[Url, Written("https://github.example.com/api/v3")] = _API
+    """GitHub's REST address."""
+    server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
+    """GitHub's address for people and git."""
+    jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
+    """Jobs of different threads that one process works on side by side."""
+    host: Annotated[str, Written("0.0.0.0")] = "127.0.0.1"  # noqa: S104 - shown as an example
+    """The address to listen on; put a proxy that speaks TLS before it."""
+    port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080
+    """The port to listen on; 0 takes a free one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionInputs:
-    """What a workflow's author asks for with the action's own inputs; see `input_table.py`.
+    """The inputs of the action that a server has no setting for; the docstring below each field is what users read."""
 
-    Attributes:
-        prompt: what the agent is to do, or None.
-        command: the verb, or None.
-        base: the branch that work begins at and pull requests are for, or None for the usual one.
-        branch_prefix: what the names of new branches begin with.
-        working_directory: where commands start, or None for the repository's root.
-        repo_config: the path of the repository's own file.
-        dry_run: whether everything is made and nothing published.
-        output_schema: what the result must fit: a JSON schema, or the path of one in the repository; None for words.
-        approvals: what becomes of a call that needs a person.
-        session: the name of the artifact to go on from, or None for the thread's.
-        session_key: seals runs that wait, or None for a key made from the model service's.
-    """
-
-    prompt: str | None = None
-    command: str | None = None
-    base: str | None = None
-    branch_prefix: str = OWN_PREFIX
-    working_directory: str | None = None
-    repo_config: str = PATH
-    dry_run: bool = False
-    output_schema: dict[str, Any] | str | None = None
-    approvals: Literal["denied", "artifact"] = "denied"
-    session: str | None = None
-    session_key: SecretStr | None = None
+    prompt: Annotated[
+        str | None,
+        AfterValidator(parsing.prompt),
+        Written("Update the dependencies that have security fixes, and run the tests."),
+    ] = None
+    """What the agent is to do, on any event, without a command in a comment. Never put the words of an issue, a comment
+    or a pull request into it: the agent is shown those as quotes."""
+    command: Annotated[BareVerb | None, Lower, Written("review")] = None
+    """What is done, with the prompt or without one: `fix` (the default for a prompt), `review`, `explain`, `plan`,
+    `ask` or `test`."""
+    base: Annotated[str | None, AfterValidator(parsing.branch), Written("develop")] = None
+    """The branch that work begins at and new pull requests are for, where no command names another."""
+    branch_prefix: Annotated[str, AfterValidator(parsing.branch_prefix), Written("bots/codepilot/")] = OWN_PREFIX
+    """What the names of new branches begin with."""
+    working_directory: Annotated[str | None, AfterValidator(parsing.subdirectory), Written("services/api")] = None
+    """The directory of the repository in which the agent's and the `setup:` commands start."""
+    repo_config: Annotated[
+        str, AfterValidator(parsing.repository_file), Written(".github/codepilot/maintenance.yml", input="config")
+    ] = PATH
+    """The path of the repository's own file."""
+    dry_run: Annotated[bool, Written("yes")] = False
+    """Whether everything is made and nothing published: no commit, no branch, no pull request, no review."""
+    approvals: Annotated[Literal["denied", "artifact"], Lower, Written("artifact")] = "denied"
+    """What becomes of a call that needs a person: `denied` tells the agent so, and the run goes on; `artifact` keeps
+    the run in an artifact, and whoever answers in a comment has it go on."""
+    session: Annotated[str | None, AfterValidator(parsing.artifact), Written("codepilot-session-12")] = None
+    """The name of the artifact that a run is gone on with from; when not set, `codepilot-session-` and the number of
+    the thread."""
+    session_key: Annotated[SecretStr | None, Field(min_length=32), Written("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = None
+    """A secret of at least 32 characters that seals runs which wait; when not set, one made from the model service's
+    key."""
+    output_schema: Annotated[
+        dict[str, Any] | str | None, PlainValidator(parsing.output_schema), Written(".github/triage.schema.json")
+    ] = None
+    """What the run's result must fit: a JSON schema, or the path of one on the base branch. The output
+    `structured-output` has the result."""
 
     @property
     def conventions(self) -> Conventions:
@@ -185,49 +112,49 @@ class ActionInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSettings:
-    """Everything `codepilot act` needs; GitHub's runner sets most of it.
+    """Everything `codepilot act` needs. GitHub's runner sets these variables for every step.
 
-    Attributes:
-        agent: how the agent works.
-        token: the workflow's token.
-        event_path: the file with the event's payload.
-        event_name: the event's name.
-        repository: `owner/name`.
-        run_id: the workflow run.
-        run_attempt: which attempt of that run, from 1.
-        api_url: GitHub's REST address.
-        server_url: GitHub's address for people and git.
-        output_path: the file that takes the step's outputs, or None.
-        summary_path: the file that takes the step's summary, or None.
-        inputs: what the workflow's author asks for.
-        repository_id: GitHub's numeric id of the repository, or None where the runner does not say.
-        actor: the login of whom GitHub names for the run, or None; for a schedule of who last changed it.
-        actor_id: that account's numeric id, or None.
-        ref: the ref that the workflow runs on, such as `refs/heads/main`, or None.
-        workflow: the workflow's name, or None.
+    https://docs.github.com/en/actions/reference/workflows-and-actions/variables
     """
 
     agent: AgentSettings
-    token: SecretStr
-    event_path: Path
-    event_name: str
-    repository: str
-    run_id: int
-    run_attempt: int
-    api_url: str
-    server_url: str
-    output_path: Path | None
-    summary_path: Path | None
+    token: Annotated[SecretStr, Written("${{ github.token }}", name="GITHUB_TOKEN", input="github-token")]
+    """The action passes the workflow's token on by itself; leave this input out, or give it a token."""
+    event_path: Annotated[FilePath, Written("/github/workflow/event.json", name="GITHUB_EVENT_PATH")]
+    """The file with the event's payload."""
+    event_name: Annotated[str, Written("issue_comment", name="GITHUB_EVENT_NAME")]
+    """The event's name."""
+    repository: Annotated[
+        str, AfterValidator(parsing.repository), Written("octocat/hello-world", name="GITHUB_REPOSITORY")
+    ]
+    """The repository, `owner/name`."""
+    run_id: Annotated[_Id, Written("1658821493", name="GITHUB_RUN_ID")]
+    """The workflow run."""
+    run_attempt: Annotated[int, Field(ge=1, le=1_000_000), Written("1", name="GITHUB_RUN_ATTEMPT")] = 1
+    """The attempt of that run."""
+    repository_id: Annotated[_Id | None, Written("123456789", name="GITHUB_REPOSITORY_ID")] = None
+    """The repository's numeric id."""
+    actor: Annotated[str | None, Written("octocat", name="GITHUB_ACTOR")] = None
+    """The login of the account that GitHub names for the run; for a schedule, of the one that changed it last."""
+    actor_id: Annotated[_Id | None, Written("1234567", name="GITHUB_ACTOR_ID")] = None
+    """The numeric id of that account."""
+    ref: Annotated[str | None, Written("refs/heads/main", name="GITHUB_REF")] = None
+    """The ref of the run."""
+    workflow: Annotated[str | None, Written("Maintenance", name="GITHUB_WORKFLOW")] = None
+    """The workflow's name."""
+    api_url: Annotated[Url, Written(_API, name="GITHUB_API_URL")] = _API
+    """GitHub's REST address."""
+    server_url: Annotated[Url, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
+    """GitHub's address for people and git."""
+    output_path: Annotated[FilePath | None, Written("/github/output", name="GITHUB_OUTPUT")] = None
+    """The file that takes the step's outputs."""
+    summary_path: Annotated[FilePath | None, Written("/github/summary", name="GITHUB_STEP_SUMMARY")] = None
+    """The file that takes the step's summary."""
     inputs: ActionInputs = field(default_factory=ActionInputs)
-    repository_id: int | None = None
-    actor: str | None = None
-    actor_id: int | None = None
-    ref: str | None = None
-    workflow: str | None = None
 
     @property
     def sealing_secret(self) -> SecretStr | None:
-        """What seals runs that wait for people; None where none shall."""
+        """The secret that seals runs which wait for people; None where none shall."""
         if self.inputs.approvals == "denied":
             return None
         return self.inputs.session_key or self.agent.api_key
@@ -240,15 +167,15 @@ class ActionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What can be made of settings that need not be complete, for `codepilot doctor`.
+    """The settings of a server as far as they can be read, for `codepilot doctor`.
 
     Attributes:
         problems: one sentence for each setting that is missing, wrong or unknown.
-        agent: how the agent works; what is wrong or missing there is as if it were not set.
-        webhook_secret: proves deliveries, or None.
-        app_id: the GitHub App's id, or None.
-        private_key: the GitHub App's private key in PEM, or None.
-        api_url: GitHub's REST address, or None.
+        agent: with the default of each setting that is wrong or missing.
+        webhook_secret: see `Settings`; None where it is wrong or missing, as all that follow.
+        app_id: see `Settings`.
+        private_key: see `Settings`.
+        api_url: see `Settings`.
     """
 
     problems: tuple[str, ...]
@@ -261,7 +188,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionSurvey:
-    """What can be made of a step's inputs, whether they are complete or not.
+    """The settings of a step as far as they can be read.
 
     Attributes:
         problems: one for each input that is missing, wrong or unknown.

@@ -2,68 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any, get_args
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr
 
 from agent_runtime import Network, SandboxLimits
 from bot.domain.access import Caps
 from bot.domain.commands import ReviewEvent
 from bot.domain.listening import TrustedBots
+from bot.domain.options import is_safe_branch
+from bot.gate.goals import MOST_GOAL_CHARS
 from bot.gate.repo_keys import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _REPOSITORY = re.compile(r"[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}")
-_ACCOUNT_ID = r"[1-9][0-9]{0,18}"
 _LOGIN = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
-_APP = rf"{_LOGIN}\[bot\]"
-_MIN_SECRET = 16
+_DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+_ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/ -]+")
+_BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
 _MAX_LABEL = 50
+_MAX_PATH = 200
 _MAX_KEY_BYTES = 64 * 1024
 
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    """One of these words, in any case."""
-
-    def parse(text: str) -> str:
-        if text.lower() not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
-        return text.lower()
-
-    return parse
-
-
-def yes_or_no(text: str) -> bool:
-    """`yes`, `on` or `1`, `no`, `off` or `0`; and `true` and `false`, which workflows write."""
-    known = {"yes": True, "on": True, "1": True, "true": True, "no": False, "off": False, "0": False, "false": False}
-    if text.lower() not in known:
-        raise ValueError(f"must be yes or no, not {text!r}")
-    return known[text.lower()]
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A whole number from `low` to `high`."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
-            raise ValueError(f"must be a whole number from {low} to {high}, not {text!r}")
-        return int(text)
-
-    return parse
+Lower = BeforeValidator(str.lower)
+"""Words that may be written in any case."""
 
 
 def dollars(text: str) -> float | None:
     """An amount above zero, or `none` for no bound."""
     if text.lower() == "none":
         return None
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
+    if not _DOLLARS.fullmatch(text) or float(text) <= 0:
         raise ValueError(f"must be a number above 0 such as 2.50, or none, not {text!r}")
     return float(text)
 
@@ -89,8 +67,7 @@ def names(text: str) -> tuple[str, ...]:
 
 def triggers(text: str) -> tuple[str, ...]:
     """Words that start a command, with commas between."""
-    found = tuple(trigger_word(part.strip()) for part in text.split(","))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(trigger_word(part.strip()) for part in text.split(",")))
 
 
 def label(text: str) -> str:
@@ -107,26 +84,25 @@ def command_patterns(text: str) -> tuple[str, ...]:
 
 
 def caps(text: str) -> Caps:
-    """How much work an hour, as `user=40,installation=500`; the others stay what they are."""
-    known = tuple(each.name for each in fields(Caps))
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, written = (word.strip() for word in part.partition("="))
-        if name not in known or not re.fullmatch(r"[0-9]{1,6}", written):
-            raise ValueError(
-                f"must be caps with commas between, each one of {', '.join(known)} with `=` and a whole number; "
-                f"{part.strip()!r} is none"
-            )
-        found[name] = int(written)
-    return replace(Caps(), **found)
+    """Bounds of work an hour, as `user=40,installation=500`; the others keep their defaults."""
+    known = [each.name for each in fields(Caps)]
+    must = f"must be caps with commas between, each one of {', '.join(known)} with `=` and a whole number"
+    parts = _matching(text.split(","), rf"({'|'.join(known)})\s*=\s*[0-9]{{1,6}}", must)
+    return replace(Caps(), **{name.strip(): int(number) for name, number in (part.split("=") for part in parts)})
 
 
 def review_events(text: str) -> frozenset[str]:
-    """What starts a review, with commas between."""
-    found = frozenset(names(text.lower()))
-    if unknown := found - set(get_args(ReviewEvent)):
-        known = ", ".join(get_args(ReviewEvent))
-        raise ValueError(f"must be some of {known} with commas between; {', '.join(sorted(unknown))!r} is none of them")
+    """Events that start a review, with commas between."""
+    known = get_args(ReviewEvent)
+    must = f"must be some of {', '.join(known)} with commas between"
+    return frozenset(_matching(names(text.lower()), "|".join(known), must))
+
+
+def _matching(parts: Iterable[str], pattern: str, must: str) -> list[str]:
+    """The parts without the space around them, all of which match."""
+    found = [part.strip() for part in parts]
+    if wrong := [part for part in found if not re.fullmatch(pattern, part)]:
+        raise ValueError(f"{must}; {wrong[0]!r} is none")
     return found
 
 
@@ -139,44 +115,36 @@ def repository(text: str) -> str:
 
 def trusted_bots(text: str) -> TrustedBots:
     """Numeric ids of accounts and names of Apps' accounts with commas between; no wildcard."""
-    parts = [part.strip() for part in text.split(",")]
-    wrong = [part for part in parts if not re.fullmatch(_ACCOUNT_ID, part) and not re.fullmatch(_APP, part)]
-    if wrong:
-        raise ValueError(
-            "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, with commas between (`*` is "
-            f"not allowed); {wrong[0]!r} is neither"
-        )
-    ids = {part for part in parts if part.isdecimal()}
-    names = {part.casefold() for part in parts if part not in ids}
-    return TrustedBots(ids=frozenset(map(int, ids)), logins=frozenset(names))
+    must = (
+        "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, with commas between (`*` is not "
+        "allowed)"
+    )
+    parts = _matching(text.split(","), rf"[1-9][0-9]{{0,18}}|{_LOGIN}\[bot\]", must)
+    return TrustedBots(
+        ids=frozenset(int(part) for part in parts if part.isdecimal()),
+        logins=frozenset(part.casefold() for part in parts if not part.isdecimal()),
+    )
 
 
 def logins(text: str) -> frozenset[str]:
     """Names of people's accounts with commas between, in lower case."""
-    parts = [part.strip() for part in text.split(",")]
-    wrong = [part for part in parts if not re.fullmatch(_LOGIN, part)]
-    if wrong:
-        raise ValueError(
-            "must be logins with commas between, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS); "
-            f"{wrong[0]!r} is none"
-        )
-    return frozenset(part.casefold() for part in parts)
+    must = "must be logins with commas between, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS)"
+    return frozenset(part.casefold() for part in _matching(text.split(","), _LOGIN, must))
 
 
 def path(text: str) -> Path:
-    """A path as it stands; `~` is a shell's business."""
+    """A path as it is written; only shells expand `~`."""
     if text.startswith("~"):
         raise ValueError(f"must be a whole path: ~ is not expanded here, not {text!r}")
     return Path(text)
 
 
 def directories(text: str) -> tuple[Path, ...]:
-    """Absolute paths of directories, with colons between; the sandbox says when one does not exist."""
-    found = tuple(Path(part) for part in text.split(":") if part)
-    for each in found:
-        if not each.is_absolute():
-            raise ValueError(f"must name directories by their absolute paths, and {str(each)!r} is none")
-    return found
+    """Absolute paths of directories, with colons between; the sandbox reports those that do not exist."""
+    parts = (part for part in text.split(":") if part)
+    return tuple(
+        map(Path, _matching(parts, "/.*", "must name directories by their absolute paths, with colons between"))
+    )
 
 
 def network(text: str) -> Network:
@@ -184,58 +152,126 @@ def network(text: str) -> Network:
     return Network.of(*text.split(","))
 
 
-_LIMITS = {
-    "memory": "memory_bytes",
-    "processes": "processes",
-    "cpu-seconds": "cpu_seconds",
-    "disk": "disk_bytes",
-    "files": "files",
-    "free-disk": "free_bytes",
-}
-_AMOUNT = re.compile(r"([1-9][0-9]{0,8})(MiB|GiB)?")
-_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
+_BYTES = {"memory": "memory_bytes", "disk": "disk_bytes", "free-disk": "free_bytes"}
+_COUNTS = {"processes": "processes", "cpu-seconds": "cpu_seconds", "files": "files"}
+_LIMIT = re.compile(r"([a-z-]+)\s*=\s*([0-9]+)(MiB|GiB)?")
+_UNITS = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def sandbox_limits(text: str) -> SandboxLimits:
-    """Limits by name, as `memory=4GiB,processes=256`; the others stay what they are."""
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, written = (word.strip() for word in part.partition("="))
-        amount = _AMOUNT.fullmatch(written)
-        field = _LIMITS.get(name, "")
-        if amount is None or not field or field.endswith("_bytes") != bool(amount[2]):
-            raise ValueError(
-                f"must be limits with commas between, each one of {', '.join(_LIMITS)} with `=` and a whole number, "
-                f"and MiB or GiB behind it for bytes; {part.strip()!r} is none"
-            )
-        found[field] = int(amount[1]) * _UNITS.get(amount[2], 1)
-    return replace(SandboxLimits(), **found)
+    """Limits by name, as `memory=4GiB,processes=256`; the others keep their defaults."""
+    must = (
+        f"must be limits with commas between, each one of {', '.join((*_BYTES, *_COUNTS))} with `=` and a whole "
+        "number, and MiB or GiB behind it for bytes"
+    )
+    number = r"\s*=\s*[1-9][0-9]{0,8}"
+    pattern = rf"({'|'.join(_BYTES)}){number}(MiB|GiB)|({'|'.join(_COUNTS)}){number}"
+    found = _LIMIT.findall(",".join(_matching(text.split(","), pattern, must)))
+    return replace(
+        SandboxLimits(), **{(_BYTES | _COUNTS)[name]: int(amount) * _UNITS[unit] for name, amount, unit in found}
+    )
 
 
-def secret(text: str) -> SecretStr:
-    """A secret long enough not to be guessed."""
-    if len(text) < _MIN_SECRET:
-        raise ValueError(f"must have at least {_MIN_SECRET} characters")
-    return SecretStr(text)
+def content_of(name: str | Path, *, most: int) -> tuple[bytes, int]:
+    """A file's content and its mode. A pipe is not waited for.
+
+    Raises:
+        ValueError: there is no such file, it cannot be read, or it is larger than `most` bytes.
+    """
+    try:
+        with open(name, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ValueError(f"must name a file, and {name} is no file")
+            content = file.read(most + 1)
+    except OSError as error:
+        raise ValueError(f"names a file that cannot be read: {name}: {error.strerror}") from error
+    if len(content) > most:
+        raise ValueError(f"names a file larger than {most:,} bytes: {name}")
+    return content, mode
 
 
 def private_key_in(text: str) -> SecretStr:
     """The private key in the file of that name, which the world must not be able to read."""
-    try:
-        with open(path(text), "rb", opener=_without_waiting) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise ValueError(f"must name a file, which {text} is not")
-            if mode & stat.S_IRWXO:
-                raise ValueError(f"names a file open to every user of this machine; run: chmod 600 {text}")
-            content = file.read(_MAX_KEY_BYTES)
-    except OSError as error:
-        raise ValueError(f"names a file that cannot be read: {text}: {error.strerror}") from error
+    content, mode = content_of(path(text), most=_MAX_KEY_BYTES)
+    if mode & stat.S_IRWXO:
+        raise ValueError(f"names a file open to every user of this machine; run: chmod 600 {text}")
     if not content.lstrip().startswith(b"-----BEGIN ") or b"PRIVATE KEY-----" not in content:
         raise ValueError(f"names a file that holds no private key in PEM: {text}")
     return SecretStr(content.decode("ascii", "replace"))
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    """Open a pipe without waiting for its writer."""
-    return os.open(name, flags | os.O_NONBLOCK)
+def prompt(text: str) -> str:
+    """A request in words, not longer than the agent is told."""
+    if len(text) > MOST_GOAL_CHARS:
+        raise ValueError(f"may have {MOST_GOAL_CHARS:,} characters and has {len(text):,}; put the rest into a file")
+    return text
+
+
+def branch(text: str) -> str:
+    """The name of a branch, as git takes it, without `refs/heads/`."""
+    if not is_safe_branch(text) or text.startswith("refs/"):
+        raise ValueError(f"must be the name of a branch, such as main, not {text!r}")
+    return text
+
+
+def branch_prefix(text: str) -> str:
+    """The beginning of branches' names."""
+    if not _BRANCH_PREFIX.fullmatch(text) or not is_safe_branch(f"{text}x") or text.startswith("refs/"):
+        raise ValueError(
+            f"must be at most 60 letters, digits and ./_- with / or - at its end, such as bots/codepilot/, not {text!r}"
+        )
+    return text
+
+
+def subdirectory(text: str) -> str:
+    """A directory below the repository's root, `/` between its parts."""
+    found = _below_root(text.rstrip("/"))
+    if not found:
+        raise ValueError(f"must be a directory of the repository, such as services/api, not {text!r}")
+    return found
+
+
+def repository_file(text: str) -> str:
+    """A YAML file of the repository, named from its root."""
+    found = _below_root(text)
+    if not found.endswith((".yml", ".yaml")) or not _PLAIN_PATH.fullmatch(found):  # it becomes a glob, too
+        raise ValueError(
+            f"must be the path of a YAML file of the repository, such as .github/codepilot.yml, not {text!r}"
+        )
+    return found
+
+
+def artifact(text: str) -> str:
+    """A name that an artifact can have."""
+    if not _ARTIFACT.fullmatch(text):
+        raise ValueError(f"must be the name of an artifact, such as codepilot-session-12, not {text[:_MAX_PATH]!r}")
+    return text
+
+
+def output_schema(text: str) -> dict[str, Any] | str:
+    """A JSON schema, or the path of one in the repository."""
+    if text.startswith("{"):
+        try:
+            return dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is no JSON: {error}") from error
+    found = _below_root(text)
+    if not found.endswith(".json"):
+        raise ValueError(
+            "must be a JSON schema, or the path of a JSON file of the repository, such as .github/triage.schema.json, "
+            f"not {text[:_MAX_PATH]!r}"
+        )
+    return found
+
+
+def _below_root(text: str) -> str:
+    """A relative path without its `./`; empty for what is none, or leads out."""
+    parts = text.removeprefix("./").split("/")
+    harmless = all(part not in {"", ".", "..", ".git"} for part in parts) and text.isprintable() and "\\" not in text
+    return "/".join(parts) if harmless and len(text) <= _MAX_PATH else ""
+
+
+Url = Annotated[str, AfterValidator(url)]
+FilePath = Annotated[Path, PlainValidator(path)]
+NetworkWords = Annotated[Network, PlainValidator(network)]

@@ -1,42 +1,156 @@
-"""What one setting is."""
+"""A setting as a field of a model: its names, its meaning and its type come from the field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import ast
+import inspect
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from itertools import pairwise
+from typing import Any, get_args, get_type_hints
+
+from pydantic import SecretStr, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 PREFIX = "CODEPILOT_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of a table of settings.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Marks a field of a model as a setting. Type, bounds and default are the field's; its docstring is the help text.
 
     Attributes:
-        name: the environment variable.
-        meaning: one sentence.
         example: a value that works, as it would be written.
-        parse: the written value to the value used; raises ValueError with what it must be.
-        default: the written value used when it is not set; None when it must be set, empty for nothing at all.
-        between: what stands between the entries, where it takes several.
-        input: the action's input, where that is called otherwise than the variable.
+        name: the environment variable, where it is not `CODEPILOT_` and the field's name.
+        input: the action's input, where the variable's name does not say it; None for a setting that is no input.
+        between: separates the entries of a list.
     """
 
-    name: str
-    meaning: str
     example: str
-    parse: Callable[[str], Any]
-    default: str | None = None
+    name: str = ""
+    input: str | None = ""
     between: str = ","
-    input: str = ""
 
-    @property
-    def input_name(self) -> str:
-        """What it is called among the action's inputs."""
-        return self.input or self.key.replace("_", "-")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        model: the model that it belongs to.
+        field: its field there.
+        name: the environment variable.
+        example: a value that works, as it would be written.
+        default: the default as it would be written; None when the setting must be set, empty for none.
+        input_name: its name among the action's inputs; empty where it is none of them.
+        secret: whether the value itself is a secret, rather than the name of a file with one.
+        between: separates the entries of a list.
+    """
+
+    model: type
+    field: str
+    name: str
+    example: str
+    default: str | None
+    input_name: str
+    secret: bool
+    between: str
 
     @property
     def key(self) -> str:
-        """What it is called in the settings file."""
-        return self.name.removeprefix(PREFIX).lower()
+        """Its name in the settings file."""
+        return _key(self.name)
+
+    @property
+    def meaning(self) -> str:
+        """The help text, in one line."""
+        return _docstrings(self.model)[self.field]
+
+    def parse(self, text: str) -> Any:  # noqa: ANN401 - each setting has its own type
+        """The value of a written text.
+
+        Raises:
+            ValueError: it does not fit; the text says what the setting must be, and never a secret.
+        """
+        adapter = TypeAdapter[Any](_hints(self.model)[self.field])
+        try:
+            return adapter.validate_python(text)
+        except ValidationError as error:
+            raise ValueError(_told(error.errors(include_url=False)[0], adapter)) from None
+
+
+@cache
+def settings_of(model: type) -> Mapping[str, Setting]:
+    """The settings among the fields of a frozen dataclass, by field, in their order."""
+    return {
+        field.name: _setting(model, field.name, _as_written(field.default, field.default_factory), written)
+        for field in fields(model)
+        for written in getattr(_hints(model)[field.name], "__metadata__", ())
+        if isinstance(written, Written)
+    }
+
+
+def _setting(model: type, field: str, default: str | None, written: Written) -> Setting:
+    name = written.name or f"{PREFIX}{field.upper()}"
+    derived = "" if name.startswith("GITHUB_") else _key(name).replace("_", "-")
+    [kind, *_] = get_args(_hints(model)[field])
+    return Setting(
+        model=model,
+        field=field,
+        name=name,
+        example=written.example,
+        default=default,
+        input_name="" if written.input is None else written.input or derived,
+        secret=SecretStr in {kind, *get_args(kind)} and not name.endswith("_FILE"),
+        between=written.between,
+    )
+
+
+@cache
+def _hints(model: type) -> Mapping[str, Any]:
+    return get_type_hints(model, include_extras=True)
+
+
+@cache
+def _docstrings(model: type) -> Mapping[str, str]:
+    """The docstring below each field, which the compiler does not keep."""
+    return {
+        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
+        for node in ast.parse(inspect.getsource(model)).body
+        if isinstance(node, ast.ClassDef)
+        for field, below in pairwise(node.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
+
+
+def _key(name: str) -> str:
+    return name.removeprefix(PREFIX).lower()
+
+
+def _as_written(default: object, factory: object) -> str | None:
+    if default is MISSING:
+        return None if factory is MISSING else ""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, tuple | frozenset):
+        return ",".join(default)
+    if isinstance(default, float):
+        return f"{default:g}"
+    return "" if default is None else str(default)
+
+
+def _told(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
+    """The words for one of pydantic's errors, as a clause without the setting's name."""
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"must be one of {context['expected'].replace(' or ', ', ').replace(chr(39), '')}, not {given!r}"
+    if kind == "bool_parsing":
+        return f"must be yes or no, not {given!r}"
+    if kind == "too_short":
+        return f"must have at least {context['min_length']} characters"
+    schema = adapter.json_schema()
+    whole = schema.get("anyOf", [schema])[0]
+    return f"must be a whole number from {whole['minimum']} to {whole['maximum']}, not {given!r}"

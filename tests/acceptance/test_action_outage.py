@@ -14,7 +14,8 @@ from bot.apps.composition import act
 from bot.domain.job import JobState
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
-from bot.settings.load import ActionSettings, load_action
+from bot.settings.load import load_action
+from bot.settings.model import ActionSettings
 from localhub import LocalHub, Repo
 from tests.agent_runtime.providers.conversations import KEY
 from tests.builders import a_job

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bot.settings.input_table import INPUTS
-from bot.settings.load import ActionInputs, survey_action
+from bot.settings.load import survey_action
+from bot.settings.model import ActionInputs
 from bot.settings.setting import Setting
+from bot.settings.table import INPUTS
 
 RUNNER = {
     "GITHUB_TOKEN": "t",

@@ -15,7 +15,8 @@ from agent_runtime.sandbox.protocol import Sandbox
 from bot.apps import composition, services
 from bot.domain.errors import ConfigError
 from bot.domain.job import JobState
-from bot.settings.load import Settings, load
+from bot.settings.load import load
+from bot.settings.model import Settings
 from localhub import LocalHub
 from tests.containers import StandIn
 from tests.stage import FIX, WEBHOOK_SECRET, agent_settings, staged

@@ -11,7 +11,7 @@ from bot.domain.job import Actor, Job, Repo
 from bot.domain.listening import Listening
 from bot.intake.deliveries import Delivery, IgnoredDelivery, from_action
 from bot.intake.triggers import job_from
-from bot.settings.load import ActionSettings
+from bot.settings.model import ActionSettings
 
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282

@@ -22,7 +22,8 @@ from bot.publishing.inputs import in_inputs
 from bot.publishing.redact import Redactor
 from bot.publishing.render import render_reply
 from bot.publishing.text import fenced
-from bot.settings.model import ActionSettings, bounds_of
+from bot.settings.agent import bounds_of
+from bot.settings.model import ActionSettings
 
 log = logging.getLogger(__name__)
 

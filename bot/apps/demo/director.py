@@ -18,7 +18,8 @@ from bot.apps.demo.project import Scenario, boltons, local
 from bot.apps.demo.scene import Stage, play
 from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import JobState
-from bot.settings.load import AgentSettings, load_demo
+from bot.settings.agent import AgentSettings
+from bot.settings.load import load_demo
 from bot.workspace.removal import discard
 
 READING_DELAY = 0.012

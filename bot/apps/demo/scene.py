@@ -14,14 +14,15 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from agent_runtime import Provider, SandboxSettings, pick_sandbox
+from bot.apps.app_permissions import PERMISSIONS
 from bot.apps.composition import BotService, service
 from bot.apps.demo.own import DemoError
 from bot.apps.demo.project import Scenario
 from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import SqliteQueue
-from bot.settings.app_permissions import PERMISSIONS
-from bot.settings.load import AgentSettings, Settings
+from bot.settings.agent import AgentSettings
+from bot.settings.model import Settings
 from bot.workspace.git import Git
 from localhub import LocalHub, Repo
 

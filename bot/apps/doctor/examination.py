@@ -8,7 +8,7 @@ from dataclasses import replace
 from bot.apps.doctor import findings, probes
 from bot.apps.doctor.findings import Finding
 from bot.publishing.redact import Redactor
-from bot.settings.load import Survey
+from bot.settings.model import Survey
 
 
 async def examine(survey: Survey, *, online: bool) -> list[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from bot.settings.app_permissions import lacking, words
+from bot.apps.app_permissions import lacking, words
 
 Verdict = Literal["good", "warning", "bad", "skipped"]
 

@@ -20,7 +20,7 @@ from bot.domain.errors import ConfigError, QueueError
 from bot.engine.database import connect, prepared
 from bot.gate.network import reach, reachable, unkept
 from bot.github import describe_app
-from bot.settings.load import AgentSettings
+from bot.settings.agent import AgentSettings
 from bot.settings.table import PROVIDER_KEYS
 
 _SECONDS = 20

@@ -12,7 +12,8 @@ from bot.domain.errors import BotError, MalformedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.intake.triggers import job_from
-from bot.settings.load import ActionSettings, load_action
+from bot.settings.load import load_action
+from bot.settings.model import ActionSettings
 from tests.builders import a_comment_event
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from bot.apps import server
 from bot.apps.watchdog import Watchdog
-from bot.settings.load import Settings
+from bot.settings.model import Settings
 from tests.stage import WEBHOOK_SECRET, agent_settings
 
 

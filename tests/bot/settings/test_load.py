@@ -12,7 +12,8 @@ from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.domain.access import Caps
 from bot.domain.errors import ConfigError, OutsideActionsError
 from bot.domain.listening import TrustedBots
-from bot.settings.load import bounds_of, load, load_action
+from bot.settings.agent import bounds_of
+from bot.settings.load import load, load_action
 from bot.settings.setting import Setting
 from bot.settings.table import AGENT, SETTINGS, settings_table
 

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.apps.app_permissions import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 from bot.apps.doctor import findings
 from bot.apps.doctor.findings import Finding
 from bot.intake.triggers import TRIGGERS
-from bot.settings.app_permissions import EVENTS, PERMISSIONS, AppEvent, AppPermission, lacking, words
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 GIB = 1024**3
