@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sysconfig
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from agent_runtime.sandbox.protocol import Launch
 
 _CHUNK = 1 << 16
 _MAX_ERRORS = 4_000
+_SCRIPTS = "Scripts" if sys.platform == "win32" else "bin"
 
 
 class Runner(Protocol):
@@ -45,7 +46,7 @@ def ripgrep() -> Path:
     Raises:
         ToolError: there is none.
     """
-    found = shutil.which("rg", path=sysconfig.get_path("scripts")) or shutil.which("rg")
+    found = shutil.which("rg", path=str(Path(sys.prefix, _SCRIPTS))) or shutil.which("rg")
     if found is None:
         raise ToolError("find: ripgrep is missing; install it with `pip install ripgrep`")
     return Path(found)

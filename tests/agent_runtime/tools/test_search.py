@@ -213,8 +213,8 @@ def test_the_locked_ripgrep_comes_before_one_on_the_path(tmp_path: Path, monkeyp
     (tmp_path / "rg").write_text("#!/bin/sh\n")
     (tmp_path / "rg").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert ripgrep() == Path(sys.executable).with_name("rg")
-    monkeypatch.setattr("sysconfig.get_path", lambda _name: "/nonexistent")
+    assert ripgrep() == Path(sys.prefix, "bin", "rg")
+    monkeypatch.setattr("sys.prefix", "/nonexistent")
     assert ripgrep() == tmp_path / "rg"
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ToolError, match="ripgrep is missing"):
