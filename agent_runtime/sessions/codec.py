@@ -10,30 +10,17 @@ something else.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache, partial
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SessionError
-from agent_runtime.core.events import (
-    Ended,
-    Observed,
-    Parked,
-    Paused,
-    Recorded,
-    Replied,
-    ReplyBroken,
-    Role,
-    Shrunk,
-    Started,
-    Summarised,
-    Told,
-)
-from agent_runtime.core.images import Image, MediaType
-from agent_runtime.core.outcome import Outcome, PendingCall, Status, Usage
-from agent_runtime.core.task import Quote, Task
+from agent_runtime.core.events import Observed, Recorded, Started
+from agent_runtime.core.outcome import Outcome, Status
+from agent_runtime.core.task import Task
 
 FORMAT = 1
 """The newest format that this version reads, and the one that it writes."""
@@ -158,98 +145,54 @@ def _object(line: bytes) -> dict[str, Any]:
     return data
 
 
-def _made(kind: type[_T], data: dict[str, Any]) -> _T:
-    """Build a value, checking what is plain in it: a log may have been written by anybody."""
-    if not _NAMES[kind].issuperset(data):
-        unknown = min(data.keys() - _NAMES[kind])
-        raise SessionError(f"a {kind.__name__} in it has the field {unknown!r}, {NEWER}")
-    for field, build in _BUILDERS.get(kind, {}).items():
-        if field in data:
-            data[field] = build(data[field])
-    for field, types in _TYPES[kind].items():
-        if field in data and type(data[field]) not in types:
-            raise TypeError(f"its {field} is {type(data[field]).__name__}")
-    return kind(**data)
+def _made(kind: type[_T], data: object) -> _T:
+    """Build a value, checking all that is in it but plain data: a log may have been written by anybody."""
+    if not isinstance(data, dict):
+        raise TypeError(f"a {kind.__name__} in it is {type(data).__name__}")
+    readers = _readers(cast("Any", kind))
+    if unknown := data.keys() - readers.keys():
+        raise SessionError(f"a {kind.__name__} in it has the field {min(unknown)!r}, {NEWER}")
+    return kind(**{name: readers[name](value) for name, value in data.items()})
 
 
-def _status(value: object) -> Status:
+@cache
+def _readers(kind: type) -> Mapping[str, Callable[[Any], object]]:
+    """What checks and builds each field of a dataclass."""
+    hints = get_type_hints(kind)
+    return {field.name: _reader(hints[field.name]) for field in fields(kind)}
+
+
+def _reader(hint: Any) -> Callable[[Any], object]:  # noqa: ANN401 - an annotation
+    inner = get_args(hint)
+    if hint == Plain:
+        return lambda value: value
+    if is_dataclass(hint):
+        return partial(_made, cast("type", hint))
+    if hint is Status or get_origin(hint) is Literal:
+        return partial(_chosen, {str(each): each for each in inner or Status})
+    if get_origin(hint) is tuple:
+        item = _reader(inner[0])
+        return lambda value: tuple(item(each) for each in _exactly((list,), value))
+    if NoneType in inner:
+        some = _reader(next(each for each in inner if each is not NoneType))
+        return lambda value: None if value is None else some(value)
+    kind = get_origin(hint) or hint
+    return partial(_exactly, (float, int) if kind is float else (kind,))
+
+
+def _chosen(choices: Mapping[str, object], value: object) -> object:
     if not isinstance(value, str):
-        raise TypeError("its status is no text")
-    try:
-        return Status(value)
-    except ValueError:
-        raise SessionError(f"a run in it ended {value!r}, {NEWER}") from None
+        raise TypeError(f"it has {type(value).__name__} where one of {', '.join(choices)} belongs")
+    if value not in choices:
+        raise SessionError(f"it has {value!r} where this version knows {', '.join(choices)}, {NEWER}")
+    return choices[value]
 
 
-def _role(value: object) -> Role:
-    for role in get_args(Role):
-        if value == role:
-            return cast("Role", role)
-    raise TypeError("its role is neither user nor assistant")
+def _exactly(types: tuple[type, ...], value: Any) -> Any:  # noqa: ANN401 - as it comes from JSON
+    """A value of one of the types itself: a bool is no number."""
+    if type(value) not in types:
+        raise TypeError(f"it has {type(value).__name__} where {types[0].__name__} belongs")
+    return value
 
-
-def _media_type(value: object) -> MediaType:
-    for kind in get_args(MediaType):
-        if value == kind:
-            return cast("MediaType", kind)
-    raise SessionError(f"an image in it is of the kind {value!r}, {NEWER}")
-
-
-def _numbers(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or any(type(item) is not int for item in value):
-        raise TypeError("it has something else where a list of numbers belongs")
-    return tuple(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or any(type(item) is not str for item in value):
-        raise TypeError("it has something else where a list of texts belongs")
-    return tuple(value)
-
-
-_usage = partial(_made, Usage)
-_pending = partial(_made, PendingCall)
 
 _KINDS: dict[str, type[Recorded]] = {kind.__name__: kind for kind in get_args(Recorded)}
-_NAMES: dict[type[Any], frozenset[str]] = {
-    kind: frozenset(field.name for field in fields(kind))
-    for kind in (*_KINDS.values(), Task, Quote, Image, Usage, PendingCall, Outcome)
-}
-_BUILDERS: dict[type[Any], dict[str, Callable[[Any], object]]] = {
-    Started: {"task": partial(_made, Task), "facts": _texts},
-    Task: {
-        "quotes": lambda quotes: tuple(_made(Quote, quote) for quote in quotes),
-        "images": lambda images: tuple(_made(Image, image) for image in images),
-    },
-    Image: {"media_type": _media_type},
-    Replied: {"usage": _usage},
-    ReplyBroken: {"usage": _usage},
-    Paused: {"pending": _pending},
-    Parked: {"terminals": _texts},
-    Told: {"role": _role},
-    Shrunk: {"tasks": _numbers, "outputs": _numbers},
-    Summarised: {"usage": _usage},
-    Ended: {"outcome": partial(_made, Outcome)},
-    Outcome: {
-        "status": _status,
-        "pending": lambda pending: None if pending is None else _pending(pending),
-        "usage": _usage,
-    },
-}
-"""How the fields are made that are not plain data themselves."""
-
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (float, int),
-    "str | None": (str, NoneType),
-    "float | None": (float, int, NoneType),
-    "dict[str, Plain]": (dict,),
-    "dict[str, Plain] | None": (dict, NoneType),
-    "PendingKind": (str,),
-}
-_TYPES: dict[type[Any], dict[str, tuple[type, ...]]] = {
-    kind: {field.name: _PLAIN[field.type] for field in fields(kind) if field.type in _PLAIN} for kind in _NAMES
-}
-"""What the fields may be that are plain data, by their annotations, which are text here. A bool is no number."""

@@ -74,6 +74,7 @@ def test_what_is_no_plain_data_is_refused_when_it_is_recorded() -> None:
             "opening": "",
         },
         {"kind": "Ended", "outcome": {"status": "ascended", "usage": {}, "pending": None}},
+        {"kind": "Told", "role": "narrator", "text": "x"},
     ],
 )
 def test_what_only_a_newer_version_knows_is_said_to_be_newer(line: object) -> None:
@@ -116,6 +117,9 @@ def test_an_event_from_before_a_field_was_added_can_be_read() -> None:
         b'{"kind":"Observed","step":1',
         b'{"kind":"Observed","step":1}',
         b'{"kind":"Ended","outcome":3}',
+        b'{"kind":"Told","role":7,"text":"x"}',
+        b'{"kind":"Parked","reason":"x","files":["x"]}',
+        b'{"kind":"Shrunk","tasks":[true]}',
         b'{"kind":7}',
         b"[]",
         b"3",
