@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_runtime.core.errors import SandboxError
+from agent_runtime.processes.identity import machine, started
 from agent_runtime.processes.user_directories import home
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
@@ -273,35 +274,16 @@ class Docker:
 
 def owner() -> str:
     """This process, in a word that no other process ever has: boot, namespace of process ids, id, time of its start."""
-    return ".".join((*_here(), str(os.getpid()), _started(os.getpid()) or "0"))
+    return ".".join([*machine().split(), str(os.getpid()), started(os.getpid()) or "0"])
 
 
 def is_dead(label: str) -> bool:
     """Whether the process that a container was for is known to be gone."""
-    boot, namespace, pid, started = (*label.split("."), "", "", "", "")[:4]
-    here = _here()
-    if not boot or not pid.isdecimal() or not here[0]:
+    boot, namespace, pid, since = (*label.split("."), "", "", "", "")[:4]
+    here = machine().split()
+    if not pid.isdecimal() or not here:
         return False
-    if boot != here[0]:
-        return True
-    return namespace == here[1] and _started(int(pid)) != started
-
-
-def _here() -> tuple[str, str]:
-    """This boot of the machine and this namespace of process ids; empty where the system does not tell."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return boot, str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return "", ""
-
-
-def _started(pid: int) -> str | None:
-    """When a process was started, in clock ticks since the boot (proc(5)); None when there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    except OSError:
-        return None
+    return boot != here[0] or (namespace == here[1] and started(int(pid)) != since)
 
 
 def new_name() -> str:

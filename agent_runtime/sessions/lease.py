@@ -10,11 +10,10 @@ import os
 import secrets
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
+from agent_runtime.processes.identity import machine, started
 from agent_runtime.sessions.lock import Holder
 
 BEAT_SECONDS = 15.0
@@ -22,9 +21,6 @@ BEAT_SECONDS = 15.0
 
 EXPIRY_SECONDS = 60.0
 """How long after its last word a holder on another machine is taken for dead."""
-
-_STATE, _START = 0, 19
-_DEAD_STATES = frozenset("ZXx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +55,8 @@ class Lease:
             pid=pid,
             host=socket.gethostname(),
             since=now,
-            machine=_machine(),
-            started=_started(pid),
+            machine=machine(),
+            started=started(pid),
             beat=now,
         )
 
@@ -72,22 +68,6 @@ class Lease:
     @property
     def is_dead(self) -> bool:
         """Whether its holder is surely gone, or has not been heard of for `EXPIRY_SECONDS`."""
-        if self.machine and self.machine == _machine():
-            return _started(self.pid) != self.started
+        if self.machine and self.machine == machine():
+            return started(self.pid) != self.started
         return time.time() - self.beat > EXPIRY_SECONDS
-
-
-def _machine() -> str:
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    return ""
-
-
-def _started(pid: int) -> str:
-    """When a process was started, in the kernel's ticks; empty when it is gone. See proc_pid_stat(5)."""
-    with suppress(OSError):
-        # The second field, in parentheses, is the program's name and may hold anything.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
-        return "" if fields[_STATE] in _DEAD_STATES else fields[_START]
-    return ""
