@@ -65,10 +65,24 @@ def orient(
     test = _test_command(workspace)
     told = [*facts, f"Likely test command: {test}"] if test else list(facts)
     text = "\n".join([task.goal, *(quote.text for quote in task.quotes)])
+    # The lines that a text names, until `EXCERPT_CHARS` are used up; each place once.
+    wanted = identifiers(text)
+    found = [place for mention in mentions(text) if (place := _find(workspace, mention))]
+    places = [place if place.line else _use(workspace, place, wanted) for place in found]
+    named = {mention.path for mention in places}
+    if wanted:
+        places += [place for place in _definitions(workspace, wanted) if place.path not in named]
+    excerpts: list[Excerpt] = []
+    left = EXCERPT_CHARS
+    for place in dict.fromkeys(places):
+        excerpt = None if hides(_canonical(workspace, place.path)) else _excerpt(workspace, place)
+        if excerpt and len(excerpt.text) <= left:
+            left -= len(excerpt.text)
+            excerpts.append(excerpt)
     return Orientation(
         facts=tuple(told),
         tree=clip_tree(list(_tree(workspace, hides)), TREE_CHARS),
-        excerpts=_excerpts(workspace, text, hides),
+        excerpts=tuple(excerpts),
     )
 
 
@@ -104,24 +118,6 @@ def _test_command(workspace: Workspace) -> str:
         if not needle and workspace.exists(name):
             return command
     return ""
-
-
-def _excerpts(workspace: Workspace, text: str, hides: Callable[[str], bool]) -> tuple[Excerpt, ...]:
-    """The lines that a text names, until `EXCERPT_CHARS` are used up; each place once."""
-    wanted = identifiers(text)
-    found = [place for mention in mentions(text) if (place := _find(workspace, mention))]
-    places = [place if place.line else _use(workspace, place, wanted) for place in found]
-    named = {mention.path for mention in places}
-    if wanted:
-        places += [place for place in _definitions(workspace, wanted) if place.path not in named]
-    excerpts: list[Excerpt] = []
-    left = EXCERPT_CHARS
-    for place in dict.fromkeys(places):
-        excerpt = None if hides(_canonical(workspace, place.path)) else _excerpt(workspace, place)
-        if excerpt and len(excerpt.text) <= left:
-            left -= len(excerpt.text)
-            excerpts.append(excerpt)
-    return tuple(excerpts)
 
 
 def _canonical(workspace: Workspace, path: str) -> str:

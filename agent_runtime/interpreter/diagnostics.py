@@ -54,17 +54,14 @@ class Diagnostic:
         if self.rule in _ALWAYS:
             return True
         if self.rule in {"unresolved-reference", "unresolved-attribute", "invalid-key"}:
-            return self._is_about_something_unknown(bound)
+            if "`None`" in self.message or "in union" in self.message:
+                return False
+            found = next((match for pattern in _ABOUT_A_NAME if (match := pattern.search(self.message))), None)
+            return found is not None and found["name"] not in bound
         if self.rule == "invalid-argument-type":
             return self._is_a_wrong_argument(tools)
         taken = _OVER_A_TOOL.search(self.message)
         return self.rule == "invalid-assignment" and taken is not None and taken["name"] in tools
-
-    def _is_about_something_unknown(self, bound: AbstractSet[str]) -> bool:
-        if "`None`" in self.message or "in union" in self.message:
-            return False
-        found = next((match for pattern in _ABOUT_A_NAME if (match := pattern.search(self.message))), None)
-        return found is not None and found["name"] not in bound
 
     def _is_a_wrong_argument(self, tools: AbstractSet[str]) -> bool:
         """Whether a tool is given a value of a type that it never takes; of a variable's type nothing is certain."""

@@ -37,7 +37,11 @@ class _Crossing:
         self._chars = 0
 
     def take(self, value: object, depth: int) -> Plain:
-        self._count(depth)
+        if depth > MAX_DEPTH:
+            raise NotPlainError(f"{self._where} nests deeper than {MAX_DEPTH} levels")
+        self._items += 1
+        if self._items > MAX_ITEMS:
+            raise NotPlainError(f"{self._where} has more than {MAX_ITEMS:,} items; pass fewer")
         match value:
             case None | bool() | float() if type(value) in {type(None), bool, float}:
                 return value
@@ -56,13 +60,6 @@ class _Crossing:
                     f"{self._inside(depth)} a {type(value).__name__}; only None, bool, int, float, str, list, tuple "
                     "and dict (with str keys) can cross between control code and tools"
                 )
-
-    def _count(self, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise NotPlainError(f"{self._where} nests deeper than {MAX_DEPTH} levels")
-        self._items += 1
-        if self._items > MAX_ITEMS:
-            raise NotPlainError(f"{self._where} has more than {MAX_ITEMS:,} items; pass fewer")
 
     def _number(self, value: int) -> int:
         if value.bit_length() > _MAX_BITS:

@@ -24,7 +24,8 @@ def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:
         nodes: all of the code's syntax tree.
         source: the code.
     """
-    starts = _line_starts(source)
+    # Byte offset of each line's start, by the line ends that `ast` counts (not `str.splitlines`).
+    starts = [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]
     return frozenset(
         _span(node.value, starts) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     )
@@ -36,11 +37,12 @@ def bound_names(nodes: Collection[ast.AST]) -> frozenset[str]:
     Args:
         nodes: all of the code's syntax tree.
     """
-    return frozenset(name for node in nodes if _binds(node) for name in _bound(node))
-
-
-def _binds(node: ast.AST) -> bool:
-    return isinstance(node, _BINDING) or isinstance(getattr(node, "ctx", None), ast.Store)
+    return frozenset(
+        name
+        for node in nodes
+        if (isinstance(node, _BINDING) or isinstance(getattr(node, "ctx", None), ast.Store))
+        for name in _bound(node)
+    )
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
@@ -64,8 +66,3 @@ def _bound(node: ast.AST) -> Iterator[str]:
 def _span(node: ast.expr, starts: list[int]) -> Span:
     end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
     return starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column
-
-
-def _line_starts(source: str) -> list[int]:
-    """Byte offset of each line's start, by the line ends that `ast` counts (not `str.splitlines`)."""
-    return [0, *accumulate(len(line) + 1 for line in source.encode().split(b"\n"))]

@@ -96,16 +96,17 @@ class RetryPolicy:
                 return
             fault = fault or _EARLY
             tally.count(fault, begun=begun)
-            last = number == self.attempts or tally.silent == _SILENT_ATTEMPTS or self._is_long(fault)
+            last = (
+                number == self.attempts
+                or tally.silent == _SILENT_ATTEMPTS
+                or ((fault.retry_after or 0.0) > self.longest_retry_after)
+            )
             wait = None if last else self.wait(number, fault.retry_after)
             yield ReplyFault(reason=str(fault), billed=fault.billed or begun, silent=fault.silent, wait=wait)
             if wait is None:
                 break
             await self.sleep(wait)
         raise self._given_up(tally, service)
-
-    def _is_long(self, fault: BrokenOffError) -> bool:
-        return (fault.retry_after or 0.0) > self.longest_retry_after
 
     def _given_up(self, tally: _Tally, service: ModelService) -> ModelUnreachableError:
         told = _last_words(tally.last, tally.attempts, service)

@@ -136,14 +136,7 @@ class TapeWriter:
     def answered(self, number: int, chunks: Sequence[Chunk], error: ModelError | None) -> str:
         """The line of a reply."""
         told = None if error is None else [type(error).__name__, str(error), *_waits_of(error)]
-        return self._line({"reply": number, "chunks": self._packed(chunks), "error": told})
-
-    def note(self, kind: str, value: Plain) -> str:
-        """The line of a note."""
-        return self._line({"note": kind, "value": value})
-
-    def _packed(self, chunks: Sequence[Chunk]) -> list[list[object]]:
-        """Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking."""
+        # Chunks as JSON; an attempt whose text holds a secret, perhaps over several chunks, loses its chunking.
         packed: list[list[object]] = []
         for attempt in _attempts(chunks):
             texts = [chunk.text for chunk in attempt if isinstance(chunk, TextChunk)]
@@ -159,7 +152,11 @@ class TapeWriter:
                 for chunk in attempt
                 if isinstance(chunk, ReplyEnd)
             ]
-        return packed
+        return self._line({"reply": number, "chunks": packed, "error": told})
+
+    def note(self, kind: str, value: Plain) -> str:
+        """The line of a note."""
+        return self._line({"note": kind, "value": value})
 
     def _line(self, value: object) -> str:
         return json.dumps(_hidden(value, self.secrets), ensure_ascii=False) + "\n"

@@ -125,7 +125,14 @@ async def compare_recording(path: Path | str) -> Comparison:
         # Nothing is ever run here: the place only lets the tools say what they are.
         sandbox = pick("local", SandboxSettings())
         agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
-        system = await _system_prompt(agent)
+        async with AsyncRuntime(agent) as runtime:
+            system = prompts.system_prompt(
+                name=agent.name,
+                role=agent.role,
+                instructions=agent.instructions,
+                tools=runtime.registry.declarations,
+                chat=agent.chat,
+            )
     return compare(tape, system=system, max_entry_chars=agent.memory.max_context_tokens)
 
 
@@ -216,17 +223,6 @@ async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
             if outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.FAILED, Status.SANDBOX_FAILED}:
                 break
     return outcomes
-
-
-async def _system_prompt(agent: Agent) -> str:
-    async with AsyncRuntime(agent) as runtime:
-        return prompts.system_prompt(
-            name=agent.name,
-            role=agent.role,
-            instructions=agent.instructions,
-            tools=runtime.registry.declarations,
-            chat=agent.chat,
-        )
 
 
 def _endings(events: Sequence[Event]) -> list[Outcome]:

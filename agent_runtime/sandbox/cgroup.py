@@ -43,7 +43,9 @@ def delegated(mount: Path = _MOUNT, own: Path = _OWN) -> Path | None:
         (part / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in _NEEDED))
     except (OSError, StopIteration):  # no cgroup v2, or not ours to change: the watcher measures instead
         return None
-    _sweep(part)
+    # Remove the groups of processes that were killed; those in use refuse.
+    for left in part.glob(f"{_PREFIX}*"):
+        _removed(left)
     return part
 
 
@@ -132,12 +134,6 @@ class Cgroup:
 
     def _write(self, file: str, value: int) -> None:
         (self.path / file).write_text(str(value))
-
-
-def _sweep(part: Path) -> None:
-    """Remove the groups of processes that were killed; those in use refuse."""
-    for left in part.glob(f"{_PREFIX}*"):
-        _removed(left)
 
 
 def _removed(group: Path) -> bool:

@@ -99,19 +99,15 @@ def explain(said: str, code: int, machine: Machine) -> str:
     if any(sign in said.lower() for sign in _NO_PROC):
         return f"{happened}\n{_CONTAINER}"
     if any(sign in said.lower() for sign in _NO_NAMESPACES):
-        return "\n".join([happened, *_refusals(machine)])
+        # Everything that is known to keep user namespaces from us; each must be mended.
+        found = []
+        if machine.max_user_namespaces == 0:
+            found.append(_MOST)
+        if machine.userns_clone == 0 and not machine.root:
+            found.append(_CLONE)
+        if machine.apparmor_restricts and not machine.root and not machine.container:
+            found.append(_APPARMOR.format(program=machine.program))
+        if machine.container:
+            found.append(_CONTAINER)
+        return "\n".join([happened, *(found or [_UNKNOWN])])
     return happened
-
-
-def _refusals(machine: Machine) -> list[str]:
-    """Everything that is known to keep user namespaces from us; each must be mended."""
-    found = []
-    if machine.max_user_namespaces == 0:
-        found.append(_MOST)
-    if machine.userns_clone == 0 and not machine.root:
-        found.append(_CLONE)
-    if machine.apparmor_restricts and not machine.root and not machine.container:
-        found.append(_APPARMOR.format(program=machine.program))
-    if machine.container:
-        found.append(_CONTAINER)
-    return found or [_UNKNOWN]

@@ -97,30 +97,30 @@ class Watcher:
         try:
             self._breach = broken(ResourceUsage(processes=self._census.crowd(self._limits.processes)), self._limits)
             if self._breach is None and whole:
-                self._breach = broken(self._usage(), self._limits)
+                limits, taken = self._limits, self._taken
+                counted = self._census.count(memory_limit=limits.memory_bytes, process_limit=limits.processes)
+                memory, cpu = counted.memory_bytes, counted.cpu_seconds
+                if self._cgroup is not None:
+                    # The kernel bounds its memory by itself; what is measured here would count shared memory too often.
+                    memory, cpu = 0, self._cgroup.cpu_seconds()
+                taken.look(cpu_seconds=cpu, memory_bytes=memory)
+                self._breach = broken(
+                    ResourceUsage(
+                        memory_bytes=memory + (taken.memory_bytes if self._cgroup is None else 0),
+                        processes=counted.processes,
+                        cpu_seconds=cpu,
+                        seconds=time.monotonic() - self._started,
+                        disk_bytes=taken.disk_bytes,
+                        files=taken.files + counted.tmpfs_files,
+                        free_bytes=taken.free_bytes,
+                    ),
+                    self._limits,
+                )
             self._failed = 0
         except OSError as error:  # it is ending, as a rule
             self._failed += 1
             if self._failed == _FAILURES:
                 self._breach = unwatchable(str(error))
-
-    def _usage(self) -> ResourceUsage:
-        limits, taken = self._limits, self._taken
-        counted = self._census.count(memory_limit=limits.memory_bytes, process_limit=limits.processes)
-        memory, cpu = counted.memory_bytes, counted.cpu_seconds
-        if self._cgroup is not None:
-            # The kernel bounds its memory by itself; what is measured here would count shared memory too often.
-            memory, cpu = 0, self._cgroup.cpu_seconds()
-        taken.look(cpu_seconds=cpu, memory_bytes=memory)
-        return ResourceUsage(
-            memory_bytes=memory + (taken.memory_bytes if self._cgroup is None else 0),
-            processes=counted.processes,
-            cpu_seconds=cpu,
-            seconds=time.monotonic() - self._started,
-            disk_bytes=taken.disk_bytes,
-            files=taken.files + counted.tmpfs_files,
-            free_bytes=taken.free_bytes,
-        )
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

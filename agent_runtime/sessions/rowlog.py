@@ -54,7 +54,12 @@ class RowLog:
         self.events: list[Recorded] = []
         self.recovered = ""
         database.make_tables()
-        self._lease = self._take()
+        mine = Lease.here()
+        with self._database.writing() as connection:
+            held = tables.take_lease(connection, self._key, mine)
+        if held is not None:
+            raise in_use(self._header.session_id, held.holder)
+        self._lease = mine
         self._closing = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="codepilot session lease", daemon=True)
         try:
@@ -197,14 +202,6 @@ class RowLog:
         self._waiting.clear()
         self.events.clear()
         self._written = self._messages = 0
-
-    def _take(self) -> Lease:
-        mine = Lease.here()
-        with self._database.writing() as connection:
-            held = tables.take_lease(connection, self._key, mine)
-        if held is not None:
-            raise in_use(self._header.session_id, held.holder)
-        return mine
 
     def _beat(self) -> None:
         while not self._closing.wait(BEAT_SECONDS):

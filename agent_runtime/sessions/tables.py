@@ -211,7 +211,9 @@ def remove(connection: Connection, key: str) -> None:
 
 def take_lease(connection: Connection, key: str, mine: Lease) -> Lease | None:
     """Claim a session; when somebody living holds it, their claim is returned and nothing changes."""
-    held = _lease(connection, key)
+    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
+    row = connection.execute(found).mappings().first()
+    held = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
     if held is None:
         try:
             with connection.begin_nested():
@@ -234,12 +236,6 @@ def beat_lease(connection: Connection, key: str, token: str, now: float) -> bool
 def drop_lease(connection: Connection, key: str, token: str) -> None:
     """Give a claim back, if it still stands."""
     connection.execute(LEASES.delete().where((LEASES.c.session_id == key) & (LEASES.c.token == token)))
-
-
-def _lease(connection: Connection, key: str) -> Lease | None:
-    found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
-    row = connection.execute(found).mappings().first()
-    return None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
 
 
 def _engine(url: str) -> Engine:

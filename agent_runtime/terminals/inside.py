@@ -108,7 +108,18 @@ class Inside:
             self._keeper, self._group = self._start()
         await self._keeper.ready()
         if self._watcher is None:
-            self._watcher = await self._watch(self._keeper)
+            try:
+                self._watcher = Watcher(
+                    root=self._keeper.root,
+                    first=self._keeper.first,
+                    workspace=self._workspace,
+                    tmpfs=TMPFS,
+                    limits=self._sandbox.limits,
+                    cgroup=self._group,
+                )
+            except OSError as error:
+                await self._keeper.close()
+                raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
         if self._egress is not None:
             await self._egress.serve(self._keeper.network)
         mark = secrets.token_hex(16)
@@ -128,20 +139,6 @@ class Inside:
         finally:
             if group is not None:
                 group.close_entrance()
-
-    async def _watch(self, keeper: Keeper) -> Watcher:
-        try:
-            return Watcher(
-                root=keeper.root,
-                first=keeper.first,
-                workspace=self._workspace,
-                tmpfs=TMPFS,
-                limits=self._sandbox.limits,
-                cgroup=self._group,
-            )
-        except OSError as error:
-            await keeper.close()
-            raise SandboxError(f"The sandbox ended, or cannot be watched: {error}") from error
 
 
 def _limits_kept_broken(breaches: Sequence[Breach]) -> str:

@@ -69,7 +69,7 @@ class ProcessFamily:
 
     def _signal(self, number: signal.Signals, *, group: int | None = None) -> int:
         sent = 0
-        for pid in _processes():
+        for pid in [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if KNOWN else []:
             if not self.has(pid, group=group):
                 continue
             try:
@@ -100,10 +100,6 @@ def namespace_of(pid: int) -> int:
 def _environment(process: Path) -> list[bytes]:
     with (process / "environ").open("rb", buffering=0) as environment:
         return environment.read(_ENVIRONMENT).split(b"\0")
-
-
-def _processes() -> list[int]:
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()] if KNOWN else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
             here = os.open(part, PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
             stack.callback(os.close, here)
         descriptor = os.open(parts[-1], flags, dir_fd=here)
-    if flags & PATH_ONLY == PATH_ONLY and _is_link(descriptor):
+    if flags & PATH_ONLY == PATH_ONLY and stat.S_ISLNK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/".join(parts))
     return descriptor
@@ -138,10 +138,6 @@ def _link_target(root: int, parents: Sequence[str], name: str, opener: Opener) -
         if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link; not there
             return None
         raise
-
-
-def _is_link(descriptor: int) -> bool:
-    return stat.S_ISLNK(os.fstat(descriptor).st_mode)
 
 
 @cache

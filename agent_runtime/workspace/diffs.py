@@ -36,7 +36,13 @@ def diff(before: Sequence[str], after: Sequence[str]) -> str:
         return ""
     if len(old) + len(new) > _COMPARED:
         return f"(lines {head + 1}-{head + len(old)} replaced by {len(new)} lines; too much to compare)"
-    groups = _groups([("equal", 0, head, 0, head), *_changes(old, new, head), _tail(before, after, tail)])
+    groups = _groups(
+        [
+            ("equal", 0, head, 0, head),
+            *_changes(old, new, head),
+            ("equal", len(before) - tail, len(before), len(after) - tail, len(after)),
+        ]
+    )
     width = len(str(max(len(before), len(after))))
     shown: list[str] = []
     for group in groups:
@@ -144,10 +150,6 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
 
 def _changes(old: Sequence[str], new: Sequence[str], head: int) -> list[Opcode]:
     return [(tag, a + head, b + head, c + head, d + head) for tag, a, b, c, d in opcodes(old, new)]
-
-
-def _tail(before: Sequence[str], after: Sequence[str], tail: int) -> Opcode:
-    return ("equal", len(before) - tail, len(before), len(after) - tail, len(after))
 
 
 def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:

@@ -124,7 +124,14 @@ def _section(reader: _Reader) -> Section:
     number = reader.at
     reader.at += 1
     if head["what"] == "Add":
-        return AddFile(path=path, content=_added(reader))
+        lines: list[str] = []
+        for i in reader.body():
+            if not reader.lines[i].startswith("+"):
+                raise _wrong(i, f"{reader.lines[i][:80]!r}: every line of an added file must begin with '+'")
+            lines.append(f"{reader.lines[i][1:]}\n")
+        if reader.line.rstrip() == _END_OF_FILE:
+            reader.at += 1
+        return AddFile(path=path, content="".join(lines))
     if head["what"] == "Delete":
         if body := reader.body():
             raise _wrong(body[0], "follows '*** Delete File', which takes no lines")
@@ -137,17 +144,6 @@ def _section(reader: _Reader) -> Section:
     if not hunks and move_to is None:
         raise _wrong(number, f"updates {path!r} but no hunk follows: '@@', then lines that begin with ' ', '-' or '+'")
     return UpdateFile(path=path, move_to=move_to, hunks=hunks)
-
-
-def _added(reader: _Reader) -> str:
-    lines: list[str] = []
-    for i in reader.body():
-        if not reader.lines[i].startswith("+"):
-            raise _wrong(i, f"{reader.lines[i][:80]!r}: every line of an added file must begin with '+'")
-        lines.append(f"{reader.lines[i][1:]}\n")
-    if reader.line.rstrip() == _END_OF_FILE:
-        reader.at += 1
-    return "".join(lines)
 
 
 def _hunks(reader: _Reader) -> tuple[Hunk, ...]:

@@ -164,7 +164,10 @@ def apply_all(files: WritableFiles, changes: Sequence[StagedFile]) -> None:
                 done.append((change, mode))
         except ToolError:
             for change, mode in reversed(done):
-                _take_back(files, change, mode)
+                if change.old is None:
+                    files.delete(change.path)
+                else:
+                    files.write_bytes(change.path, change.old, mode=mode)
             raise
 
 
@@ -202,13 +205,6 @@ def _content(files: WritableFiles, path: str) -> bytes | None:
         if error.kind in {"FileNotFoundError", "ValueError"}:
             return None
         raise
-
-
-def _take_back(files: WritableFiles, change: StagedFile, mode: int | None) -> None:
-    if change.old is None:
-        files.delete(change.path)
-    else:
-        files.write_bytes(change.path, change.old, mode=mode)
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -98,7 +98,15 @@ class Watch:
             files += 1
             if files > _MOST_FILES:
                 continue
-            ranges = _ranges(old, new)
+            # The changed lines by their new numbers; where lines only went, the line that they stood behind.
+            ranges = (
+                []
+                if old.stamp is None or old.text is None or new.text is None
+                else [
+                    (f"{c + 1}-{d}" if d > c + 1 else str(d)) if d > c else f"after {c} ({b - a} removed)"
+                    for a, b, c, d in changed_spans(split(old.text), split(new.text))
+                ]
+            )
             shown = ranges[: min(_MOST_RANGES, room)]
             room -= len(shown)
             told += _told(canonical, old, new, shown, len(ranges) - len(shown))
@@ -178,13 +186,3 @@ def _told(canonical: str, old: _Known, new: _Known, ranges: list[str], more: int
         return [f"Created: {canonical} ({'binary' if new.count is None else f'{new.count} lines'})"]
     rest = [f"{more} more"] if more else []
     return [f"Modified: {canonical}", *([f"Changed lines: {', '.join([*ranges, *rest])}"] if ranges or rest else [])]
-
-
-def _ranges(old: _Known, new: _Known) -> list[str]:
-    """The changed lines by their new numbers; where lines only went, the line that they stood behind."""
-    if old.stamp is None or old.text is None or new.text is None:
-        return []
-    return [
-        (f"{c + 1}-{d}" if d > c + 1 else str(d)) if d > c else f"after {c} ({b - a} removed)"
-        for a, b, c, d in changed_spans(split(old.text), split(new.text))
-    ]

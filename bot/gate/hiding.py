@@ -210,7 +210,14 @@ def _with_plain_opening(block: str, counts: Counter[str]) -> str:
 
 def _code_stashed(block: str, stash: list[str]) -> str:
     """A paragraph with its code spans in the stash, up to where HTML may have taken a back tick for itself."""
-    closers = _closers(block)
+    # Where a code span ends that begins at a run of back ticks: after the next run of the same length.
+    following: dict[int, int] = {}
+    closers: dict[int, int] = {}
+    for run in reversed(list(_TICKS.finditer(block))):
+        length = len(run[0])
+        if length in following:
+            closers[run.start()] = following[length]
+        following[length] = run.end()
     out: list[str] = []
     position = 0
     while (found := _CODE_OR_ANGLE.search(block, position)) is not None:
@@ -236,18 +243,6 @@ def _takes_ticks(block: str, position: int) -> bool:
         return True
     found = TAG.match(block, position) or _ANGLED_TICK.match(block, position)
     return found is not None and "`" in found[0]
-
-
-def _closers(block: str) -> dict[int, int]:
-    """Where a code span ends that begins at a run of back ticks: after the next run of the same length."""
-    following: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for run in reversed(list(_TICKS.finditer(block))):
-        length = len(run[0])
-        if length in following:
-            ends[run.start()] = following[length]
-        following[length] = run.end()
-    return ends
 
 
 def _without_titles(text: str) -> tuple[str, int]:
@@ -285,15 +280,11 @@ def _images(text: str, labels: set[str]) -> Iterator[tuple[int, int, str]]:
             if not image:
                 continue
             after = _AFTER_IMAGE.match(text, mark.end())
-            if text.startswith("(", mark.end()) or _is_label(after, labels):
+            if text.startswith("(", mark.end()) or (after is not None and normalizeReference(after[0][1:-1]) in labels):
                 address = after[0][1:-1].strip() if after and after[0].startswith("(") else ""
                 yield start, after.end() if after else mark.end(), address.removeprefix("<").removesuffix(">")
             elif labels and normalizeReference(text[start + 2 : mark.start()][:1000]) in labels:
                 yield start, mark.end(), ""
-
-
-def _is_label(after: re.Match[str] | None, labels: set[str]) -> bool:
-    return after is not None and normalizeReference(after[0][1:-1]) in labels
 
 
 def _counted(take_out: Callable[[str], tuple[str, int]], text: str, what: str, counts: Counter[str]) -> str:

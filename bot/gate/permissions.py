@@ -155,7 +155,16 @@ def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) ->
         return replace(_reading_refusal(command, found), silent=started_by_stranger(request))
     options = Options() if isinstance(command, Undo) else command.options
     if request.job.thread.kind == "pull" and (options.base is not None or options.new):
-        return _in_a_pull_request(options)
+        # Why an option that is about new pull requests means nothing in one.
+        if options.base is not None:
+            return Refusal(
+                cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again."
+            )
+        return Refusal(
+            cause="new",
+            reason="A fix in a pull request is a commit on its branch. Leave out `--new` here, or ask for another pull "
+            "request in the issue.",
+        )
     made = settled(command.verb, options, request.config, request.bounds)
     return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
 
@@ -197,17 +206,6 @@ def _granted(
 def _going_on(request: AccessRequest) -> tuple[str, ...]:
     number = request.facts.continues
     return (f"#{number} is open for this issue; going on there. `--new` opens another.",) if number else ()
-
-
-def _in_a_pull_request(options: Options) -> Refusal:
-    """Why an option that is about new pull requests means nothing in one."""
-    if options.base is not None:
-        return Refusal(cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again.")
-    return Refusal(
-        cause="new",
-        reason="A fix in a pull request is a commit on its branch. Leave out `--new` here, or ask for another pull "
-        "request in the issue.",
-    )
 
 
 def _publish(request: AccessRequest, command: Work | Undo) -> Publish:

@@ -37,12 +37,7 @@ def escape_markdown(text: str, allowed: Allowed, *, limit: int = DEFAULT_LIMIT) 
         limit: characters of `text` to show; the result has at most twice as many, and a few more.
     """
     text = clip(clean(text).strip(), limit, _CUT)
-    shown = _balanced(_rewritten(text, allowed))
-    return shown if len(shown) <= 2 * limit and harmless(shown, allowed) else fenced(text, "text")
-
-
-def _rewritten(text: str, allowed: Allowed) -> str:
-    """Neutralise every part that is no code block, as GitHub's parser divides the text."""
+    # Neutralise every part that is no code block, as GitHub's parser divides the text.
     lines = text.split("\n")
     out: list[str] = []
     position = 0
@@ -57,7 +52,8 @@ def _rewritten(text: str, allowed: Allowed) -> str:
             out.append(_rewrite_part("\n".join(part), allowed))
         position = max(position, last)
     out += [_rewrite_part(line, allowed) for line in lines[position:]]
-    return "\n".join(out)
+    shown = _balanced("\n".join(out))
+    return shown if len(shown) <= 2 * limit and harmless(shown, allowed) else fenced(text, "text")
 
 
 def _parts(text: str, lines: list[str]) -> Iterator[tuple[int, int, str]]:
@@ -112,7 +108,10 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
     number = 0
     while number < len(runs):
         start = runs[number][0]
-        closing = None if _is_escaped(text, start) else closers[number]
+        slashes = 0
+        while start - slashes > 0 and text[start - slashes - 1] == "\\":
+            slashes += 1
+        closing = None if (slashes % 2 == 1) else closers[number]
         if closing is not None:
             yield start, runs[closing][1]
             number = closing
@@ -128,13 +127,6 @@ def _next_of_same_length(runs: list[tuple[int, int]]) -> list[int | None]:
             found[number] = seen.get(length)
             seen[length] = number
     return found
-
-
-def _is_escaped(text: str, position: int) -> bool:
-    slashes = 0
-    while position - slashes > 0 and text[position - slashes - 1] == "\\":
-        slashes += 1
-    return slashes % 2 == 1
 
 
 def _rewrite_text(text: str, allowed: Allowed) -> str:

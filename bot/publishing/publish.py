@@ -17,7 +17,6 @@ from bot.publishing.text import code
 from bot.publishing.verdict import Verdict
 from bot.publishing.wording import branch_name, pull_body
 from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
-from bot.workspace.change import Change
 
 __all__ = ["Delivered", "ForbiddenTargetError", "Pusher", "SendingRecord", "Target", "publish"]
 
@@ -126,7 +125,21 @@ async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: B
         if head is None or head == commit.expected_head:
             raise moved
         try:
-            return await _follow(sender, commit, head)
+            # Make the same change on the commit that the branch stands at now.
+            earlier = await sender.memory.recall("onto")
+            token = await sender.github.tokens.for_clone(sender.target.repo)
+            onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
+            change = await sender.pusher.replay(commit.change, onto)
+            if change:
+                await sender.memory.remember("onto", head)
+                return await sender.send(replace(commit, expected_head=head, change=change))
+            # It may have been sent by an attempt that was killed before it could note it.
+            sent = await sender.sent_on(commit, head, parent=earlier)
+            if sent is None:
+                raise _NothingLeftError(
+                    "Somebody pushed the same change meanwhile, so there was nothing left to publish."
+                )
+            return await sender.note(sent)
         except ConflictError:
             break
         except (HeadMovedError, PushRejectedError):
@@ -134,33 +147,6 @@ async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: B
     return await sender.send(
         replace(commit, branch=branch_name(job, prefix=sender.target.branch_prefix), create_branch=True)
     )
-
-
-async def _follow(sender: CommitSender, commit: CommitPlan, head: str) -> Sent:
-    """Make the same change on the commit that the branch stands at now.
-
-    Raises:
-        ConflictError: it does not fit there.
-        HeadMovedError: the branch moved once more.
-        PushRejectedError: likewise.
-        _NothingLeftError: what it changes is there already, and not by us.
-    """
-    earlier = await sender.memory.recall("onto")
-    change = await _replayed(sender, commit, head)
-    if change:
-        await sender.memory.remember("onto", head)
-        return await sender.send(replace(commit, expected_head=head, change=change))
-    # It may have been sent by an attempt that was killed before it could note it.
-    sent = await sender.sent_on(commit, head, parent=earlier)
-    if sent is None:
-        raise _NothingLeftError("Somebody pushed the same change meanwhile, so there was nothing left to publish.")
-    return await sender.note(sent)
-
-
-async def _replayed(sender: CommitSender, commit: CommitPlan, head: str) -> Change:
-    token = await sender.github.tokens.for_clone(sender.target.repo)
-    onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
-    return await sender.pusher.replay(commit.change, onto)
 
 
 async def _told(sender: CommitSender, publication: Publication, commit: CommitPlan, job: Job, sent: Sent) -> Delivered:
@@ -183,28 +169,24 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
         delivered = replace(delivered, note=note, replayed=True)
     if request is not None:
-        return await _with_pull(sender, request, delivered)
+        done = await sender.memory.recall("pull")
+        try:
+            if done:
+                link = _remembered(done, draft=await sender.memory.recall(_DRAFT) is not None)
+            else:
+                link = await sender.github.pulls.create(sender.target.repo, request, head=delivered.branch or "")
+        except GitHubError as error:
+            if error.passing:
+                raise
+            return replace(delivered, withheld=f"The commit is there, but the pull request is not. {error}")
+        if link.draft:
+            await sender.memory.remember(_DRAFT, "yes")
+        await sender.memory.remember("pull", f"{link.number} {link.html_url}")
+        return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
         compared = f"{commit.expected_head}...{sent.branch}"
         return replace(delivered, wip_url=f"{sender.target.html_url}/compare/{compared}")
     return delivered
-
-
-async def _with_pull(sender: CommitSender, request: PullDraft, so_far: Delivered) -> Delivered:
-    done = await sender.memory.recall("pull")
-    try:
-        if done:
-            link = _remembered(done, draft=await sender.memory.recall(_DRAFT) is not None)
-        else:
-            link = await sender.github.pulls.create(sender.target.repo, request, head=so_far.branch or "")
-    except GitHubError as error:
-        if error.passing:
-            raise
-        return replace(so_far, withheld=f"The commit is there, but the pull request is not. {error}")
-    if link.draft:
-        await sender.memory.remember(_DRAFT, "yes")
-    await sender.memory.remember("pull", f"{link.number} {link.html_url}")
-    return replace(so_far, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
 
 
 def _remembered(value: str, *, draft: bool) -> PullLink:

@@ -84,7 +84,11 @@ def reproduced(checks: Sequence[Check], edits: Edits | None, commands: Sequence[
         commands: the `run:` of the workflow's steps that failed. A check by the same tool is the one that is meant;
             where there is none, it is the last one that failed.
     """
-    red = [each for each in checks if each.failed and each.exit_code not in _NOT_FOUND and _is_before(each, edits)]
+    red = [
+        each
+        for each in checks
+        if each.failed and each.exit_code not in _NOT_FOUND and (edits is None or each.ended < edits.first)
+    ]
     meant = [each for each in red if not is_other(each, commands)]
     return next(reversed(meant or red), None)
 
@@ -117,10 +121,6 @@ def _is_within(word: str, target: str) -> bool:
     if fixed != target or target in {"", "."}:
         return word.startswith(fixed.removesuffix("."))
     return word == target or word.startswith((f"{target.rstrip('/')}/", f"{target}::"))
-
-
-def _is_before(check: Check, edits: Edits | None) -> bool:
-    return edits is None or check.ended < edits.first
 
 
 def step_lines(commands: Sequence[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from bot.gate.goals import MAX_REVIEW_COMMENTS
 from bot.github.drafts import ReviewDraft, ReviewNote, Side
 from bot.publishing.defuse import Allowed, escape_markdown
-from bot.publishing.difflines import DiffLines, diff_lines
+from bot.publishing.difflines import diff_lines
 from bot.publishing.live import Own, sealed
 from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
 
@@ -60,7 +60,9 @@ def parse_review(
     comments = list(_comments(block)) if block is not None else []
     lines = diff_lines(diff)
     comments = [each for each in comments if words_of(each.path, _note(each, allowed).body) not in earlier]
-    placed = [each for each in comments if _is_in(each, lines)][:MAX_REVIEW_COMMENTS]
+    placed = [each for each in comments if lines.hold(each.path, each.side, each.start_line or each.line, each.line)][
+        :MAX_REVIEW_COMMENTS
+    ]
     unplaced = [each for each in comments if each not in placed]
     said = escape_markdown(prose, allowed, limit=_PROSE_LIMIT) or "See the comments below."
     broken = block is not None and not any(_comments(block)) and block.strip() not in {"[]", ""}
@@ -132,10 +134,6 @@ def _comment(value: object) -> _Comment | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_in(comment: _Comment, lines: DiffLines) -> bool:
-    return lines.hold(comment.path, comment.side, comment.start_line or comment.line, comment.line)
 
 
 def _note(comment: _Comment, allowed: Allowed) -> ReviewNote:

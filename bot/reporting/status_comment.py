@@ -92,7 +92,20 @@ class StatusComment:
         if self._id is None:
             self._id = await self._known_id()
         if self._id is None or not await self._edited(self._id, body):
-            await self._create(body)
+            # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
+            begun = await self._memory.recall(COMMENTING) is not None
+            await self._memory.remember(COMMENTING, _AGAIN if begun else "begun")
+            try:
+                made = await self._once(body)
+            except GitHubError as error:
+                if self._spot.kind == "thread" or error.status not in _GONE:
+                    raise
+                # The comment that asked is gone, and its thread with it; its asker still wants an answer.
+                await self._memory.remember("below", "the pull request")
+                self._spot = Spot(kind="thread", number=self._job.thread.number)
+                made = await self._once(body)
+            self._id, self.told_at = made.id, made.updated_at
+            await self._memory.remember("comment", f"{made.id} {made.html_url}")
         self._body = body
 
     @asynccontextmanager
@@ -177,22 +190,6 @@ class StatusComment:
                 said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
                 await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
         return True
-
-    async def _create(self, body: str) -> None:
-        # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
-        begun = await self._memory.recall(COMMENTING) is not None
-        await self._memory.remember(COMMENTING, _AGAIN if begun else "begun")
-        try:
-            made = await self._once(body)
-        except GitHubError as error:
-            if self._spot.kind == "thread" or error.status not in _GONE:
-                raise
-            # The comment that asked is gone, and its thread with it; its asker still wants an answer.
-            await self._memory.remember("below", "the pull request")
-            self._spot = Spot(kind="thread", number=self._job.thread.number)
-            made = await self._once(body)
-        self._id, self.told_at = made.id, made.updated_at
-        await self._memory.remember("comment", f"{made.id} {made.html_url}")
 
     async def _once(self, body: str) -> CommentFacts:
         repo = self._job.repo.full_name

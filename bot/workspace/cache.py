@@ -74,7 +74,9 @@ class SetupCache:
                 await asyncio.to_thread(discard, entry)
                 return False
             for path in paths:
-                _check_free(workspace, path)
+                _check_above(workspace, path)
+                if _is_there(workspace / path):
+                    raise WorkspaceError(f"`{path}` is there already.", "Keep only what `setup` makes.")
             try:
                 for number, path in enumerate(paths):
                     await _copy(entry / _FILES / str(number), workspace, path)
@@ -186,17 +188,6 @@ async def _copy(place: Path, workspace: Path, path: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if said := await cp(place, target.parent, [source.name], times=True):
         raise WorkspaceError(f"`{path}` could not be copied: {said}", "See whether the disk is full.")
-
-
-def _check_free(workspace: Path, path: str) -> None:
-    """Let nothing be at a path.
-
-    Raises:
-        WorkspaceError: something is, or what is on the way to it is no directory.
-    """
-    _check_above(workspace, path)
-    if _is_there(workspace / path):
-        raise WorkspaceError(f"`{path}` is there already.", "Keep only what `setup` makes.")
 
 
 def _check_above(workspace: Path, path: str) -> None:

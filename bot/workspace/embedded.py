@@ -23,7 +23,11 @@ def repositories_in(paths: Collection[bytes]) -> set[bytes]:
     """
     # Each of them has a `HEAD`, and hardly any other directory has; so most paths need no second look.
     headed = {
-        folder for path in paths if _may_name_head(path) for folder, name in _steps(path) if folded(name) == "head"
+        folder
+        for path in paths
+        if (b"head" in path.lower() or not path.isascii())
+        for folder, name in _steps(path)
+        if folded(name) == "head"
     }
     marks: defaultdict[bytes, set[str]] = defaultdict(set)
     for path in paths if headed else ():
@@ -41,10 +45,6 @@ def outermost(path: bytes, folders: Collection[bytes]) -> bytes | None:
             return path[:end]
         end = path.find(b"/", end + 1)
     return None
-
-
-def _may_name_head(path: bytes) -> bool:
-    return b"head" in path.lower() or not path.isascii()
 
 
 def _steps(path: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -19,7 +19,11 @@ def try_lock(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = _is_still_there(path, descriptor)
+        # Whether the file that was locked is the one others will find; its last holder may have removed it.
+        try:
+            held = os.path.samestat(path.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            held = False
     except BlockingIOError:
         held = False
     except BaseException:  # whatever it was, nobody else knows of the descriptor
@@ -29,14 +33,6 @@ def try_lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def _is_still_there(path: Path, descriptor: int) -> bool:
-    """Whether the file that was locked is the one others will find; its last holder may have removed it."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def release(path: Path, descriptor: int) -> None:

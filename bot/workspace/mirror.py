@@ -143,7 +143,9 @@ class Mirror:
             CloneError: everything else, with what the server said.
         """
         async with locked(self.lock, seconds=self.seconds):
-            await self._ensure()
+            # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
+            if not (self.path / "HEAD").exists():
+                await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
             if not await self._has(source.sha):
                 await self._fetch(source)
             os.utime(self.lock)  # when it was last used, for the upkeep
@@ -203,11 +205,6 @@ class Mirror:
         fork = found.decode().split()[0] if found else base
         command = ("diff-tree", "-r", "--patch", "--no-ext-diff", "--no-textconv", "--no-renames", fork, head)
         return await self.git.first(limit, *command)
-
-    async def _ensure(self) -> None:
-        # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
-        if not (self.path / "HEAD").exists():
-            await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
 
     async def _has(self, sha: str) -> bool:
         """Whether a commit is here with all that belongs to it: its removal may have been cut short."""

@@ -52,7 +52,8 @@ class Pristine:
     async def _become(self, git: Git, sha: str) -> None:
         """Write what differs between the noted commit and `sha`; the note is gone while the files are neither."""
         files, note = self.folder / "files", self.folder / "commit"
-        noted, boot = await asyncio.to_thread(_read, note), _boot_id()
+        # Changes with every start of the machine: a power cut may take files that were not synced and leave the note.
+        noted, boot = await asyncio.to_thread(_read, note), _read(Path("/proc/sys/kernel/random/boot_id")).strip()
         if noted == f"{sha} {boot}":
             return
         if not noted.endswith(f" {boot}"):
@@ -67,11 +68,6 @@ class Pristine:
         )
         await writer.run("read-tree", "--reset", "-u", sha)
         note.write_text(f"{sha} {boot}")
-
-
-def _boot_id() -> str:
-    """Changes with every start of the machine: a power cut may take files that were not synced and leave the note."""
-    return _read(Path("/proc/sys/kernel/random/boot_id")).strip()
 
 
 def _read(note: Path) -> str:

@@ -98,7 +98,10 @@ async def run(
     except TimeoutError:
         code, output, said = None, b"", f"it took more than {bounds.seconds:g} s"
     finally:
-        await _reap(process)
+        # End the program and what it started if they still run (a time limit, a cancelled job).
+        if process.returncode is None:
+            _kill(process)
+            await process.wait()
     cut = len(output) > bounds.output_bytes
     return ProcessResult(code=code, output=output[: bounds.output_bytes], cut=cut, said=said)
 
@@ -139,10 +142,3 @@ async def _feed(stream: asyncio.StreamWriter | None, data: bytes | Path) -> None
 def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):  # it ended in this very moment
         os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _reap(process: asyncio.subprocess.Process) -> None:
-    """End the program and what it started if they still run (a time limit, a cancelled job)."""
-    if process.returncode is None:
-        _kill(process)
-        await process.wait()

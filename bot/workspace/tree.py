@@ -23,7 +23,6 @@ from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
 from bot.workspace.replay import conflict, merged
-from bot.workspace.scan import ScannedFile
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
 from bot.workspace.submodules import LIST, taken_out
 
@@ -107,8 +106,15 @@ class Tree:
                 notes = (*notes, *left_out)
             check_sizes(present)
             staged, vanished = await asyncio.to_thread(stage, self.path, present, staging)
-            told = await self._attributes(staged)
-            await self._put_aside(staging, staged, told)
+            # What the base commit's `.gitattributes` say of what changed; nothing where it has none.
+            told = (
+                {}
+                if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes)
+                else await self._asker.of(self.base_sha, [path for path, _ in staged], "filter", *ASKED)
+            )
+            # Put pointers in the place of what belongs in Git LFS.
+            await asyncio.to_thread(fresh, self._objects)
+            await asyncio.to_thread(put_aside, staging, staged, _in_lfs(told), self._objects)
             blobs = await store(git, staging, staged)
             blobs = await self._with_git_endings(staging, blobs, told)
             await git.run("read-tree", self.base_sha)
@@ -118,7 +124,10 @@ class Tree:
             await git.run("update-index", "-z", "--index-info", stdin=records)
             tree = (await git.run("write-tree")).decode().strip()
             change = await self._describe(self.base_sha, tree)
-            return replace(change, notes=notes, touched=_touched(change, present))
+            # When the files of a change were written, of which no program can set the time.
+            entries = [present.get(os.fsencode(each.path)) for each in change.files]
+            times = [entry.changed_at for entry in entries if entry is not None]
+            return replace(change, notes=notes, touched=(min(times), max(times)) if times else None)
 
     async def carried(self) -> Carried:
         """What changed in the files, to be put back in another workspace of the same commit.
@@ -319,17 +328,6 @@ class Tree:
     def _objects(self) -> Path:
         return self._trusted / "lfs"
 
-    async def _attributes(self, staged: list[tuple[bytes, str]]) -> _Told:
-        """What the base commit's `.gitattributes` say of what changed; nothing where it has none."""
-        if not any(path.rpartition(b"/")[2] == b".gitattributes" for path in self._given.baseline.modes):
-            return {}
-        return await self._asker.of(self.base_sha, [path for path, _ in staged], "filter", *ASKED)
-
-    async def _put_aside(self, staging: Path, staged: list[tuple[bytes, str]], told: _Told) -> None:
-        """Put pointers in the place of what belongs in Git LFS."""
-        await asyncio.to_thread(fresh, self._objects)
-        await asyncio.to_thread(put_aside, staging, staged, _in_lfs(told), self._objects)
-
     async def _with_git_endings(
         self, staging: Path, blobs: list[tuple[bytes, str, str]], told: _Told
     ) -> list[tuple[bytes, str, str]]:
@@ -362,13 +360,6 @@ class Tree:
         found = pointers(change.files)
         in_lfs = _in_lfs(await self._asker.of(base, [os.fsencode(each.path) for each in found], "filter"))
         return replace(change, large=tuple(each for each in found if os.fsencode(each.path) in in_lfs))
-
-
-def _touched(change: Change, present: Mapping[bytes, ScannedFile]) -> tuple[float, float] | None:
-    """When the files of a change were written, of which no program can set the time."""
-    entries = [present.get(os.fsencode(each.path)) for each in change.files]
-    times = [entry.changed_at for entry in entries if entry is not None]
-    return (min(times), max(times)) if times else None
 
 
 def _in_lfs(told: _Told) -> set[bytes]:

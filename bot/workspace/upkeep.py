@@ -92,7 +92,11 @@ class Upkeep:
     async def _prune(self, mirror: Mirror) -> None:
         async with locked(mirror.lock, seconds=mirror.seconds):
             mirror.clear()
-            await _forget_recent(mirror)
+            oldest = int(time.time()) // RECENT_SECONDS - 1
+            listed = (await mirror.git.run("for-each-ref", "--format=%(refname)", RECENT)).decode().split()
+            old = [ref for ref in listed if int(ref.removeprefix(RECENT).partition("/")[0]) < oldest]
+            if old:
+                await mirror.git.run("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in old).encode())
             if not await asyncio.to_thread(_is_due, mirror):
                 return
             expiry = f"--prune={int(time.time()) - _GRACE_SECONDS}"
@@ -115,14 +119,6 @@ class Upkeep:
                     path.rename(place)
                     await asyncio.to_thread(discard, place)
         return True
-
-
-async def _forget_recent(mirror: Mirror) -> None:
-    oldest = int(time.time()) // RECENT_SECONDS - 1
-    listed = (await mirror.git.run("for-each-ref", "--format=%(refname)", RECENT)).decode().split()
-    old = [ref for ref in listed if int(ref.removeprefix(RECENT).partition("/")[0]) < oldest]
-    if old:
-        await mirror.git.run("update-ref", "--stdin", stdin="".join(f"delete {ref}\n" for ref in old).encode())
 
 
 def _is_due(mirror: Mirror) -> bool:

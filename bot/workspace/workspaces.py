@@ -118,7 +118,16 @@ class Workspaces:
         async with locked(self._lock_of(folder), seconds=self._seconds, once=True):
             tree = None
             try:
-                tree = await self._kept(folder)
+                # The workspace as it was left.
+                repo_id = await asyncio.to_thread(_noted_repo, folder)
+                try:
+                    given = await asyncio.to_thread(load, folder / "trusted")
+                except (OSError, ValueError) as error:
+                    raise _gone(folder) from error
+                # A mirror that was deleted and fetched anew has neither the ref nor, after a force-push, the commit.
+                if repo_id is None or not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
+                    raise _gone(folder)
+                tree = self._tree(folder, self._mirror(repo_id), given)
                 yield tree
             finally:
                 await asyncio.shield(self._leave(folder, kept=tree is not None and keep()))
@@ -247,22 +256,6 @@ class Workspaces:
         given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
         await asyncio.to_thread(save, trusted, given)
         return self._tree(folder, mirror, given)
-
-    async def _kept(self, folder: Path) -> Tree:
-        """The workspace as it was left.
-
-        Raises:
-            WorkspaceGoneError: a part of it is missing.
-        """
-        repo_id = await asyncio.to_thread(_noted_repo, folder)
-        try:
-            given = await asyncio.to_thread(load, folder / "trusted")
-        except (OSError, ValueError) as error:
-            raise _gone(folder) from error
-        # A mirror that was deleted and fetched anew has neither the ref nor, after a force-push, the commit.
-        if repo_id is None or not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
-            raise _gone(folder)
-        return self._tree(folder, self._mirror(repo_id), given)
 
     def _tree(self, folder: Path, mirror: Mirror, given: Given) -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))

@@ -52,7 +52,18 @@ class ConnectRequest:
         if not isinstance(event, h11.Request):
             raise RequestError(400, "the request ended before its head did")
         self.rest = self._http.trailing_data[0]
-        return _target(event)
+        if event.method != b"CONNECT":
+            raise RequestError(405, "plain HTTP is not let out of this sandbox; use https")
+        target = _TARGET.fullmatch(event.target)
+        if target is None:
+            raise RequestError(403, "hosts can be reached by name only")
+        headers = dict(event.headers)
+        if _BODY & headers.keys():
+            raise RequestError(400, "a CONNECT request has no body")
+        # A second opinion on where to is one too many.
+        if headers.get(b"host", event.target).lower() not in {event.target.lower(), target["host"].lower()}:
+            raise RequestError(400, "the Host header names another host than the request")
+        return target["host"].decode("ascii").lower(), int(target["port"])
 
     def accepted(self) -> bytes:
         """What to answer when the tunnel stands."""
@@ -67,18 +78,3 @@ class ConnectRequest:
         response = h11.Response(status_code=error.status, reason=text.strip(), headers=headers)
         parts = (response, h11.Data(data=text), h11.EndOfMessage())
         return b"".join(http.send(part) or b"" for part in parts)
-
-
-def _target(request: h11.Request) -> tuple[str, int]:
-    if request.method != b"CONNECT":
-        raise RequestError(405, "plain HTTP is not let out of this sandbox; use https")
-    target = _TARGET.fullmatch(request.target)
-    if target is None:
-        raise RequestError(403, "hosts can be reached by name only")
-    headers = dict(request.headers)
-    if _BODY & headers.keys():
-        raise RequestError(400, "a CONNECT request has no body")
-    # A second opinion on where to is one too many.
-    if headers.get(b"host", request.target).lower() not in {request.target.lower(), target["host"].lower()}:
-        raise RequestError(400, "the Host header names another host than the request")
-    return target["host"].decode("ascii").lower(), int(target["port"])

@@ -18,15 +18,11 @@ _TEST_LINES = 25
 
 def _spans(lines: Sequence[str]) -> list[Span]:
     tests = blocks(lines, lambda line: _TEST(line) and not _TOTAL(line), _TEST_END, most=_TEST_LINES)
-    compiling = blocks(_distinct(lines), _COMPILE, _COMPILE_END)
+    # The lines, what the compiler said taken out where Maven says it once more at the end.
+    end = next((number for number, line in enumerate(lines) if _GOAL(line)), len(lines))
+    compiling = blocks([*lines[:end], *("" for _ in lines[end:])], _COMPILE, _COMPILE_END)
     results = summaries(lines, _RESULTS, lambda line: blank(line) or _TOTAL(line))
     return [*tests, *compiling, *results, *summary_lines(lines, _GOAL)]
-
-
-def _distinct(lines: Sequence[str]) -> list[str]:
-    """The lines, what the compiler said taken out where Maven says it once more at the end."""
-    end = next((number for number, line in enumerate(lines) if _GOAL(line)), len(lines))
-    return [*lines[:end], *("" for _ in lines[end:])]
 
 
 TOOL = LogTool(

@@ -63,7 +63,9 @@ def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
         The text, and how many failures are not in it.
     """
     lines = [line if len(line) <= _LINE_CHARS else f"{line[:_HALF]} […] {line[-_HALF:]}" for line in lines]
-    spans = _spans(lines)
+    text = "\n".join(lines)
+    tools = [tool for tool in TOOLS if re2.search(f"(?m){tool.signal}", text)]
+    spans = [span for tool in tools for span in tool.spans(lines)]
     failures = _joined([each for each in spans if each.kind == "failure"])
     if not spans:
         return "\n".join(lines[_tail(lines, limit) :]), 0
@@ -72,12 +74,6 @@ def excerpt(lines: Sequence[str], limit: int) -> tuple[str, int]:
     chosen = _within(lines, failures, limit - sum(_size(lines, each) for each in summary))
     whole = _joined([*chosen, *summary])
     return "\n".join(_text(lines, whole, limit)), len(failures) - len(chosen)
-
-
-def _spans(lines: Sequence[str]) -> list[Span]:
-    text = "\n".join(lines)
-    tools = [tool for tool in TOOLS if re2.search(f"(?m){tool.signal}", text)]
-    return [span for tool in tools for span in tool.spans(lines)]
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
