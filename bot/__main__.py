@@ -96,6 +96,26 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
 
 
 @cli.command()
+@click.option(
+    "--repo",
+    type=click.Path(exists=True, resolve_path=True, path_type=Path),
+    help="A git repository or a bundle to copy; by default a new one with a README.",
+)
+@click.option("--name", metavar="OWNER/NAME", help="What the repository is called on the hub.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The hub's port.")
+@click.option("--webhook", metavar="URL", default="", help="Where the App's webhooks go.")
+@click.option("--secret", default="", show_default="a random one", help="What the webhooks are signed with.")
+def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret: str) -> None:
+    """Run a local GitHub with one repository, an account and an App, and print their addresses and tokens.
+
+    It answers REST and GraphQL, serves git and pages, and sends webhooks.
+    """
+    from bot.apps.hub import HubOptions, serve_hub  # noqa: PLC0415 - as above
+
+    finish(serve_hub(HubOptions(repo=repo, name=name, port=port, webhook=webhook, secret=secret), click.echo))
+
+
+@cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--work-dir",
@@ -197,6 +217,11 @@ def main() -> None:
     try:
         cli()
     except (BotError, AgentError) as error:
+        click.echo(f"codepilot: {error}", err=True)
+        sys.exit(2)
+    except ImportError as error:
+        if error.name != "localhub":
+            raise
         click.echo(f"codepilot: {error}", err=True)
         sys.exit(2)
 

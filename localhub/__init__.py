@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from localhub.hub import LocalHub
-from localhub.operations.creation import APP_EVENTS, APP_PERMISSIONS
-from localhub.operations.reviews import NewComment, UnplacedError
-from localhub.operations.webhooks import sign
-from localhub.operations.workflows import EndedJob
-from localhub.server.dispatch import Exchange
-from localhub.server.faults import Trouble
-from localhub.state.model import (
-    App,
-    CheckRun,
-    Comment,
-    Issue,
-    Permissions,
-    Repo,
-    Review,
-    ReviewComment,
-    ReviewState,
-    User,
-    WebhookDelivery,
-)
-from localhub.state.workflows import WorkflowRun
+try:
+    from localhub.hub import LocalHub
+    from localhub.operations.creation import APP_EVENTS, APP_PERMISSIONS
+    from localhub.operations.reviews import NewComment, UnplacedError
+    from localhub.operations.webhooks import sign
+    from localhub.operations.workflows import EndedJob
+    from localhub.server.dispatch import Exchange
+    from localhub.server.faults import Trouble
+    from localhub.state.model import (
+        App,
+        CheckRun,
+        Comment,
+        Issue,
+        Permissions,
+        Repo,
+        Review,
+        ReviewComment,
+        ReviewState,
+        User,
+        WebhookDelivery,
+    )
+    from localhub.state.workflows import WorkflowRun
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"The local hub needs the package {error.name}: pip install 'codepilot-bot[hub]'", name=__name__
+    ) from error
 
 __all__ = [
     "APP_EVENTS",

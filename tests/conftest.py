@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from localhub import LocalHub
 from tests.contracts.validator import Contract
 
 ROOT = Path(__file__).parent.parent
+
+pytest_plugins = ["localhub.pytest_plugin"]
 
 # A shell without job control starts what it puts in the background with Control-C ignored, and every program that a
 # test starts would inherit that.
@@ -48,12 +50,11 @@ def shared_contract(contract_files: Path | str) -> Contract | None:
 
 
 @pytest.fixture
-async def hub(tmp_path: Path, shared_contract: Contract | None) -> AsyncIterator[LocalHub]:
-    """A running hub; every answer and webhook of it is held against GitHub's descriptions when the test ends."""
-    async with LocalHub(tmp_path / "hub") as running:
-        if shared_contract is not None:
-            shared_contract.violations.clear()
-            running.observe(served=shared_contract.served, sent=shared_contract.sent)
-        yield running
+def hub(hub: LocalHub, shared_contract: Contract | None) -> Iterator[LocalHub]:
+    """A running hub; the test fails when an answer or a webhook does not fit GitHub's descriptions."""
+    if shared_contract is not None:
+        shared_contract.violations.clear()
+        hub.observe(served=shared_contract.served, sent=shared_contract.sent)
+    yield hub
     if shared_contract is not None:
         assert not shared_contract.violations, "\n".join(shared_contract.violations)

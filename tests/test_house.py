@@ -367,7 +367,7 @@ def _is_name(node: ast.expr, name: str) -> bool:
 
 
 def _is_documentation(path: Path) -> bool:
-    return path.parts[0] in {"docs", ".github"} or len(path.parts) == 1
+    return path.parts[0] in {"docs", ".github", *PACKAGES} or len(path.parts) == 1
 
 
 def _machine() -> list[re.Pattern[str]]:

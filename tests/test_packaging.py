@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from email.parser import HeaderParser
@@ -12,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_files import PACKAGES, ROOT, repository_files
+from tests.source_files import PACKAGES, ROOT, modules, repository_files, tree_of
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,14 @@ def test_the_metadata_names_the_command_and_the_python(wheel: Path, contents: fr
     assert "codepilot = bot.__main__:main" in entry_points
 
 
+def test_the_bot_does_not_install_what_only_the_hub_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    base = {_name(each) for each in project["dependencies"]}
+    hub_only = _distributions("localhub") - _distributions("bot") - _distributions("agent_runtime")
+    assert "graphql-core" in hub_only
+    assert not hub_only & base
+
+
 def test_the_packages_are_imported_from_the_wheel(environment: Path, tmp_path: Path) -> None:
     code = "import agent_runtime, bot; print(agent_runtime.__file__); print(bot.__file__)"
     shown = _run([str(environment / "bin" / "python"), "-c", code], tmp_path)
@@ -87,3 +99,26 @@ def _run(argv: list[str], cwd: Path) -> str:
     done = subprocess.run(argv, cwd=cwd, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{argv}:\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9_-]", requirement, maxsplit=1)[0].lower()
+
+
+def _distributions(package: str) -> set[str]:
+    """The distributions that provide what a package of ours imports."""
+    providers = importlib.metadata.packages_distributions()
+    imported = {
+        name.partition(".")[0]
+        for path in modules()
+        if path.parts[0] == package
+        for node in ast.walk(tree_of(path))
+        for name in (
+            [each.name for each in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    return {each.lower() for name in imported for each in providers.get(name, [])} - {"codepilot-bot"}

@@ -1,9 +1,12 @@
-"""`LocalHub`: the whole hub as one object, for the demo and the tests."""
+"""`LocalHub`: the whole hub as one object."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,10 +31,11 @@ from localhub.state.site import Site
 class LocalHub(Automation):
     """A GitHub in one process: REST, GraphQL, git over HTTP, webhooks and pages on one port.
 
-    All methods but `start`, `stop` and `redeliver` may be called from any thread while the hub runs. Who acts is named
-    by login. Whatever changes a repository sends the webhooks that GitHub would send.
+    `async with` runs it on the caller's event loop, `with` in a thread. All methods but `start` and `stop` may be
+    called from any thread while the hub runs. The person who acts is named by login. Every change sends the webhooks
+    that GitHub would send.
 
-        async with LocalHub(directory) as hub:
+        with LocalHub(directory) as hub:
             mona = hub.add_user("mona")
             repo = hub.add_repo("mona/widgets", files={"README.md": "# Widgets"})
             app = hub.add_app("codepilot", webhook_url="http://127.0.0.1:8000/webhook", webhook_secret="…")
@@ -65,6 +69,7 @@ class LocalHub(Automation):
         self._server = Server(site=self._site, faults=self.faults)
         self._sender: WebhookSender | None = None
         self._runner: web.AppRunner | None = None
+        self._thread = ExitStack()
 
     async def start(self) -> None:
         """Listen; `url` is known from here on."""
@@ -93,6 +98,19 @@ class LocalHub(Automation):
             await self._sender.close()
             self._sender = None
         self._server.threads.shutdown()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            loop = stack.enter_context(_loop_in_a_thread())
+            asyncio.run_coroutine_threadsafe(self.start(), loop).result()
+            stack.callback(lambda: asyncio.run_coroutine_threadsafe(self.stop(), loop).result())
+            self._thread = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -134,7 +152,7 @@ class LocalHub(Automation):
         with self._site.lock:
             return tuple(self._site.store.deliveries)
 
-    async def redeliver(self, guid: str) -> WebhookDelivery:
+    def redeliver(self, guid: str) -> WebhookDelivery:
         """Send a delivery again under its GUID.
 
         Raises:
@@ -145,3 +163,16 @@ class LocalHub(Automation):
                 if delivery.guid == guid:
                     return webhooks.redeliver(self._site, delivery)
         raise LookupError(f"no delivery has the GUID {guid}")
+
+
+@contextmanager
+def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="localhub", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from localhub.state.model import App, Permissions, Repo, User
 from localhub.state.site import Site
 
 INITIAL_BRANCH = "main"
+_HEADS = "refs/heads/"
+_FULL_NAME = re.compile(r"[A-Za-z0-9-]+/(?!\.\.?$)[A-Za-z0-9._-]+")
 APP_PERMISSIONS: Permissions = {
     "actions": "read",
     "checks": "write",
@@ -73,8 +76,10 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     """Make a repository with the branches and tags of its source.
 
     Raises:
-        ValueError: there is one of this name.
+        ValueError: the name will not do or is taken, or the source is no repository.
     """
+    if not _FULL_NAME.fullmatch(wanted.full_name):
+        raise ValueError(f"{wanted.full_name!r} is no repository's name; write OWNER/NAME")
     account, _, name = wanted.full_name.partition("/")
     if site.store.repo(wanted.full_name) is not None:
         raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")
@@ -82,11 +87,14 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     path = _free_path(site.directory / owner.login, name)
     fork, now = wanted.fork_of, site.now()
     origin = fork.path if fork else wanted.source
-    branch = fork.default_branch if fork else _branch_of(wanted.source)
-    git.create(path, branch)
+    try:
+        branch = fork.default_branch if fork else _branch_of(wanted.source)
+        git.create(path, branch)
+        if origin is not None:
+            git.fetch_all(path, origin)
+    except git.HubGitError as error:
+        raise ValueError(f"{origin} cannot be copied ({error})") from error
     workflow_guard.install(path)
-    if origin is not None:
-        git.fetch_all(path, origin)
     made = Repo(
         id=site.store.new_id(),
         owner=owner.login,
@@ -110,11 +118,18 @@ def _free_path(folder: Path, name: str) -> Path:
 
 
 def _branch_of(source: Path | None) -> str:
+    """The branch that HEAD names. A bundle keeps only HEAD's commit; the branch is one with the same commit."""
     if source is None:
         return INITIAL_BRANCH
+    if source.is_file():
+        listed = git.text(source.parent, "bundle", "list-heads", str(source.resolve())).splitlines()
+        commits = {name: sha for sha, _, name in (line.partition(" ") for line in listed)}
+        same = [name.removeprefix(_HEADS) for name, sha in commits.items() if sha == commits.get("HEAD", sha)]
+        found = [name for name in same if f"{_HEADS}{name}" in commits]
+        return INITIAL_BRANCH if INITIAL_BRANCH in found or not found else found[0]
     try:
         # Not `--short`: that says `heads/main` where a tag is called the same.
-        return git.text(source, "symbolic-ref", "HEAD").removeprefix("refs/heads/")
+        return git.text(source, "symbolic-ref", "HEAD").removeprefix(_HEADS)
     except git.HubGitError:  # a detached HEAD names no branch
         return INITIAL_BRANCH
 

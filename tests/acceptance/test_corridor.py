@@ -157,7 +157,7 @@ async def test_a_command_delivered_again_is_one_job(hub: LocalHub, tmp_path: Pat
         command = stage.say(issue.number, "/codepilot fix")
         end = await stage.end_of(command)
         guid = (await stage.answer(command))["guid"]
-        again = await hub.redeliver(guid)
+        again = hub.redeliver(guid)
         await eventually(lambda: [each for each in hub.deliveries if each.id == again.id and each.status_code])
         headers = {
             "Content-Type": "application/json",

@@ -38,7 +38,7 @@ async def receiver(world: World) -> AsyncIterator[Receiver]:
     listening = Receiver()
     app = web.Application()
     app.router.add_post("/hook", listening.take)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     listening.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
