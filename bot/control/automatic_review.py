@@ -33,6 +33,6 @@ async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
     if not context.services.comes_back and context.job.head_sha != head:
         return "It has moved on; the push has a run of its own."
     me = (await context.github.accounts.me()).id
-    reviews = await context.github.reviews.of_pull(here.repo.full_name, context.job.thread.number)
+    reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
     done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
     return "This commit is reviewed already." if done else ""

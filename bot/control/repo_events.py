@@ -19,6 +19,7 @@ from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.repo_settings import lately_on_default_branch, on_default_branch
 from bot.jobs.resume_base import resume_base
 from bot.jobs.snapshot import check_access
@@ -112,7 +113,8 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     kept = await context.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
-    config = await on_default_branch(context.github, job.repo.full_name, context.services.conventions.repo_file)
+    path = context.services.conventions.repo_file
+    config = await on_default_branch(PhaseReader(context.github), job.repo.full_name, path)
     gone = [each.name for each in kept if each.bound_to != head_sha and config.labels.level_of(each.name) in _RAISING]
     await context.void(gone)
     if not gone or not await context.ledger.may_tell(job.repo.id, job.thread.number, "label-void"):

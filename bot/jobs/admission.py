@@ -48,9 +48,7 @@ async def _set_labels(context: JobContext, here: ThreadSnapshot, config: RepoCon
         grant = kept.get(name.casefold())
         who = grant.labeller if grant else None
         heard = who is not None and context.services.bounds.hears(who.login)
-        role = (
-            await context.github.accounts.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
-        )
+        role = await here.reader.role_of(here.repo.full_name, who.id, who.login) if who and heard else "none"
         found.append(
             SetLabel(name=name, level=level, labeller=who, role=role, bound_to=grant.bound_to if grant else "")
         )

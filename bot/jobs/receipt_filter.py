@@ -6,10 +6,12 @@ database.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import assert_never
+from weakref import WeakValueDictionary
 
 from bot.domain.commands import (
     AccessLost,
@@ -43,6 +45,7 @@ class KnownConfigs:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: OrderedDict[int, tuple[float, RepoConfig]] = OrderedDict()
+        self._reading: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     def learn(self, repo_id: int, config: RepoConfig) -> None:
         """Keep what was just read on the default branch."""
@@ -50,6 +53,10 @@ class KnownConfigs:
         self._known.move_to_end(repo_id)
         if len(self._known) > _MOST_REPOSITORIES:
             self._known.popitem(last=False)
+
+    def reading(self, repo_id: int) -> asyncio.Lock:
+        """Held while somebody reads a repository's files, so that events that come at once ask GitHub once."""
+        return self._reading.setdefault(repo_id, asyncio.Lock())
 
     def of(self, repo_id: int) -> RepoConfig | None:
         """What it says; None when nobody has looked lately."""

@@ -17,8 +17,8 @@ from bot.gate.repo_config import (
     merged,
     parse_config,
 )
-from bot.github import GitHub
 from bot.jobs.context import JobContext
+from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.setup import RepoSettings
 from bot.workspace import Blob, CloneError, Source, WorkspaceError, Workspaces
 
@@ -39,12 +39,12 @@ class FetchedSettings:
 
 
 async def fetch_repo_settings(  # noqa: PLR0917 - what is asked of two places
-    github: GitHub, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
+    reader: PhaseReader, workspaces: Workspaces, repo: str, repo_id: int, base: Source, path: str = PATH
 ) -> FetchedSettings:
     """Read the files; one that does not fit is told, and strict defaults hold in its place.
 
     Args:
-        github: for the organisation's file.
+        reader: for the organisation's file.
         workspaces: where git's objects are, for the repository's own.
         repo: `owner/name`.
         repo_id: GitHub's numeric id.
@@ -55,7 +55,7 @@ async def fetch_repo_settings(  # noqa: PLR0917 - what is asked of two places
         GitHubError: GitHub failed in a way that may pass.
         WorkspaceError: the commit could not be fetched.
     """
-    organisation, problem = await _organisation(github, repo)
+    organisation, problem = await _organisation(reader, repo)
     own = await asked_by(workspaces, repo_id, base, path)
     config = merged(organisation, own.asked.config)
     warning = "\n\n".join(filter(None, (problem, own.warning)))
@@ -97,28 +97,30 @@ async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dic
     return found
 
 
-async def on_default_branch(github: GitHub, repo: str, path: str = PATH) -> RepoConfig:
+async def on_default_branch(reader: PhaseReader, repo: str, path: str = PATH) -> RepoConfig:
     """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
-    organisation, _ = await _organisation(github, repo)
-    return merged(organisation, replace((await _parsed(github, repo, path))[0], path=path))
+    organisation, _ = await _organisation(reader, repo)
+    return merged(organisation, replace((await _parsed(reader, repo, path))[0], path=path))
 
 
 async def lately_on_default_branch(context: JobContext) -> RepoConfig:
     """The same, at most a minute old: of a storm of events one asks GitHub."""
     known, repo = context.services.configs, context.job.repo
-    if (config := known.of(repo.id)) is None:
-        config = await on_default_branch(context.github, repo.full_name, context.services.conventions.repo_file)
-        known.learn(repo.id, config)
+    async with known.reading(repo.id):
+        if (config := known.of(repo.id)) is None:
+            path = context.services.conventions.repo_file
+            config = await on_default_branch(PhaseReader(context.github), repo.full_name, path)
+            known.learn(repo.id, config)
     return config
 
 
-async def _organisation(github: GitHub, repo: str) -> tuple[RepoConfig, str]:
+async def _organisation(reader: PhaseReader, repo: str) -> tuple[RepoConfig, str]:
     owner = repo.partition("/")[0]
-    return await _parsed(github, f"{owner}/.github", ORGANISATION_PATH)
+    return await _parsed(reader, f"{owner}/.github", ORGANISATION_PATH)
 
 
-async def _parsed(github: GitHub, repo: str, path: str) -> tuple[RepoConfig, str]:
-    return _read(await github.repos.file_at(repo, path), f"{repo}: {path}")
+async def _parsed(reader: PhaseReader, repo: str, path: str) -> tuple[RepoConfig, str]:
+    return _read(await reader.file_at(repo, path), f"{repo}: {path}")
 
 
 def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.domain.access import Bounds, Role, commanded_by_workflow, may_command
 from bot.domain.errors import BotError
@@ -10,6 +10,7 @@ from bot.domain.job import Actor, Job
 from bot.domain.listening import is_app
 from bot.gate.decision import ThreadState
 from bot.github import GitHub, PullLink, RepoFacts, Snapshot, thread_is_gone
+from bot.jobs.phase_reader import PhaseReader
 from bot.workspace import BranchGoneError
 
 
@@ -25,10 +26,12 @@ class AccessCheck:
         snapshot: the repository and the thread.
         roles: of the job's actor, and of the others that count.
         by_workflow: whether a workflow's file is what commands.
+        reader: asks GitHub what else this phase of the job needs.
     """
 
     snapshot: Snapshot
     roles: tuple[Role, ...]
+    reader: PhaseReader = field(compare=False)
     by_workflow: bool = False
 
     @property
@@ -83,9 +86,9 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
     snapshot = await asking
     if snapshot.repo.id != job.repo.id:
         raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
-    people = (job.actor, *job.others)
-    roles = tuple([await _role(github, snapshot.repo.full_name, job, each, bounds) for each in people])
-    return AccessCheck(snapshot=snapshot, roles=roles, by_workflow=commanded_by_workflow(job))
+    reader, people = PhaseReader(github), (job.actor, *job.others)
+    roles = tuple([await _role(reader, snapshot.repo.full_name, job, each, bounds) for each in people])
+    return AccessCheck(snapshot=snapshot, roles=roles, reader=reader, by_workflow=commanded_by_workflow(job))
 
 
 def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
@@ -107,6 +110,7 @@ def fetch_snapshot(job: Job, access: AccessCheck) -> ThreadSnapshot:
         snapshot=access.snapshot,
         labels=thread.labels,
         roles=access.roles,
+        reader=access.reader,
         by_workflow=access.by_workflow,
         thread=ThreadState(
             default_branch=repo.default_branch,
@@ -138,7 +142,12 @@ def _on_branch(branch: str, access: AccessCheck) -> ThreadSnapshot:
         private=repo.private,
     )
     return ThreadSnapshot(
-        snapshot=access.snapshot, labels=(), roles=access.roles, by_workflow=access.by_workflow, thread=facts
+        snapshot=access.snapshot,
+        labels=(),
+        roles=access.roles,
+        reader=access.reader,
+        by_workflow=access.by_workflow,
+        thread=facts,
     )
 
 
@@ -159,7 +168,7 @@ async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
     return sha
 
 
-async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
+async def _role(reader: PhaseReader, repo: str, job: Job, who: Actor, bounds: Bounds) -> Role:
     """What somebody may do, as far as the bot listens to them.
 
     CI that runs on the bot's own push has the bot for its actor; that push was somebody's wish. Of other Apps GitHub
@@ -168,7 +177,7 @@ async def _role(github: GitHub, repo: str, job: Job, who: Actor, bounds: Bounds)
     if job.origin.kind == "workflow" and job.origin.vouched:
         return "write"
     if bounds.trusted_bots.hold(who.id, who.login):
-        return "write" if is_app(who.login) else await github.accounts.role_of(repo, who.id, who.login)
+        return "write" if is_app(who.login) else await reader.role_of(repo, who.id, who.login)
     if is_app(who.login):
-        return "write" if job.origin.kind == "ci" and who.id == (await github.accounts.me()).id else "none"
-    return await github.accounts.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"
+        return "write" if job.origin.kind == "ci" and who.id == (await reader.me()).id else "none"
+    return await reader.role_of(repo, who.id, who.login) if bounds.hears(who.login) else "none"

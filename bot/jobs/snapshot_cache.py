@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from bot.github import GitHub
 from bot.jobs.snapshot import AccessCheck
 
 FRESH_SECONDS = 15.0
@@ -28,7 +30,9 @@ class AccessChecks:
         self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] <= FRESH_SECONDS}
         self._kept[job_id] = now, access
 
-    def take(self, job_id: str) -> AccessCheck | None:
-        """What was asked about a job, if that was just now."""
+    def take(self, job_id: str, github: GitHub) -> AccessCheck | None:
+        """What was asked about a job, if that was just now; `github` goes on asking."""
         at, access = self._kept.pop(job_id, (0.0, None))
-        return access if self._clock() - at <= FRESH_SECONDS else None
+        if access is None or self._clock() - at > FRESH_SECONDS:
+            return None
+        return replace(access, reader=access.reader.continued_by(github))

@@ -43,11 +43,11 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     if await resume_base(context) is not None:
         return None
     facts = await _facts(context, here)
-    skip = skip_reason(facts) or await _run_again(context, facts)
+    skip = skip_reason(facts) or await _run_again(context, here, facts)
     if skip is None:
         return None
     told = _refused(skip.reason)
-    if not await _may_tell(context, skip):
+    if not await _may_tell(context, here, skip):
         return told
     if context.job.thread.has_comments or not context.services.checks:
         return replace(told, view=ShortReply(text=skip.reason))
@@ -60,14 +60,14 @@ def _refused(why: str) -> Ending:
     return Ending(state=JobState.REFUSED, reason=why)
 
 
-async def _may_tell(context: JobContext, skip: Skip) -> bool:
+async def _may_tell(context: JobContext, here: ThreadSnapshot, skip: Skip) -> bool:
     """Whether people are told of it."""
     job = context.job
     if skip.silent:
         return False
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await context.github.accounts.me()).id
-        said = await context.github.comments.of_thread(job.repo.full_name, job.thread.number)
+        said = await here.reader.comments(here.repo.full_name, job.thread.number)
         return not any(each.author_id == me and skip.reason in each.body for each in said)
     cause = f"ci {job.head_sha} {skip.cause}"
     return await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
@@ -101,7 +101,7 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     if facts.now_sha != facts.head_sha or facts.own_branch:
         return replace(facts, pushed_by_us=made > 0)
     of_fork = isinstance(context.job.command, Explain)
-    attempts = max(made, await _attempts(context), await _diagnosed(context) if of_fork else 0)
+    attempts = max(made, await _attempts(context), await _diagnosed(context, here) if of_fork else 0)
     facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
         facts = replace(
@@ -112,22 +112,22 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
         )
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, here, facts))
-    run = await context.github.runs.get(repo, context.job.origin.id)
-    red = [each for each in await context.github.runs.jobs(repo, run.id) if each.conclusion in RED]
+    run = await here.reader.run(repo, context.job.origin.id)
+    red = [each for each in await here.reader.jobs_of_run(repo, run.id) if each.conclusion in RED]
     return replace(
         facts,
-        jobs=await _jobs(context, repo, red),
+        jobs=await _jobs(context, here, red),
         passed_before=await context.github.runs.passed_before(repo, run),
-        red_on_base=await _red_on_base(context, repo, run, facts.base, here.repo.id) if facts.base else None,
+        red_on_base=await _red_on_base(context, here, run, facts.base) if facts.base else None,
     )
 
 
-async def _red_on_base(context: JobContext, repo: str, run: RunFacts, base: str, home: int) -> frozenset[str] | None:
+async def _red_on_base(context: JobContext, here: ThreadSnapshot, run: RunFacts, base: str) -> frozenset[str] | None:
     """The jobs that fail there, too; None where the workflow passes."""
-    there = await context.github.runs.red_on_base(repo, run, base, home)
+    there = await context.github.runs.red_on_base(here.repo.full_name, run, base, here.repo.id)
     if there is None:
         return None
-    jobs = await context.github.runs.jobs(repo, there.id)
+    jobs = await here.reader.jobs_of_run(here.repo.full_name, there.id)
     return frozenset(each.name for each in jobs if each.conclusion in RED)
 
 
@@ -136,37 +136,35 @@ async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFa
     repo, base = here.repo.full_name, here.snapshot.base_head
     if not facts.base or base is None:
         return None
-    before = {each.name for each in await context.github.checks.failing(repo, base)}
-    failing = (
-        {each.name for each in await context.github.checks.failing(repo, facts.head_sha)} if before else set[str]()
-    )
+    before = {each.name for each in await here.reader.failing_checks(repo, base)}
+    failing = {each.name for each in await here.reader.failing_checks(repo, facts.head_sha)} if before else set[str]()
     mine = failing & {context.job.origin.name} or failing
     return frozenset() if mine and mine <= before else None
 
 
-async def _jobs(context: JobContext, repo: str, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
-    return tuple([await _job(context, repo, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
+async def _jobs(context: JobContext, here: ThreadSnapshot, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
+    return tuple([await _job(context, here, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
 
 
-async def _job(context: JobContext, repo: str, job: JobFacts, *, read: bool) -> FailedJob:
+async def _job(context: JobContext, here: ThreadSnapshot, job: JobFacts, *, read: bool) -> FailedJob:
     """A job without its log; what GitHub remarks on it tells whether its runner was lost."""
     remarks: tuple[Remark, ...] = ()
     if read and job.check_id:
-        remarks = await _remarks(context, repo, job.check_id)
+        remarks = await _remarks(context, here, job.check_id)
     steps = tuple(map(step_of, job.steps))
     return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
 
 
-async def _remarks(context: JobContext, repo: str, check_id: int) -> tuple[Remark, ...]:
+async def _remarks(context: JobContext, here: ThreadSnapshot, check_id: int) -> tuple[Remark, ...]:
     """GitHub's words on a job; they have a permission of their own, without which the steps alone decide."""
     try:
-        found = await context.github.checks.annotations(repo, check_id, _REMARKS)
+        found = await here.reader.annotations(here.repo.full_name, check_id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
         log.warning("job %s: %s", context.job.id, error)
         return ()
-    return tuple(map(remark_of, found))
+    return tuple(map(remark_of, found[:_REMARKS]))
 
 
 async def _attempts(context: JobContext) -> int:
@@ -184,7 +182,7 @@ async def _attempts(context: JobContext) -> int:
     return count
 
 
-async def _diagnosed(context: JobContext) -> int:
+async def _diagnosed(context: JobContext, here: ThreadSnapshot) -> int:
     """How often a workflow's runs have said what is wrong in this thread; each of them forgets what it did.
 
     Whoever has a fork can push to it as often as they like, and be told for nothing.
@@ -192,7 +190,7 @@ async def _diagnosed(context: JobContext) -> int:
     if context.services.checks:  # what is remembered is counted before; see `caps`
         return 0
     me = (await context.github.accounts.me()).id
-    said = await context.github.comments.of_thread(context.job.repo.full_name, context.job.thread.number)
+    said = await here.reader.comments(here.repo.full_name, context.job.thread.number)
     return sum(each.author_id == me and CI_ASKED in each.body for each in said)
 
 
@@ -210,16 +208,16 @@ async def _made_for_ci(context: JobContext, repo: str, sha: str) -> int:
     return _LINEAGE
 
 
-async def _run_again(context: JobContext, facts: RedFacts) -> Skip | None:
+async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> Skip | None:
     """Have the failed jobs run once more where the repository wants that; then that attempt decides."""
     job = context.job
     if not job.origin.id or not (await lately_on_default_branch(context)).rerun_failed_jobs:
         return None
-    run = await context.github.runs.get(job.repo.full_name, job.origin.id)
+    run = await here.reader.run(here.repo.full_name, job.origin.id)
     if run.attempt > 1:
         return None
     try:
-        await context.github.runs.rerun_failed_jobs(job.repo.full_name, run.id)
+        await context.github.runs.rerun_failed_jobs(here.repo.full_name, run.id)
     except GitHubError as error:
         if not error.lacks_permission:
             raise

@@ -12,6 +12,7 @@ from agent_runtime import BoundExceededError, run_bounded
 from bot.github import Annotation, GitHubError, JobFacts, LogError, RedCheck, RepoFacts, RunFacts, StepFacts
 from bot.intake.red_checks import FAILED
 from bot.jobs.context import JobContext
+from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.failed_logs import FailedLogs
 from bot.red_ci.failed import FailedJob, FailedRun, Remark, Step
 from bot.red_ci.workflow import described
@@ -22,7 +23,6 @@ log = logging.getLogger(__name__)
 MOST_JOBS = 5
 
 _CANCELLED = "cancelled"
-_MOST_REMARKS = 20
 _CHANGES_CHARS = 20_000
 _WORKFLOW_BYTES = 200_000
 _MOST_CALLS = 4
@@ -30,28 +30,29 @@ _SAYS_NOTHING = "Process completed with exit code "
 """Of every step that fails; it is in the log, too."""
 
 
-async def failed_run(context: JobContext, repo: RepoFacts, source: Source, run_id: int) -> FailedRun:
+async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, run_id: int) -> FailedRun:
     """What failed in a workflow run, with all that an agent needs to see it fail again.
 
     A log that cannot be had leaves its job without an excerpt, and the job says why.
 
     Args:
         context: whose client reads it.
-        repo: the repository, as GitHub has it now.
+        here: the place, as GitHub has it now.
         source: the commit that the run was for, where its workflow's file is read.
         run_id: of the run.
 
     Raises:
         GitHubError: the run or its jobs cannot be read.
     """
-    run = await context.github.runs.get(repo.full_name, run_id)
-    every = await context.github.runs.jobs(repo.full_name, run_id)
+    repo, reader = here.repo, here.reader
+    run = await reader.run(repo.full_name, run_id)
+    every = await reader.jobs_of_run(repo.full_name, run_id)
     # Where some fail, others are cancelled for that alone.
     jobs = [job for job in every if job.conclusion in FAILED] or [job for job in every if job.conclusion == _CANCELLED]
     green, changes = await _since_green(context, repo, source, run)
     plain = context.services.server_url.startswith("http://")
     async with FailedLogs(context.github, repo.full_name, run.id, run.attempt, plain=plain).opened() as logs:
-        reading = _Reading(context, repo, source, run, logs)
+        reading = _Reading(context, here, source, run, logs)
         failed = [await reading.job(each) for each in jobs[:MOST_JOBS]]
     return FailedRun(
         id=run.id,
@@ -97,8 +98,10 @@ async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run
 class _Reading:
     """Reads the jobs of one run."""
 
-    def __init__(self, context: JobContext, repo: RepoFacts, source: Source, run: RunFacts, logs: FailedLogs) -> None:
-        self._context, self._repo, self._source, self._run, self._logs = context, repo, source, run, logs
+    def __init__(
+        self, context: JobContext, here: ThreadSnapshot, source: Source, run: RunFacts, logs: FailedLogs
+    ) -> None:
+        self._context, self._here, self._source, self._run, self._logs = context, here, source, run, logs
         self._redacted = context.github.redacted
 
     async def job(self, job: JobFacts) -> FailedJob:
@@ -133,7 +136,7 @@ class _Reading:
         try:
             for _ in range(_MOST_CALLS):
                 blob = await self._context.services.workspaces.read(
-                    self._repo.id, self._source, path, limit=_WORKFLOW_BYTES
+                    self._here.repo.id, self._source, path, limit=_WORKFLOW_BYTES
                 )
                 if blob is None:
                     return {}
@@ -166,7 +169,7 @@ class _Reading:
         if not job.check_id:
             return ()
         try:
-            found = await self._context.github.checks.annotations(self._repo.full_name, job.check_id, _MOST_REMARKS)
+            found = await self._here.reader.annotations(self._here.repo.full_name, job.check_id)
         except GitHubError as error:
             if error.passing:
                 raise

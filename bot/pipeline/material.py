@@ -35,7 +35,7 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     Raises:
         GitHubError: GitHub failed in a way that may pass.
     """
-    repo, number, github = begun.here.repo.full_name, context.job.thread.number, context.github
+    repo, number, reader = begun.here.repo.full_name, context.job.thread.number, begun.here.reader
     language, plan = begun.asked.config.language or "", begun.command.plan if isinstance(begun.command, Fix) else ""
     red, unread = await _red(context, begun)
     failed = await _failed(context, begun, red)
@@ -49,8 +49,8 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     )
     if context.job.thread.kind == "branch":
         return material
-    me = (await github.accounts.me()).id
-    comments = tuple([_comment(each, me) for each in await github.comments.of_thread(repo, number)])
+    me = (await context.github.accounts.me()).id
+    comments = tuple([_comment(each, me) for each in await reader.comments(repo, number)])
     material = replace(material, comments=comments, files=await _linked(context, begun))
     if context.job.thread.kind == "issue":
         continues = begun.here.thread.continues > 0
@@ -58,8 +58,10 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
         return replace(material, continues=continues, diff=diff)
     return replace(
         material,
-        line_comments=tuple([_line_comment(each, me) for each in await github.reviews.line_comments(repo, number)]),
-        verdicts=tuple([_verdict(each, me) for each in await github.reviews.of_pull(repo, number)]),
+        line_comments=tuple(
+            [_line_comment(each, me) for each in await context.github.reviews.line_comments(repo, number)]
+        ),
+        verdicts=tuple([_verdict(each, me) for each in await reader.reviews(repo, number)]),
         diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
     )
 
@@ -82,7 +84,7 @@ async def _red(context: JobContext, begun: Assignment) -> tuple[tuple[RedCheck, 
     if not has_pull and context.job.origin.kind != "ci":
         return (), ""
     try:
-        return await context.github.checks.failing(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
+        return await begun.here.reader.failing_checks(begun.here.repo.full_name, begun.grant.bound_to_sha), ""
     except GitHubError as error:
         if error.passing:
             raise
@@ -105,7 +107,7 @@ async def _failed(context: JobContext, begun: Assignment, red: Sequence[RedCheck
     if not run_id:
         return None
     try:
-        failed = await failed_run(context, here.repo, begun.source, run_id)
+        failed = await failed_run(context, here, begun.source, run_id)
     except GitHubError as error:
         if error.passing:
             raise

@@ -78,7 +78,7 @@ class JobPipeline:
             return await handle_event(context, command)
         if why := await early_skip_reason(context):
             return Ending(state=JobState.REFUSED, reason=why)
-        access = context.access_checks.take(context.job.id)
+        access = context.access_checks.take(context.job.id, context.github)
         access = await self._arrive() if access is None else self._arrived(access)
         if not access.may_command and await resume_base(context) is None:
             return await context.refuse(NO_WRITE_ACCESS)
@@ -201,7 +201,7 @@ class JobPipeline:
         if isinstance(decision, Refusal) and decision.cause == "read-only":
             # The labels that allow more may have names of the repository's own.
             path = context.services.conventions.repo_file
-            config = await on_default_branch(context.github, here.repo.full_name, path)
+            config = await on_default_branch(here.reader, here.repo.full_name, path)
             decision = await decide(context, here, config, again=again)
         return decision
 
@@ -215,7 +215,7 @@ class JobPipeline:
         base = await base_of(context, here, source)
         path = context.services.conventions.repo_file
         found = await fetch_repo_settings(
-            context.github, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
+            here.reader, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
         )
         asked = replace(found.asked, config=replace(found.asked.config, base=wanted_base(context, found.asked)))
         place = await continue_own_pull(context, await at_base(context, here, asked.config.base), asked.config)

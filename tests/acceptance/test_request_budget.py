@@ -9,12 +9,13 @@ import pytest
 
 from bot.domain.job import JobState
 from bot.pipeline import acknowledge
-from localhub import LocalHub
-from tests.stage import FIX, staged
+from localhub import Exchange, LocalHub
+from tests.stage import FILES, FIX, SEE_IT_FAIL, Stage, staged
 from tests.waiting import eventually
 
 REQUESTS, WRITES = 14, 6
 COMMANDS = 30
+REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
 
 
 def writes(calls: list[str]) -> list[str]:
@@ -57,6 +58,68 @@ async def test_work_on_a_pull_request_asks_for_its_reviews_and_checks_besides(hu
         told = "\n".join(stage.calls)
         assert len([call for call in stage.calls if "/access_tokens" not in call]) <= REQUESTS + 3, told
         assert len(writes(stage.calls)) <= WRITES, told
+
+
+def phases(stage: Stage) -> list[Counter[str]]:
+    """What is read from now on, with its parameters; each phase begins with the query that a job begins with."""
+    read = [Counter[str]()]
+    server = stage.hub._server
+    judge = server.served
+
+    def served(exchange: Exchange) -> None:
+        if exchange.path.endswith("/graphql") and b"mutation" not in exchange.request_body:
+            read.append(Counter())
+        elif exchange.method == "GET":
+            read[-1][f"{exchange.path}?{sorted(exchange.query.items())}"] += 1
+        if judge is not None:
+            judge(exchange)
+
+    server.served = served
+    return read
+
+
+def asked_twice(read: list[Counter[str]]) -> list[str]:
+    return [question for phase in read for question, count in phase.items() if count > 1]
+
+
+@pytest.mark.parametrize("asker", ["a workflow", "another App's check"])
+async def test_a_red_pull_request_is_asked_about_once_before_the_run_and_once_after(
+    hub: LocalHub, tmp_path: Path, asker: str
+) -> None:
+    files = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\n"}
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=files) as stage:
+        stage.pull()
+        heads, read = hub.branches(stage.repo), phases(stage)
+        if asker == "a workflow":
+            for branch, conclusion in (("main", "success"), ("topic", "failure")):
+                hub.workflow_run(
+                    stage.repo,
+                    head_sha=heads[branch],
+                    head_branch=branch,
+                    conclusion=conclusion,
+                    actor="mona",
+                    event="push" if branch == "main" else "pull_request",
+                )
+            end = await stage.end_after("workflow_run", "completed")
+        else:
+            app = hub.add_app("ci")
+            for branch, conclusion in (("main", "success"), ("topic", "failure")):
+                hub.check(stage.repo, app, head_sha=heads[branch], name="lint", conclusion=conclusion)
+            end = await stage.end_after("check_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert len(read) >= 3
+        assert not asked_twice(read)
+
+
+async def test_a_review_is_asked_about_once_before_the_run_and_once_after(hub: LocalHub, tmp_path: Path) -> None:
+    files = FILES | {".github/codepilot.yml": "review_on: [opened]\n"}
+    async with staged(hub, tmp_path, [REVIEW], files=files) as stage:
+        read = phases(stage)
+        stage.pull()
+        end = await stage.end_after("pull_request", "opened")
+        assert end.state is JobState.DONE, end
+        assert len(read) >= 3
+        assert not asked_twice(read[1:])
 
 
 async def test_every_command_of_a_burst_has_its_sign_before_anything_is_done_about_the_others(

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
+from bot.github import GitHub, RepoFacts, Snapshot
+from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.snapshot import AccessCheck
 from bot.jobs.snapshot_cache import FRESH_SECONDS, AccessChecks
 
+GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)
 
-def a_visit(name: str) -> Any:  # noqa: ANN401 - it is only handed on
-    return cast("Any", name)
+
+def an_access_check() -> AccessCheck:
+    repo = RepoFacts(
+        id=1,
+        full_name="o/r",
+        private=False,
+        archived=False,
+        default_branch="main",
+        clone_url="https://github.com/o/r.git",
+        html_url="https://github.com/o/r",
+    )
+    snapshot = Snapshot(repo=repo, default_head="a" * 40)
+    return AccessCheck(snapshot=snapshot, roles=("write",), reader=PhaseReader(GITHUB))
 
 
 def test_it_is_given_out_once_and_only_while_it_is_fresh() -> None:
     now = 100.0
     visits = AccessChecks(lambda: now)
-    visit = a_visit("a")
+    visit = an_access_check()
     for job in ("a", "b"):
         visits.keep(job, visit)
-    assert [visits.take("a") is visit, visits.take("a"), visits.take("c")] == [True, None, None]
+    assert [visits.take(job, GITHUB) for job in ("a", "a", "c")] == [visit, None, None]
     now += FRESH_SECONDS + 1
-    assert visits.take("b") is None
+    assert visits.take("b", GITHUB) is None
 
 
 def test_what_nobody_takes_is_not_kept() -> None:
     now = 100.0
     visits = AccessChecks(lambda: now)
-    visits.keep("a", a_visit("a"))
+    visits.keep("a", an_access_check())
     now += FRESH_SECONDS + 1
-    visits.keep("b", a_visit("b"))
+    visits.keep("b", an_access_check())
     assert set(visits._kept) == {"b"}
