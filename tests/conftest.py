@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from agent_runtime.context.toolchain import toolchain
+from agent_runtime.run import toolbox
+from agent_runtime.sandbox.protocol import Launch, Sandbox
 from localhub import LocalHub
 from tests.contracts.validator import Contract
 
@@ -16,10 +22,47 @@ ROOT = Path(__file__).parent.parent
 
 pytest_plugins = ["localhub.pytest_plugin"]
 
+# Each worker, and each of the hundreds of processes that tests start, would compile all of the code anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell without job control starts what it puts in the background with Control-C ignored, and every program that a
 # test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is collected, a million objects, out of all collections of garbage, and have fewer of those."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
+        gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _programs() -> Iterator[None]:
+    """Ask a sandbox for its programs once, not in every run: node and npm alone take longer than most runs."""
+    known: dict[tuple[str, ...], str] = {}
+
+    async def remembered(sandbox: Sandbox, workspace: Path) -> str:
+        key = _without(workspace, sandbox.launch(["true"], workspace=workspace))
+        if key not in known:
+            known[key] = await toolchain(sandbox, workspace)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(toolbox, "toolchain", remembered)
+        yield
+
+
+def _without(workspace: Path, launch: Launch) -> tuple[str, ...]:
+    own = {str(workspace), str(workspace.resolve())}
+    return (*(word for word in launch.argv if word not in own), *map(str, launch.env.items()))
 
 
 @pytest.fixture(scope="session")

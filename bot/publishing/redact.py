@@ -60,6 +60,7 @@ class Redactor:
         self._whole: set[str] = set()
         self._pieces: set[str] = set()
         self._grams: set[str] = set()
+        self._letters: set[str] = set()
         self._exact: re.Pattern[str] | None = None
         self._runs: re.Pattern[str] | None = None
         for secret in secrets:
@@ -79,8 +80,8 @@ class Redactor:
                 self._learn(form, stride=1)
             for form in disguises(part):
                 self._learn(form, stride=_STRIDE)
-        letters = "".join(sorted(set().union(*self._pieces)))
-        self._runs = re.compile(f"[{re.escape(letters)}]{{{_PIECE},}}") if letters else None
+        letters = re.escape("".join(sorted(self._letters)))
+        self._runs = re.compile(f"[{letters}]{{{_PIECE},}}") if letters else None
         if self._whole:
             self._exact = re.compile("|".join(map(re.escape, sorted(self._whole, key=len, reverse=True))))
 
@@ -91,6 +92,7 @@ class Redactor:
         other._whole |= self._whole
         other._pieces |= self._pieces
         other._grams |= self._grams
+        other._letters |= self._letters
         other._exact, other._runs = self._exact, self._runs
         return other
 
@@ -126,6 +128,7 @@ class Redactor:
             self._whole.add(form)
             return
         last = len(form) - _PIECE
+        self._letters.update(form)
         self._pieces.update(form[i : i + _PIECE] for i in (*range(0, last, stride), last))
         self._grams.update(form[i : i + _GRAM] for i in range(len(form) - _GRAM + 1))
 
