@@ -42,7 +42,7 @@ class ModelOptions:
         max_tokens: longest reply in tokens, reasoning included.
         temperature: sampling temperature; None leaves it to the service. Most reasoning models refuse any other.
         silence: seconds without a byte from the service after which an attempt counts as broken off; None for what
-            suits the model (`agent_runtime.providers.silence`): 15 minutes where it may think, else 5.
+            suits the model (`agent_runtime.providers.sdk`): 15 minutes where it may think, else 5.
         retry: how often and how soon a failed attempt is tried again.
         api: for `openai`: which of its two APIs to speak. None means `responses` at OpenAI itself and `chat`
             wherever `base_url` points, because Chat Completions is what compatible servers speak.

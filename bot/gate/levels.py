@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 
 from agent_runtime import Policy, Rule, RunLimits
 from bot.domain.access import Level, SetLabel, commanded_by_workflow, may_command, text_binding
-from bot.gate.allowed import allowed_commands
 from bot.gate.decision import AccessRequest
 
 _RANK: dict[Level, int] = {"read-only": 0, "ask": 1, "auto": 2}
@@ -183,3 +185,10 @@ def _objection(request: AccessRequest, label: SetLabel) -> str:
     if is_fork(request) and request.facts.author_id in {None, label.labeller.id}:
         return "for a pull request from a fork, somebody else than its author must set it."
     return ""
+
+
+@cache
+def allowed_commands() -> tuple[str, ...]:
+    """Patterns of commands that look, test, build or check, from `allowed_commands.toml`, which says what belongs."""
+    listed: dict[str, list[str]] = tomllib.loads((files("bot.gate") / "allowed_commands.toml").read_text("utf-8"))
+    return tuple(pattern for each in listed.values() for pattern in each)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bot.domain.access import Role, commanded_by_workflow, may_command
+from bot.domain.access import Role, commanded_by_workflow, is_unattended, may_command
 from bot.domain.commands import WORK_VERBS, Ask, Bare, Command, Explain, Fix, Options, Plan, Review, Test, Undo, Work
 from bot.domain.job import Actor, Job, ThreadKind
 from bot.domain.listening import TrustedBots, is_app
-from bot.gate.caps import cap_refusal
+from bot.domain.options import is_safe_branch
 from bot.gate.decision import AccessRequest, Grant, Publish, Refusal, ThreadState
 from bot.gate.levels import LevelDecision, is_fork, level_for, policy_for, started_by_stranger, tools_for
 from bot.gate.network import narrowed, reachable
 from bot.gate.options import EffectiveOptions, settled
-from bot.gate.places import branch_refusal, repository_refusal, thread_refusal
 from bot.gate.repo_config import RepoConfig
 
 __all__ = [
@@ -229,3 +228,94 @@ def _reading_refusal(command: Work | Undo, found: LevelDecision) -> Refusal:
         reason=" ".join([f"I {does} here, because {found.because}. {found.remedy}", *found.notes]),
         voided=found.voided,
     )
+
+
+def cap_refusal(request: AccessRequest) -> Refusal | None:
+    """Why this would be more than is done in an hour, or None."""
+    tally, caps, bounds = request.tally, request.bounds.caps, request.bounds
+    scopes = (
+        ("thread", tally.thread, caps.thread, "in this thread"),
+        # When checks fail nobody asks, and the bot itself stands for nobody over all repositories.
+        ("user", 0 if request.job.origin.kind == "ci" else tally.user, caps.user, f"for {request.job.actor.login}"),
+        ("repository", tally.repository, caps.repository, "in this repository"),
+        ("installation", tally.installation, caps.installation, "in this installation"),
+    )
+    for scope, done, most, words in scopes:
+        if done >= most:
+            return Refusal(
+                cause=f"cap-{scope}",
+                reason=f"I have begun {done} pieces of work {words} in the last hour, and {most} is the most. Ask "
+                f"again in an hour; who runs this bot can raise it (`CODEPILOT_CAPS={scope}=…`).",
+            )
+    # On a branch alone no person ever asks; what machines do there ends in a pull request, and counts by the hour.
+    is_thread = request.job.thread.kind != "branch"
+    if is_thread and is_unattended(request.job, bounds.trusted_bots) and tally.unattended >= caps.unattended:
+        return Refusal(
+            cause="breaker",
+            reason=f"I have worked {tally.unattended} times in this thread without a person asking, and stop here so "
+            "that machines do not go on among themselves. A person with write access may give the next command.",
+        )
+    return None
+
+
+def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
+    """Why nothing is done in this repository now, or None."""
+    if facts.archived:
+        return Refusal(
+            cause="archived",
+            reason="This repository is archived, so nothing in it can change. Unarchive it and ask again.",
+        )
+    if job.repo.private and not facts.private:
+        return Refusal(
+            cause="made-public",
+            reason="This repository was private when you asked and is public now. If everyone may see what I make of "
+            "it, ask again.",
+        )
+    return None
+
+
+def thread_refusal(job: Job, facts: ThreadState, *, may_be_closed: bool = False) -> Refusal | None:
+    """Why no work is done in this thread now, or None.
+
+    Args:
+        job: where.
+        facts: the thread now.
+        may_be_closed: whether it is work that only ends in words.
+    """
+    thread = "pull request" if job.thread.kind == "pull" else job.thread.kind
+    if not facts.is_open and not may_be_closed:
+        return Refusal(cause="closed", reason=f"This {thread} is closed. Reopen it and ask again.")
+    if facts.locked:
+        return Refusal(cause="locked", reason=f"This {thread} is locked. Unlock the conversation and ask again.")
+    return None
+
+
+def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | None:
+    """Why no work is done on this branch, or None.
+
+    Args:
+        job: where.
+        facts: the thread now.
+        pushes: whether the work is to end in a commit on the branch that is there.
+    """
+    if not facts.head_sha:
+        reason = (
+            f"There is no branch `{facts.base_ref}`, at which the work would begin: it was deleted or renamed, or the "
+            "repository has no commit yet. Push it, or choose another default branch, and ask again."
+        )
+        return Refusal(cause="no-commit", reason=reason)
+    if pushes and facts.head_repo_id is None:
+        return Refusal(cause="branch-gone", reason="The branch of this pull request is gone. Restore it and ask again.")
+    if pushes and facts.head_repo_id == job.repo.id and facts.head_ref == facts.default_branch:
+        return Refusal(
+            cause="default-branch",
+            reason=f"This pull request's branch, `{facts.default_branch}`, is the default branch, and I never push to "
+            "that one. Open the pull request from another branch.",
+        )
+    if not all(map(is_safe_branch, (facts.head_ref, facts.base_ref, facts.default_branch))):
+        return Refusal(
+            cause="branch-name",
+            reason="A branch involved here has a name that I do not handle: it begins with `-`, is too long, or git "
+            "does not take it. Rename the branch and ask again.",
+        )
+    return None

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from functools import cache
 from pathlib import Path
 
 from agent_runtime import CommandEnd, CommandRunner, Connection, Network, Quote, Sandbox
+from bot.gate.known_files import file_kinds
 from bot.gate.network import Narrowed, narrowed, reach
 from bot.gate.repo_config import RepoConfig, RepoConfigError, in_the_way
 from bot.gate.sanitise import clean_code
-from bot.gate.setup_key import setup_key
 from bot.jobs.setup_network import INPUT, VARIABLE, Reach, network_remedy, refused_hosts
 from bot.publishing.render import Activity
 from bot.publishing.text import code, fenced, one_line
@@ -37,6 +42,11 @@ for ask in "python3 --version" "node --version" "ruby --version" "php --version"
   $ask 2>&1 || true
 done
 """
+
+
+_VERSION = 1
+"""Another one makes all that was kept before worthless."""
+_WORDS = re.compile(r"[^\s'\"=;|&()<>`$]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,3 +280,33 @@ def _done(config: RepoConfig) -> str:
 def _how(end: CommandEnd) -> str:
     ended = "did not end" if end.exit_code is None else f"ended with exit code {end.exit_code}"
     return f"{ended} after {end.seconds:.1f} s"
+
+
+def setup_key(config: RepoConfig, blobs: Mapping[str, str], *, network: Network, toolchain: str) -> str:
+    """The key, as hexadecimal digits.
+
+    Args:
+        config: the commands, and what of their result is kept.
+        blobs: path to git's blob id of every file in the commit that is worked on.
+        network: what the commands may reach.
+        toolchain: the versions of the programs in the sandbox, and its machine.
+    """
+    named = {word.removeprefix("./") for command in config.setup for word in _WORDS.findall(command)}
+    counted = {path: blob for path, blob in blobs.items() if path in named or _says_what_to_install(path)}
+    facts = [_VERSION, config.setup, config.cache, str(network), toolchain, sorted(counted.items())]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _says_what_to_install(path: str) -> bool:
+    parts = path.split("/")
+    return any(named.match("/".join(parts[-depth:])) is not None for depth, named in _by_depth().items())
+
+
+@cache
+def _by_depth() -> dict[int, re.Pattern[str]]:
+    """How many names at the end of a path count, and what they are to be."""
+    globs: dict[int, list[str]] = {}
+    for glob in (glob for kind in file_kinds() if kind.install for glob in kind.globs):
+        tail = glob.removeprefix("**/")
+        globs.setdefault(tail.count("/") + 1, []).append(translate(tail))
+    return {depth: re.compile("|".join(each)) for depth, each in globs.items()}

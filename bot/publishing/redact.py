@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
 from typing_extensions import override
-
-from bot.publishing.disguises import disguises, plain_forms
-from bot.publishing.randomness import random_parts
 
 MARK = "[redacted]"
 
@@ -43,6 +42,19 @@ _SHAPES = (
     r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+(?:\.[\w-]*+)?",
 )
 _PATTERNS = re.compile("|".join(_SHAPES))
+
+
+_ENOUGH = 12
+_PREFIX = re.compile(r"gh[a-z]_|github_pat_(?:11)?|sk-(?:[a-z]{2,8}(?:[0-9]{2})?-){0,3}")
+# https://datatracker.ietf.org/doc/html/rfc7519#section-3: header, claims and signature; the last alone is random. An
+# encrypted one has five parts (https://datatracker.ietf.org/doc/html/rfc7516#section-3), random but for the header.
+_SIGNED = re.compile(r"(?:^|_)eyJ[\w-]*\.[\w-]*\.(?P<random>[\w-]+)$", re.ASCII)
+_ENCRYPTED = re.compile(r"(?:^|_)eyJ[\w-]*\.(?P<random>[\w-]*\.[\w-]*\.[\w-]+\.[\w-]+)$", re.ASCII)
+_ARMOUR = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----")
+# The longest beginning that keys share: that of an RSA key in PKCS #8, up to the first byte of the modulus.
+_KEY_INTRODUCTION = 52
+# The exponent 65537 and what stands around it in an RSA key, at each of the three places in a group of base64.
+_EXPONENT = re.compile("AgMBAAECggEB?A?|IDAQABAoIBAQ?|CAwEAAQKCAQE?")
 
 
 class Redactor:
@@ -182,3 +194,70 @@ class RedactedStream:
         cut = max(self._held.rfind(space, 0, limit) for space in " \n\t") + 1
         # A word without end is no secret; showing none of it would hold back a whole binary file.
         return cut if len(self._held) - cut <= self._HOLD or begun >= 0 else len(self._held) - self._HOLD // 2
+
+
+def plain_forms(secret: str) -> Iterator[str]:
+    """The secret, turned round, in either case, in hexadecimal, in an address, and in base64."""
+    raw = secret.encode()
+    yield from {secret, secret.upper(), secret.lower()}
+    yield secret[::-1]
+    yield raw.hex()
+    yield raw.hex().upper()
+    yield quote(secret, safe="")
+    yield "".join(f"%{byte:02x}" for byte in raw)
+    yield "".join(f"%{byte:02X}" for byte in raw)
+    yield from _base64(raw)
+
+
+def disguises(secret: str) -> Iterator[str]:
+    """The secret in base32, in base64 twice, and in base64 of UTF-16, in which PowerShell takes commands."""
+    raw = secret.encode()
+    yield from _base32(raw)
+    for inner in _base64(raw):
+        yield from _base64(inner.encode())
+    # Big-endian is the same bytes, one later.
+    yield from _base64(secret.encode("utf-16-le"))
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    """The characters that depend on the secret alone, wherever in a group of three bytes it begins."""
+    found = set[str]()
+    for skipped in range(3):
+        shifted = bytes(skipped) + raw
+        first, last = -(-skipped * 8 // 6), len(shifted) * 8 // 6
+        found.add(base64.b64encode(shifted).decode()[first:last])
+        found.add(base64.urlsafe_b64encode(shifted).decode()[first:last])
+    yield from found
+
+
+def _base32(raw: bytes) -> Iterator[str]:
+    """The same for groups of five bytes."""
+    for skipped in range(5):
+        shifted = bytes(skipped) + raw
+        first, last = -(-skipped * 8 // 5), len(shifted) * 8 // 5
+        form = base64.b32encode(shifted).decode()[first:last]
+        yield form
+        yield form.lower()
+
+
+def random_parts(secret: str) -> list[str]:
+    """What to look for; all of the secret where nothing in it is known to be common, or too little would be left."""
+    lines = [line.strip() for line in _ARMOUR.sub("\n", secret.replace("\\n", "\n")).splitlines()]
+    lines = [line for line in lines if line]
+    parts = list(_of_key(lines)) if _ARMOUR.search(secret) else [part for line in lines for part in _of_token(line)]
+    return parts if any(len(part) >= _ENOUGH for part in parts) else lines
+
+
+def _of_key(lines: list[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        body = line[_KEY_INTRODUCTION:] if number == 0 and len(lines) > 1 else line
+        yield from filter(None, _EXPONENT.split(body))
+
+
+def _of_token(line: str) -> Iterator[str]:
+    if jwt := _SIGNED.search(line):
+        yield jwt["random"]
+    elif jwe := _ENCRYPTED.search(line):
+        yield from jwe["random"].split(".")
+    elif line:
+        yield line[opening.end() :] if (opening := _PREFIX.match(line)) else line

@@ -6,9 +6,11 @@ import posixpath
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from bot.gate.protected import is_protected
+from agent_runtime import Policy, Rule
+from bot.gate.known_files import file_kinds
 from bot.publishing.sections import sections
 from bot.publishing.text import code
 from bot.publishing.unseen import adds_unseen, is_deceptive, spelled_out
@@ -136,3 +138,29 @@ def _is_unseen(file: FileChange, added: Collection[str]) -> bool:
 def _names(paths: Sequence[str]) -> str:
     names = ", ".join(code(spelled_out(path)) for path in paths[:_SHOWN])
     return names if len(paths) <= _SHOWN else f"{names} and {len(paths) - _SHOWN} more"
+
+
+def is_protected(path: str, globs: tuple[str, ...] = ()) -> bool:
+    """Whether a file needs an approval of its own.
+
+    Args:
+        path: from the repository's root, `/` between the parts.
+        globs: what the repository protects beside the built-in list. Nothing can be taken out of that.
+    """
+    return _rules(globs).withholds(_TOOL, path)
+
+
+_TOOL = "write_file"
+
+
+@cache
+def _rules(globs: tuple[str, ...]) -> Policy:
+    # A rule that asks is read generously: whatever the case, and with all that lies beneath. One that allows is read to
+    # the letter.
+    built_in = [
+        Rule(decision="ask" if kind.approve else "allow", tool=_TOOL, paths=kind.globs)
+        for kind in file_kinds()
+        if kind.approve or kind.exempt
+    ]
+    own = [Rule(decision="ask", tool=_TOOL, paths=globs)] if globs else []
+    return Policy(rules=(*own, *built_in))

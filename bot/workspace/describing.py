@@ -6,18 +6,23 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from bot.workspace.change import Change, FileChange
 from bot.workspace.changed import GITLINK
-from bot.workspace.difference import RawChange, parse_numstat, parse_raw
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
 from bot.workspace.staging import MAX_COMMIT_BYTES, NO_BLOB
 
 MAX_DIFF_BYTES = 48 * 1024 * 1024
 """Of a change as a patch, which people are to read and the bot holds in memory."""
+
+
+Kind = Literal["added", "modified", "deleted"]
+_KINDS: dict[bytes, Kind] = {b"A": "added", b"M": "modified", b"T": "modified", b"D": "deleted"}
+_ABSENT = "000000"
 
 
 async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
@@ -95,3 +100,57 @@ def _file_change(raw: RawChange, counts: dict[bytes, tuple[int, int] | None], co
         binary=lines is None,
         content=contents.get(raw.blob),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawChange:
+    """One record of `--raw`.
+
+    Attributes:
+        path: as git stores it.
+        status: what happened; a change of type (file to link) is a modification.
+        old_mode: empty when added.
+        new_mode: empty when deleted.
+        blob: the new content's id, zeros when deleted.
+    """
+
+    path: bytes
+    status: Kind
+    old_mode: str
+    new_mode: str
+    blob: str
+
+
+def parse_raw(output: bytes) -> list[RawChange]:
+    """Parse `git diff-tree -r -z --raw` between two trees, in git's order.
+
+    The format is in git-diff-tree(1), "Raw output format": `:mode mode id id status NUL path NUL`.
+    """
+    fields = output.split(b"\0")[:-1]
+    changes: list[RawChange] = []
+    for meta, path in zip(fields[::2], fields[1::2], strict=True):
+        old, new, _, blob, status = meta.removeprefix(b":").split(b" ")
+        changes.append(
+            RawChange(
+                path=path,
+                status=_KINDS[status[:1]],
+                old_mode=_mode(old),
+                new_mode=_mode(new),
+                blob=blob.decode(),
+            )
+        )
+    return changes
+
+
+def parse_numstat(output: bytes) -> dict[bytes, tuple[int, int] | None]:
+    """Parse `git diff-tree -r -z --numstat`: lines added and removed by path, None for a binary file."""
+    counts: dict[bytes, tuple[int, int] | None] = {}
+    for record in output.split(b"\0")[:-1]:
+        added, removed, path = record.split(b"\t", 2)
+        counts[path] = None if added == b"-" else (int(added), int(removed))
+    return counts
+
+
+def _mode(field: bytes) -> str:
+    mode = field.decode()
+    return "" if mode == _ABSENT else mode

@@ -15,16 +15,14 @@ from bot.workspace.change import Change, LargeFile
 from bot.workspace.changed import GITLINK, Ignores, differences, entries_of
 from bot.workspace.describing import described
 from bot.workspace.endings import ASKED, converted, rule
-from bot.workspace.errors import ChangeError, GitError, PushRejectedError, WorkflowsForbiddenError
+from bot.workspace.errors import ChangeError, ConflictError, GitError, PushRejectedError, WorkflowsForbiddenError
 from bot.workspace.git import Credential, Git
 from bot.workspace.keeping import Given, save
 from bot.workspace.lfs import any_chunk, pointers, put_aside
 from bot.workspace.lfs_upload import upload
 from bot.workspace.mirror import Source
 from bot.workspace.remote import PAUSES, patiently
-from bot.workspace.replay import conflict, merged
 from bot.workspace.staging import NO_BLOB, check_sizes, fresh, index_records, stage, store, without_large
-from bot.workspace.submodules import LIST, taken_out
 
 Hold = Callable[[Source], Awaitable[None]]
 """Fetches a commit where it is missing, and has it stay for as long as the workspace does."""
@@ -37,6 +35,16 @@ _FILES = frozenset({"100644", "100755"})
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
 _WORKFLOWS_REFUSED = re.compile(r"refusing to allow .* to create or update workflow")
+
+
+_NOBODY = {
+    f"GIT_{who}_{part}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "x"), ("EMAIL", "x"), ("DATE", "@0 +0000"))
+}
+
+
+_GITMODULES = ".gitmodules"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,9 +354,9 @@ class Tree:
 
     async def _submodules_taken_out(self, blobs: Mapping[bytes, str], gone: Collection[bytes]) -> set[bytes]:
         """The submodules that the changed `.gitmodules` names no more."""
-        if LIST.encode() not in {*blobs, *gone}:
+        if _GITMODULES.encode() not in {*blobs, *gone}:
             return set()
-        paths = await taken_out(self._git, self.blobs.get(LIST), blobs.get(LIST.encode()))
+        paths = await taken_out(self._git, self.blobs.get(_GITMODULES), blobs.get(_GITMODULES.encode()))
         return {path for path in paths if self._given.baseline.modes.get(path) == GITLINK}
 
     @property
@@ -364,3 +372,60 @@ class Tree:
 
 def _in_lfs(told: _Told) -> set[bytes]:
     return {path for path, attributes in told.items() if attributes["filter"] == "lfs"}
+
+
+async def merged(git: Git, *, base: str, tree: str, onto: str) -> str:
+    """The tree that `onto` becomes by what leads from `base` to `tree`.
+
+    `git merge-tree --write-tree` (2.38 and newer) finds the base of a merge in history, which a force-push may have
+    taken away; so it is shown three commits of our own that have the right one.
+
+    Raises:
+        ConflictError: both changed the same lines, or the same file in ways that exclude each other.
+    """
+    root = await _commit(git, f"{base}^{{tree}}")
+    mine = await _commit(git, tree, "-p", root)
+    theirs = await _commit(git, f"{onto}^{{tree}}", "-p", root)
+    answer = await git.run(
+        "merge-tree", "--write-tree", "--no-messages", "--name-only", "-z", theirs, mine, expect=(0, 1)
+    )
+    result, *conflicts = answer.split(b"\0")[:-1]
+    if conflicts:
+        raise conflict(onto, map(os.fsdecode, conflicts))
+    return result.decode()
+
+
+def conflict(onto: str, paths: Iterable[str]) -> ConflictError:
+    """The error for a change that does not fit on the commit `onto`."""
+    remedy = f"See what commit {onto[:10]} has there, and give the command again."
+    return ConflictError(tuple(dict.fromkeys(paths)), remedy)
+
+
+async def _commit(git: Git, tree: str, *parents: str) -> str:
+    answer = await git.run("commit-tree", "--no-gpg-sign", *parents, "-m", "A step of a merge", tree, variables=_NOBODY)
+    return answer.decode().strip()
+
+
+async def taken_out(git: Git, before: str | None, after: str | None) -> set[bytes]:
+    """The paths that one version of `.gitmodules` names and the next does not; none where it cannot be read.
+
+    The commit that is in the place of such a submodule goes with the entry.
+
+    Args:
+        git: git on a directory that has both.
+        before: the blob of the base commit; None when there is none.
+        after: the blob as it is to be committed; None when it is removed.
+    """
+    try:
+        return await _named(git, before) - await _named(git, after)
+    except GitError:  # not even git can say what a broken list names, so nothing follows from it
+        return set()
+
+
+async def _named(git: Git, blob: str | None) -> set[bytes]:
+    if blob is None:
+        return set()
+    # Asked for some keys, git gives the same exit code for a broken file as for none of them.
+    said = await git.run("config", "--no-includes", f"--blob={blob}", "--null", "--list")
+    entries = (record.partition(b"\n") for record in said.split(b"\0"))
+    return {path.rstrip(b"/") for key, _, path in entries if key.startswith(b"submodule.") and key.endswith(b".path")}

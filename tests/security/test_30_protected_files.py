@@ -6,9 +6,9 @@ import pytest
 
 from agent_runtime import Network
 from bot.gate.known_files import file_kinds
-from bot.gate.protected import is_protected
 from bot.gate.repo_config import RepoConfig
-from bot.gate.setup_key import setup_key
+from bot.jobs.setup import setup_key
+from bot.publishing.screening import is_protected
 
 
 @pytest.mark.parametrize(

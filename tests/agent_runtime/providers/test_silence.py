@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.providers.options import ModelOptions, Thinking
-from agent_runtime.providers.silence import silence
+from agent_runtime.providers.sdk import silence
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_runtime.terminals.capture import Capture
-from agent_runtime.terminals.output import Output
+from agent_runtime.terminals.output import Capture, Output
 from agent_runtime.terminals.spool import Spool
 
 

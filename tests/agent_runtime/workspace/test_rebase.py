@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_runtime.workspace.edits import LineEdit
-from agent_runtime.workspace.rebase import rebase
-from agent_runtime.workspace.seen import rebased
+from agent_runtime.workspace.seen import rebase, rebased
 
 SEEN = tuple("abcdef")
 LINES = st.lists(st.sampled_from("abc"), max_size=8)

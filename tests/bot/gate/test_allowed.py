@@ -6,8 +6,7 @@ import pytest
 
 from agent_runtime import Policy, RunLimits
 from agent_runtime.core.policy import Allow, Ask, CallFacts
-from bot.gate.allowed import allowed_commands
-from bot.gate.levels import policy_for
+from bot.gate.levels import allowed_commands, policy_for
 from bot.gate.repo_keys import command_pattern
 
 POLICY: Policy = policy_for("ask", limits=RunLimits(), commands=(), because="", reachable="the network (pypi.org)")

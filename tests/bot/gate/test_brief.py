@@ -16,11 +16,12 @@ from bot.gate.brief import (
     LineComment,
     LinkedFile,
     Material,
+    QuoteShare,
     ReviewVerdict,
     ThreadComment,
+    fitted,
     task_for,
 )
-from bot.gate.budget import QuoteShare, fitted
 from bot.red_ci.failed import Remark
 from tests.builders import a_job
 

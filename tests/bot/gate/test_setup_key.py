@@ -8,7 +8,7 @@ import pytest
 
 from agent_runtime import Network
 from bot.gate.repo_config import RepoConfig
-from bot.gate.setup_key import setup_key
+from bot.jobs.setup import setup_key
 
 CONFIG = RepoConfig(setup=("npm ci", "sh ./scripts/more.sh --fast"), cache=("node_modules",))
 BLOBS = {"web/package-lock.json": "1", "scripts/more.sh": "2", "src/app.js": "3"}

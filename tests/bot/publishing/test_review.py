@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 
 from bot.github.drafts import ReviewDraft, ReviewNote
 from bot.publishing.defuse import Allowed, harmless
-from bot.publishing.difflines import diff_lines
-from bot.publishing.review import parse_review, prose_of
+from bot.publishing.review import diff_lines, parse_review, prose_of
 from tests.origin import git
 
 ALLOWED = Allowed(login="mona", number=7, server="https://github.example", repo="octo/calc")
