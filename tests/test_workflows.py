@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from bot.apps.action.outputs import OUTPUTS
-from bot.settings.table import AGENT, INPUTS
+from bot.settings.setting import Setting
+from bot.settings.table import AGENT, INPUTS, RUNNER
 from tests.act import PLACEHOLDER, filled_in
 from tests.source_files import ROOT
 
@@ -32,6 +33,8 @@ _HERE = """\
       - uses: ./ # zizmor: ignore[self-repository]
 """
 _ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+_INPUTS = re.compile(r"^(inputs:\n)(?:  .*\n)+\n", re.MULTILINE)
+_VARIABLES = re.compile(r"(      id: act\n      shell: bash\n      env:\n)(?:        .*\n)+")
 _PINNED = re.compile(r"uses: (?:\./|[\w.-]+/[\w./-]+@[0-9a-f]{40} # v[0-9][\w.]*)")
 
 
@@ -130,16 +133,25 @@ def test_one_job_of_the_ci_waits_for_all_others() -> None:
     assert set(jobs["ci-ok"]["needs"]) == set(jobs) - {"ci-ok"}
 
 
-def test_the_action_has_an_input_for_every_setting_of_the_agent() -> None:
-    [variables] = [step["env"] for step in _ACTION["runs"]["steps"] if step.get("id") == "act"]
-    # The runner's own temporary directory takes the place of CODEPILOT_DATA_DIR.
-    settings = [setting for key, setting in AGENT.items() if key != "data_dir"]
-    settings += INPUTS.values()
-    for setting in settings:
-        name = setting.input_name
-        assert name in _ACTION["inputs"], f"action.yml lacks the input {name}"
-        assert variables.get(setting.name) == f"${{{{ inputs.{name} }}}}", f"action.yml does not pass {name} on"
-    assert len(_ACTION["inputs"]) == len(settings) + len(["github-token"])
+def test_the_actions_inputs_are_made_from_the_models_of_the_settings() -> None:
+    settings = [each for each in (RUNNER["token"], *INPUTS.values(), *AGENT.values()) if each.input_name]
+    path = ROOT / "action.yml"
+    written = path.read_text(encoding="utf-8")
+    fresh = _INPUTS.sub(lambda found: f"{found[1]}{''.join(map(_input, settings))}\n", written)
+    variables = (f"        {each.name}: ${{{{ inputs.{each.input_name} }}}}\n" for each in settings)
+    fresh = _VARIABLES.sub(lambda found: f"{found[1]}{''.join(variables)}", fresh)
+    if os.environ.get("UPDATE_DOCS"):
+        path.write_text(fresh, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == fresh, "run: UPDATE_DOCS=1 .venv/bin/pytest tests/test_workflows.py"
+
+
+def _input(setting: Setting) -> str:
+    # A setting is called as the action's inputs are.
+    meaning = re.sub(r"CODEPILOT_([A-Z_]+)", lambda found: found[1].lower().replace("_", "-"), setting.meaning)
+    described = {"description": f"{meaning} Default: `{setting.default}`." if setting.default else meaning}
+    line = yaml.safe_dump(described, allow_unicode=True, width=1000)
+    default = f"    default: {setting.example}\n" if setting.example.startswith("${{") else ""
+    return f"  {setting.input_name}:\n    {line}    required: false\n{default}"
 
 
 def test_the_action_hands_every_output_on() -> None:

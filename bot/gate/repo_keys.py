@@ -131,7 +131,7 @@ _Model = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 _Dollars = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 _Steps = Annotated[int, Field(ge=1, le=1_000)]
 # GitHub's own bound for a label's name: https://docs.github.com/en/rest/issues/labels
-_Label = Annotated[str, StringConstraints(min_length=1, max_length=50), AfterValidator(_label)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=50), AfterValidator(_label)]
 
 
 class _Keys(BaseModel):
@@ -160,11 +160,11 @@ class VerbsKeys(_Keys):
 class LabelKeys(_Keys):
     """What the labels are called."""
 
-    start: _Label | None = Field(default=None, description="Starts work, beside the operator's.")
-    read_only: _Label = Field(default="codepilot:read-only", description="Stands for the level `read-only`.")
-    ask: _Label = Field(default="codepilot:ask", description="Stands for the level `ask`.")
-    auto: _Label = Field(default="codepilot:auto", description="Stands for the level `auto`.")
-    fix_ci: _Label = Field(default="codepilot:fix-ci", description="Has the pull request's failing checks fixed.")
+    start: Label | None = Field(default=None, description="Starts work, beside the operator's.")
+    read_only: Label = Field(default="codepilot:read-only", description="Stands for the level `read-only`.")
+    ask: Label = Field(default="codepilot:ask", description="Stands for the level `ask`.")
+    auto: Label = Field(default="codepilot:auto", description="Stands for the level `auto`.")
+    fix_ci: Label = Field(default="codepilot:fix-ci", description="Has the pull request's failing checks fixed.")
 
     @field_validator("auto", "fix_ci")
     @classmethod

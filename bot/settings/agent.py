@@ -7,139 +7,120 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, SecretStr
+from pydantic import Field, SecretStr
 
 from agent_runtime import CATALOG, ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.domain.access import Bounds, Caps, Level
-from bot.domain.commands import DEFAULT_TRIGGER, ReviewEvent
+from bot.domain.commands import DEFAULT_TRIGGER
 from bot.domain.listening import TrustedBots
+from bot.gate.repo_keys import Label
 from bot.settings import parsing
-from bot.settings.parsing import FilePath, Lower, NetworkWords, Url
 from bot.settings.setting import Written
 
 Provider = Literal["anthropic", "openai", "alibaba", "llm", "scripted"]
-SandboxChoice = Literal["auto", "bubblewrap", "docker"]
-Pictures = Literal["auto", "on", "off"]
 
 MODELS: Mapping[str, str] = {name: CATALOG[name].default_model for name in ("anthropic", "openai", "alibaba", "llm")}
 """The model of each service when the operator names none; `llm` has a default of its own."""
 
 _NO_NETWORK = Network()
+_TRIGGERS = (DEFAULT_TRIGGER,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """How the agent works; the docstring below each field is what users read."""
 
-    provider: Annotated[Provider, Lower, Written("anthropic")] = "anthropic"
-    """The model service: `anthropic`, `openai` (or anything that speaks its protocol), `alibaba`, `llm` (as the package
-    of that name is set up), `scripted`."""
-    model: Annotated[str, Written("claude-sonnet-5-5")] = ""
-    """The model; when not set, `claude-sonnet-5-5`, `gpt-6.2-sol`, `qwen3.7-max`, or what `llm` is set to. For
-    `scripted`: the path of the script, which must be set."""
-    base_url: Annotated[Url | None, Written("https://models.example.com/v1")] = None
-    """The model service's address, when it is not the provider's own."""
-    sandbox: Annotated[SandboxChoice, Lower, Written("bubblewrap")] = "auto"
-    """Where commands run: `bubblewrap`, `docker` (a container a job), or `auto` for the first that works."""
+    provider: Annotated[Provider, parsing.Lower, Written("anthropic")] = "anthropic"
+    """The model service: `anthropic`, `openai` (or a compatible server), `alibaba`, `llm` (as the package of that name
+    is configured) or `scripted`."""
+    model: Annotated[str, Written(MODELS["anthropic"])] = ""
+    """The model. By default `claude-sonnet-5-5`, `gpt-6.2-sol`, `qwen3.7-max`, or the default of `llm`. For `scripted`,
+    the path of the script, which must be set."""
+    base_url: Annotated[parsing.Url | None, Written("https://models.example.com/v1")] = None
+    """The model service's address, if it is not the provider's default."""
+    anthropic_api_key: Annotated[SecretStr | None, Written("sk-ant-…", name="ANTHROPIC_API_KEY")] = None
+    """The API key; required for the provider `anthropic`."""
+    openai_api_key: Annotated[SecretStr | None, Written("sk-…", name="OPENAI_API_KEY")] = None
+    """The API key; required for the provider `openai`."""
+    dashscope_api_key: Annotated[SecretStr | None, Written("sk-…", name="DASHSCOPE_API_KEY")] = None
+    """The API key; required for the provider `alibaba`."""
+    sandbox: Annotated[Literal["auto", "bubblewrap", "docker"], parsing.Lower, Written("bubblewrap")] = "auto"
+    """The sandbox for commands: `bubblewrap`, `docker` (a container per job), or `auto` for the first that works."""
     docker_image: Annotated[str | None, Written("docker.io/library/python@sha256:…")] = None
-    """The image for the sandbox `docker`, which must be on this machine; name it by its digest."""
+    """The image for the sandbox `docker`, which must be on this machine; pin it by digest."""
     docker_program: Annotated[str, Written("podman")] = "docker"
-    """The engine's command line for the sandbox `docker`."""
+    """The container engine's command line program for the sandbox `docker`."""
     allow_root: Annotated[bool, Written("yes")] = False
-    """Whether the bot works as root, `yes` or `no`; where it must not, it refuses to start as root."""
-    toolchains: Annotated[
-        tuple[Path, ...], PlainValidator(parsing.directories), Written("/opt/python3.13:/opt/node", between=":")
-    ] = ()
-    """Directories outside the system's own that the sandbox shows read-only, with colons between; the `bin` of each
-    goes on the `PATH`. A virtual environment brings the Python that it was made from."""
-    network: Annotated[NetworkWords, Written("registries,internal-index.example.com:8443")] = _NO_NETWORK
-    """What commands may reach, over TLS only: `off`, or `registries` (where packages are fetched from) and hosts, with
-    commas between."""
-    sandbox_limits: Annotated[
-        SandboxLimits, PlainValidator(parsing.sandbox_limits), Written("memory=4GiB,processes=256")
-    ] = field(default_factory=SandboxLimits)
-    """What the commands of one job may use together, where it is to differ from memory=8GiB, processes=512,
-    cpu-seconds=7200, disk=10GiB, files=150000; and what they must leave: free-disk=1GiB."""
-    setup_network: Annotated[NetworkWords | None, Written("registries")] = None
-    """What the `setup:` commands of repositories may reach, written as above; when not set, what `CODEPILOT_NETWORK`
-    says."""
+    """Whether the bot may run as root, `yes` or `no`; if not, it refuses to start as root. On GitHub-hosted runners it
+    may unless set to `no`."""
+    toolchains: Annotated[parsing.Directories, Written("/opt/python3.13:/opt/node", between=":")] = ()
+    """Directories that the sandbox shows read-only in addition to the system's, separated by colons; the `bin` of each
+    is on the `PATH`. A virtual environment includes its base Python."""
+    network: Annotated[parsing.NetworkWords, Written("registries,internal-index.example.com:8443")] = _NO_NETWORK
+    """The hosts that commands may reach over TLS, separated by commas: `off`, or hosts and `registries` (where packages
+    are downloaded from)."""
+    sandbox_limits: Annotated[parsing.Limits, Written("memory=4GiB,files=9000")] = field(default_factory=SandboxLimits)
+    """Limits for all commands of a job together, where they are not to be memory=8GiB, processes=512, cpu-seconds=7200,
+    disk=10GiB, files=150000; and the space that they must leave, free-disk=1GiB."""
+    setup_network: Annotated[parsing.NetworkWords | None, Written("registries")] = None
+    """The hosts that the `setup:` commands of repositories may reach; by default the same as `CODEPILOT_NETWORK`."""
     setup_seconds: Annotated[int, Field(ge=1, le=86_400), Written("600")] = 600
-    """Seconds the `setup:` commands of a repository may take together, before each run."""
+    """The time limit in seconds for all `setup:` commands of a repository together, before each run."""
     setup_cache_gb: Annotated[int, Field(ge=0, le=10_000), Written("10")] = 10
-    """Gigabytes kept of what `setup:` commands made, for later jobs; 0 keeps nothing."""
+    """Gigabytes of `setup:` results to cache for later jobs on the same machine; 0 disables the cache."""
     fetch_mb: Annotated[int, Field(ge=1, le=1_000_000), Written("4096")] = 1024
-    """Megabytes that one fetch of a repository may bring."""
+    """The size limit in megabytes of one fetch of a repository."""
     pull_fetch_mb: Annotated[int, Field(ge=1, le=1_000_000), Written("512")] = 256
-    """Megabytes that a pull request's commits may bring beyond what is there; anybody may open one."""
+    """The size limit in megabytes of the commits that a pull request adds; anybody may open one."""
     mirrors_gb: Annotated[int, Field(ge=1, le=100_000), Written("100")] = 20
-    """Gigabytes that all mirrors of repositories may have together; those used longest ago go first and are fetched
+    """The size limit in gigabytes of all repository mirrors. The least recently used are removed first and fetched
     again when they are needed."""
     max_steps: Annotated[int, Field(ge=1, le=1000), Written("30")] = 30
-    """Steps a run may take."""
-    max_cost_usd: Annotated[float | None, PlainValidator(parsing.dollars), Written("5")] = 5.0
-    """US dollars a run may spend, or `none` for no bound."""
+    """The maximum number of steps in a run."""
+    max_cost_usd: Annotated[parsing.Dollars, Written("5")] = 5
+    """The maximum cost of a run in US dollars, or `none`."""
     max_seconds: Annotated[int, Field(ge=10, le=86_400), Written("1800")] = 1800
-    """Seconds a run may take."""
+    """The time limit of a run in seconds."""
     model_patience: Annotated[int, Field(ge=0, le=604_800), Written("21600")] = 21_600
-    """Seconds for which a job waits for a model service that is down, before it fails and its work is kept; in a
-    workflow's run 900 at most."""
+    """Seconds that a job waits for an unavailable model service before it fails and its work is kept; at most 900 in a
+    workflow's run."""
     model_silence: Annotated[int | None, Field(ge=1, le=7_200), Written("900")] = None
-    """Seconds without a byte from the model service after which a reply counts as broken off; when not set, 900 for a
-    model that may think and 300 for others."""
-    data_dir: Annotated[FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
-    """Where the queue, the mirrors and the workspaces live; made when it is missing."""
-    triggers: Annotated[
-        tuple[str, ...],
-        PlainValidator(parsing.triggers),
-        Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER"),
-    ] = (DEFAULT_TRIGGER,)
-    """The word that starts a command; or several with commas between, of which the bot uses the first."""
-    start_label: Annotated[str, AfterValidator(parsing.label), Written("codepilot")] = "codepilot"
-    """The label that starts work, where a repository does not name another."""
-    level: Annotated[Level, Lower, Written("ask")] = "ask"
-    """What a run may do unasked, where neither repository nor label says otherwise: `ask` (write files, run commands;
-    where these can reach a network, only those of the list), `auto` (anything in the sandbox), or `read-only`, which
-    nothing raises."""
-    allow_commands: Annotated[
-        tuple[str, ...],
-        PlainValidator(parsing.command_patterns),
-        Written("npm run e2e *; ./scripts/check", between=";"),
-    ] = ()
-    """Patterns of commands that need no approval at the level `ask` with a network, beside the built-in ones; with `;`
-    or line breaks between."""
-    models: Annotated[tuple[str, ...], PlainValidator(parsing.names), Written("claude-haiku-4-5,claude-opus-5")] = ()
-    """Further models that a command or a repository may ask for, with commas between."""
-    caps: Annotated[Caps, PlainValidator(parsing.caps), Written("user=40,installation=500")] = field(
-        default_factory=Caps
+    """Seconds without data from the model service before a reply is considered broken off; by default 900 for a model
+    that may think and 300 for others."""
+    data_dir: Annotated[parsing.FilePath, Written("/var/lib/codepilot", input=None)] = Path("codepilot-data")
+    """The directory of the queue, the mirrors and the workspaces; created if it is missing."""
+    triggers: Annotated[parsing.Triggers, Written(f"{DEFAULT_TRIGGER},@codepilot", name="CODEPILOT_TRIGGER")] = (
+        _TRIGGERS
     )
-    """The most pieces of work that are begun in an hour, where it is to differ from thread=10, user=20, repository=50,
-    installation=200; and in a thread without a person asking: unattended=3."""
-    pictures: Annotated[Pictures, Lower, Written("off")] = "auto"
-    """Whether the model is shown the pictures that people attached to the thread: `auto` where it is known to see, `on`
-    always, `off` never."""
+    """The word that starts a command, or several separated by commas; the bot itself uses the first."""
+    start_label: Annotated[Label, Written("codepilot")] = "codepilot"
+    """The label that starts a run, unless the repository names another."""
+    level: Annotated[Level, parsing.Lower, Written("ask")] = "ask"
+    """The permission level, unless the repository or a label sets another: `ask` (write files and run commands; with a
+    network, only commands on the list), `auto` (anything in the sandbox), or `read-only`, which nothing raises."""
+    allow_commands: Annotated[parsing.Patterns, Written("npm run e2e *; ./scripts/check", between=";")] = ()
+    """Patterns of commands that need no approval at the level `ask` with a network, in addition to the built-in ones;
+    separated by `;` or line breaks."""
+    models: Annotated[parsing.Names, Written("claude-haiku-4-5,claude-opus-5")] = ()
+    """Additional models that a command or a repository may choose, separated by commas."""
+    caps: Annotated[parsing.CapsWords, Written("user=40,installation=500")] = field(default_factory=Caps)
+    """Limits on the number of runs started in an hour, where they are not to be thread=10, user=20, repository=50,
+    installation=200; and in a thread without a person asking, unattended=3."""
+    pictures: Annotated[Literal["auto", "on", "off"], parsing.Lower, Written("off")] = "auto"
+    """Whether the model sees images attached to the thread: `auto` if it is known to support images, `on`, `off`."""
     approval_hours: Annotated[int, Field(ge=1, le=720), Written("72")] = 72
-    """Hours that a run waits for an approval or an answer, before it ends."""
+    """Hours that a run waits for an approval or an answer before it ends."""
     keep_days: Annotated[int, Field(ge=1, le=3650), Written("30")] = 30
-    """Days for which ended jobs and patches that were not published are kept."""
-    review_on: Annotated[frozenset[ReviewEvent], PlainValidator(parsing.review_events), Written("opened,push")] = (
-        frozenset()
-    )
-    """When a pull request of somebody with write access is reviewed without a command, where its repository does not
-    say: `opened`, `ready` (a draft became ready), `push`, with commas between."""
-    allowed_users: Annotated[frozenset[str], PlainValidator(parsing.logins), Written("mona,octocat")] = frozenset()
-    """Logins of the people who may command, with commas between, where not everybody with write access is to. It gives
-    nobody more than GitHub does."""
-    trusted_bots: Annotated[TrustedBots, PlainValidator(parsing.trusted_bots), Written("dependabot[bot],29139614")] = (
-        field(default_factory=TrustedBots)
-    )
-    """Bots that may command, with commas between: names of Apps' accounts, which end in `[bot]`, or numeric user ids;
-    all others are ignored."""
-    anthropic_api_key: Annotated[SecretStr | None, Written("sk-ant-…", name="ANTHROPIC_API_KEY")] = None
-    """The key of the model service; must be set for the provider `anthropic`."""
-    openai_api_key: Annotated[SecretStr | None, Written("sk-…", name="OPENAI_API_KEY")] = None
-    """The key of the model service; must be set for the provider `openai`."""
-    dashscope_api_key: Annotated[SecretStr | None, Written("sk-…", name="DASHSCOPE_API_KEY")] = None
-    """The key of the model service; must be set for the provider `alibaba`."""
+    """Days that finished jobs and unpublished patches are kept."""
+    review_on: Annotated[parsing.ReviewEvents, Written("opened,push")] = frozenset()
+    """When to review a pull request of somebody with write access without a command, unless the repository sets it:
+    `opened`, `ready` (a draft became ready), `push`, separated by commas."""
+    allowed_users: Annotated[parsing.Logins, Written("mona,octocat")] = frozenset()
+    """Logins of the people who may give commands, separated by commas; by default everybody with write access. Nobody
+    gets more permissions than on GitHub."""
+    trusted_bots: Annotated[parsing.Bots, Written("dependabot[bot],29139614")] = field(default_factory=TrustedBots)
+    """Bots that may give commands, separated by commas: names of Apps' accounts, which end in `[bot]`, or numeric user
+    ids. All others are ignored."""
     outage_seconds: float = RunLimits().outage_seconds
     """No setting: the most seconds for which a run itself waits for the model service. After that its job waits."""
 

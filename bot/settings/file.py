@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, create_model
+from pydantic import BeforeValidator, ConfigDict, create_model
 
 from agent_runtime import SettingsError, read_settings
 from bot.domain.errors import ConfigError
@@ -16,8 +16,6 @@ from bot.settings.parsing import content_of
 from bot.settings.setting import Setting
 
 _MAX_BYTES = 256 * 1024
-_WORDS = {True: "on", False: "off"}
-"""YAML 1.1 reads `on` and `yes` as one, `off` and `no` as the other."""
 
 
 def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
@@ -36,10 +34,7 @@ def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"names a file that is not UTF-8 (byte {error.start}): {path}; save it as UTF-8") from None
-    keys: dict[str, Any] = {
-        each.key: (Annotated[str, BeforeValidator(partial(_text, each)), AfterValidator(partial(_checked, each))], "")
-        for each in settings
-    }
+    keys: dict[str, Any] = {each.key: (Annotated[str, BeforeValidator(partial(_text, each))], "") for each in settings}
     try:
         file = read_settings(
             text, create_model("Keys", __config__=ConfigDict(extra="forbid"), **keys), source=str(path)
@@ -54,23 +49,18 @@ def read_file(path: Path, settings: Collection[Setting]) -> dict[str, str]:
 
 
 def _text(setting: Setting, value: object) -> str:
-    """A value of YAML as it would be written in a variable."""
-    if isinstance(value, list):
-        return setting.between.join(_word(each) for each in value)
+    """A value of YAML as it would be written in a variable, where it fits the setting."""
     if isinstance(value, dict):
-        return setting.between.join(f"{_word(name)}={_word(each)}" for name, each in value.items())
-    return _word(value)
+        value = [f"{_word(name)}={_word(each)}" for name, each in value.items()]
+    text = setting.between.join(_word(each) for each in (value if isinstance(value, list) else [value]))
+    if text:
+        setting.parse(text)
+    return text
 
 
 def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return _WORDS[value]
+    if isinstance(value, bool):  # YAML 1.1 reads `on` and `yes` as one, `off` and `no` as the other
+        return "on" if value else "off"
     if isinstance(value, str | int | float):
         return str(value).strip()
     raise ValueError("must be text or a number; put it in quotes, or leave the key out")
-
-
-def _checked(setting: Setting, written: str) -> str:
-    if written:
-        setting.parse(written)
-    return written

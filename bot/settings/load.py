@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from bot.domain.errors import ConfigError, InputProblem, InputsError, OutsideActionsError
+from bot.domain.errors import ConfigError, InputsError, OutsideActionsError
 from bot.settings.agent import AgentSettings
 from bot.settings.model import ActionSettings, ActionSurvey, Settings, Survey
 from bot.settings.reader import Reader, spellings
@@ -38,19 +38,8 @@ def survey(environ: Mapping[str, str] | None = None) -> Survey:
     """
     reader = Reader(_taken(environ))
     service, agent = reader.values(Settings), reader.agent()
-    problems: tuple[str, ...] = ()
-    try:
-        reader.check()
-    except ConfigError as error:
-        problems = error.problems
-    return Survey(
-        problems=problems,
-        agent=agent,
-        webhook_secret=service.get("webhook_secret"),
-        app_id=service.get("app_id"),
-        private_key=service.get("private_key"),
-        api_url=service.get("api_url"),
-    )
+    found = {field: service.get(field) for field in ("webhook_secret", "app_id", "private_key", "api_url")}
+    return Survey(problems=tuple(each.text for each in reader.faults()), agent=agent, **found)
 
 
 def load_action(environ: Mapping[str, str] | None = None) -> ActionSettings:
@@ -93,12 +82,8 @@ def survey_action(environ: Mapping[str, str] | None = None) -> ActionSurvey:
             "task."
         )
     inputs, agent = reader.action()
-    problems: tuple[InputProblem, ...] = ()
-    try:
-        reader.check()
-    except InputsError as error:
-        problems = error.wrong
-    return ActionSurvey(problems=problems, settings=ActionSettings(agent=agent, inputs=inputs, **runner))
+    settings = ActionSettings(agent=agent, inputs=inputs, **runner)
+    return ActionSurvey(problems=reader.faults(), settings=settings)
 
 
 def load_demo(
@@ -117,9 +102,8 @@ def load_demo(
     """
     given = _taken(environ)
     provider, model = AGENT["provider"].name, AGENT["model"].name
-    with_key = [name for name, setting in PROVIDER_KEYS.items() if given.get(setting.name, "").strip()]
-    if not given.get(provider):
-        given[provider] = with_key[0] if with_key else "scripted"
+    with_key = (name for name, setting in PROVIDER_KEYS.items() if given.get(setting.name, "").strip())
+    given[provider] = given.get(provider) or next(with_key, "scripted")
     if given[provider] == "scripted" and script is not None:
         given[model] = str(script)
     if given[provider] == "scripted" and not given.get(model):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from bot.domain.errors import InputProblem
 from bot.gate.conventions import OWN_PREFIX, Conventions
+from bot.gate.goals import MOST_GOAL_CHARS
 from bot.gate.repo_config import PATH
 from bot.gate.repo_keys import BareVerb
 from bot.settings import parsing
 from bot.settings.agent import AgentSettings
-from bot.settings.parsing import FilePath, Lower, Url
+from bot.settings.parsing import FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, Url
 from bot.settings.setting import Written
 
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -26,8 +27,8 @@ class Sources:
     """Where further settings are."""
 
     config: Annotated[FilePath | None, Written("/etc/codepilot.yml", input=None)] = None
-    """A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment goes
-    before it."""
+    """A YAML file with further settings, by the names below in lower case without `CODEPILOT_`; the environment takes
+    precedence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,25 +37,21 @@ class Settings:
 
     agent: AgentSettings
     webhook_secret: Annotated[SecretStr, Field(min_length=16), Written("$(openssl rand -hex 32)")]
-    """The secret that is also set in the GitHub App's webhook settings; at least 16 characters."""
+    """The secret from the GitHub App's webhook settings; at least 16 characters."""
     app_id: Annotated[_Id, Written("123456")]
     """The GitHub App's id, from its settings page."""
-    private_key: Annotated[
-        SecretStr,
-        PlainValidator(parsing.private_key_in),
-        Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE"),
-    ]
-    """The file with the GitHub App's private key, which other users must not be able to read."""
+    private_key: Annotated[KeyFile, Written("/etc/codepilot/app.pem", name="CODEPILOT_PRIVATE_KEY_FILE")]
+    """The file with the GitHub App's private key; other users must not be able to read it."""
     api_url: Annotated[Url, Written("https://github.example.com/api/v3")] = _API
-    """GitHub's REST address."""
+    """The address of GitHub's REST API."""
     server_url: Annotated[Url, Written("https://github.example.com")] = _ON_GITHUB
-    """GitHub's address for people and git."""
+    """GitHub's address for browsers and git."""
     jobs: Annotated[int, Field(ge=1, le=64), Written("4")] = 2
-    """Jobs of different threads that one process works on side by side."""
+    """The number of jobs that one process runs at the same time, each of another thread."""
     host: Annotated[str, Written("0.0.0.0")] = "127.0.0.1"  # noqa: S104 - shown as an example
-    """The address to listen on; put a proxy that speaks TLS before it."""
+    """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080
-    """The port to listen on; 0 takes a free one."""
+    """The port to listen on; 0 picks a free one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,41 +59,33 @@ class ActionInputs:
     """The inputs of the action that a server has no setting for; the docstring below each field is what users read."""
 
     prompt: Annotated[
-        str | None,
-        AfterValidator(parsing.prompt),
-        Written("Update the dependencies that have security fixes, and run the tests."),
+        str | None, Field(max_length=MOST_GOAL_CHARS), Written("Update dependencies that have fixes.")
     ] = None
-    """What the agent is to do, on any event, without a command in a comment. Never put the words of an issue, a comment
-    or a pull request into it: the agent is shown those as quotes."""
+    """The task for the agent, on any event, without a command in a comment. Never insert text from an issue, a comment
+    or a pull request; the agent sees that text as quotes anyway."""
     command: Annotated[BareVerb | None, Lower, Written("review")] = None
-    """What is done, with the prompt or without one: `fix` (the default for a prompt), `review`, `explain`, `plan`,
+    """The command to run, with or without a prompt: `fix` (the default with a prompt), `review`, `explain`, `plan`,
     `ask` or `test`."""
     base: Annotated[str | None, AfterValidator(parsing.branch), Written("develop")] = None
-    """The branch that work begins at and new pull requests are for, where no command names another."""
+    """The branch to start from and to open pull requests against, unless a command names another; pull requests keep
+    their own base."""
     branch_prefix: Annotated[str, AfterValidator(parsing.branch_prefix), Written("bots/codepilot/")] = OWN_PREFIX
-    """What the names of new branches begin with."""
+    """The prefix of new branch names, ending in `/` or `-`."""
     working_directory: Annotated[str | None, AfterValidator(parsing.subdirectory), Written("services/api")] = None
-    """The directory of the repository in which the agent's and the `setup:` commands start."""
-    repo_config: Annotated[
-        str, AfterValidator(parsing.repository_file), Written(".github/codepilot/maintenance.yml", input="config")
-    ] = PATH
-    """The path of the repository's own file."""
+    """The directory of the repository in which the agent's commands and the `setup:` commands start."""
+    repo_config: Annotated[RepoFile, Written(".github/codepilot/maintenance.yml", input="config")] = PATH
+    """The path of the repository's configuration file."""
     dry_run: Annotated[bool, Written("yes")] = False
-    """Whether everything is made and nothing published: no commit, no branch, no pull request, no review."""
+    """Whether to publish nothing, `yes` or `no`; the comment and the summary then show what would be published."""
     approvals: Annotated[Literal["denied", "artifact"], Lower, Written("artifact")] = "denied"
-    """What becomes of a call that needs a person: `denied` tells the agent so, and the run goes on; `artifact` keeps
-    the run in an artifact, and whoever answers in a comment has it go on."""
+    """What to do with a call that requires approval: `denied` (the agent is told and continues) or `artifact` (the run
+    is stored in an artifact and resumes when somebody answers in a comment)."""
     session: Annotated[str | None, AfterValidator(parsing.artifact), Written("codepilot-session-12")] = None
-    """The name of the artifact that a run is gone on with from; when not set, `codepilot-session-` and the number of
-    the thread."""
+    """The name of the artifact to resume from; by default `codepilot-session-` and the thread's number."""
     session_key: Annotated[SecretStr | None, Field(min_length=32), Written("8c5f1d0b9e7a4c63b2f0d6e1a9c84735")] = None
-    """A secret of at least 32 characters that seals runs which wait; when not set, one made from the model service's
-    key."""
-    output_schema: Annotated[
-        dict[str, Any] | str | None, PlainValidator(parsing.output_schema), Written(".github/triage.schema.json")
-    ] = None
-    """What the run's result must fit: a JSON schema, or the path of one on the base branch. The output
-    `structured-output` has the result."""
+    """A secret of at least 32 characters that encrypts waiting runs; by default made from the model service's key."""
+    output_schema: Annotated[Schema | None, Written(".github/triage.schema.json")] = None
+    """A JSON schema for the run's result, or the path of one on the base branch; see the output `structured-output`."""
 
     @property
     def conventions(self) -> Conventions:
@@ -119,14 +108,12 @@ class ActionSettings:
 
     agent: AgentSettings
     token: Annotated[SecretStr, Written("${{ github.token }}", name="GITHUB_TOKEN", input="github-token")]
-    """The action passes the workflow's token on by itself; leave this input out, or give it a token."""
+    """The token that reads the thread and publishes the result; without this input, the workflow's own."""
     event_path: Annotated[FilePath, Written("/github/workflow/event.json", name="GITHUB_EVENT_PATH")]
     """The file with the event's payload."""
     event_name: Annotated[str, Written("issue_comment", name="GITHUB_EVENT_NAME")]
     """The event's name."""
-    repository: Annotated[
-        str, AfterValidator(parsing.repository), Written("octocat/hello-world", name="GITHUB_REPOSITORY")
-    ]
+    repository: Annotated[RepoName, Written("octocat/hello-world", name="GITHUB_REPOSITORY")]
     """The repository, `owner/name`."""
     run_id: Annotated[_Id, Written("1658821493", name="GITHUB_RUN_ID")]
     """The workflow run."""
@@ -143,9 +130,9 @@ class ActionSettings:
     workflow: Annotated[str | None, Written("Maintenance", name="GITHUB_WORKFLOW")] = None
     """The workflow's name."""
     api_url: Annotated[Url, Written(_API, name="GITHUB_API_URL")] = _API
-    """GitHub's REST address."""
+    """The address of GitHub's REST API."""
     server_url: Annotated[Url, Written(_ON_GITHUB, name="GITHUB_SERVER_URL")] = _ON_GITHUB
-    """GitHub's address for people and git."""
+    """GitHub's address for browsers and git."""
     output_path: Annotated[FilePath | None, Written("/github/output", name="GITHUB_OUTPUT")] = None
     """The file that takes the step's outputs."""
     summary_path: Annotated[FilePath | None, Written("/github/summary", name="GITHUB_STEP_SUMMARY")] = None

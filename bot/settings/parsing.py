@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, SecretStr
@@ -19,7 +19,6 @@ from bot.domain.access import Caps
 from bot.domain.commands import ReviewEvent
 from bot.domain.listening import TrustedBots
 from bot.domain.options import is_safe_branch
-from bot.gate.goals import MOST_GOAL_CHARS
 from bot.gate.repo_keys import command_pattern, trigger_word
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -29,7 +28,6 @@ _DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/ -]+")
 _BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
-_MAX_LABEL = 50
 _MAX_PATH = 200
 _MAX_KEY_BYTES = 64 * 1024
 
@@ -61,24 +59,17 @@ def url(text: str) -> str:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names with commas between, each once."""
+    """Names separated by commas, each once."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def triggers(text: str) -> tuple[str, ...]:
-    """Words that start a command, with commas between."""
+    """Words that start a command, separated by commas."""
     return tuple(dict.fromkeys(trigger_word(part.strip()) for part in text.split(",")))
 
 
-def label(text: str) -> str:
-    """The name of a label, as GitHub takes it."""
-    if not text.isprintable() or len(text) > _MAX_LABEL:
-        raise ValueError(f"must be a label's name of at most {_MAX_LABEL} characters on one line, not {text!r}")
-    return text
-
-
 def command_patterns(text: str) -> tuple[str, ...]:
-    """Patterns of commands, with semicolons or line breaks between."""
+    """Patterns of commands, separated by semicolons or line breaks."""
     parts = (part.strip() for part in re.split(r"[;\n]", text))
     return tuple(dict.fromkeys(command_pattern(part) for part in parts if part))
 
@@ -86,16 +77,9 @@ def command_patterns(text: str) -> tuple[str, ...]:
 def caps(text: str) -> Caps:
     """Bounds of work an hour, as `user=40,installation=500`; the others keep their defaults."""
     known = [each.name for each in fields(Caps)]
-    must = f"must be caps with commas between, each one of {', '.join(known)} with `=` and a whole number"
+    must = f"must be limits separated by commas, each one of {', '.join(known)} with `=` and a whole number"
     parts = _matching(text.split(","), rf"({'|'.join(known)})\s*=\s*[0-9]{{1,6}}", must)
     return replace(Caps(), **{name.strip(): int(number) for name, number in (part.split("=") for part in parts)})
-
-
-def review_events(text: str) -> frozenset[str]:
-    """Events that start a review, with commas between."""
-    known = get_args(ReviewEvent)
-    must = f"must be some of {', '.join(known)} with commas between"
-    return frozenset(_matching(names(text.lower()), "|".join(known), must))
 
 
 def _matching(parts: Iterable[str], pattern: str, must: str) -> list[str]:
@@ -114,9 +98,9 @@ def repository(text: str) -> str:
 
 
 def trusted_bots(text: str) -> TrustedBots:
-    """Numeric ids of accounts and names of Apps' accounts with commas between; no wildcard."""
+    """Numeric ids of accounts and names of Apps' accounts separated by commas; no wildcard."""
     must = (
-        "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, with commas between (`*` is not "
+        "must be names of Apps' accounts, which end in `[bot]`, or numeric user ids, separated by commas (`*` is not "
         "allowed)"
     )
     parts = _matching(text.split(","), rf"[1-9][0-9]{{0,18}}|{_LOGIN}\[bot\]", must)
@@ -127,8 +111,8 @@ def trusted_bots(text: str) -> TrustedBots:
 
 
 def logins(text: str) -> frozenset[str]:
-    """Names of people's accounts with commas between, in lower case."""
-    must = "must be logins with commas between, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS)"
+    """Names of people's accounts separated by commas, in lower case."""
+    must = "must be logins separated by commas, without `@`, teams or bots (those belong in CODEPILOT_TRUSTED_BOTS)"
     return frozenset(part.casefold() for part in _matching(text.split(","), _LOGIN, must))
 
 
@@ -140,15 +124,15 @@ def path(text: str) -> Path:
 
 
 def directories(text: str) -> tuple[Path, ...]:
-    """Absolute paths of directories, with colons between; the sandbox reports those that do not exist."""
+    """Absolute paths of directories, separated by colons; the sandbox reports those that do not exist."""
     parts = (part for part in text.split(":") if part)
     return tuple(
-        map(Path, _matching(parts, "/.*", "must name directories by their absolute paths, with colons between"))
+        map(Path, _matching(parts, "/.*", "must name directories by their absolute paths, separated by colons"))
     )
 
 
 def network(text: str) -> Network:
-    """`off`, `registries`, hosts with or without a port; with commas between."""
+    """`off`, `registries`, hosts with or without a port; separated by commas."""
     return Network.of(*text.split(","))
 
 
@@ -161,8 +145,8 @@ _UNITS = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}
 def sandbox_limits(text: str) -> SandboxLimits:
     """Limits by name, as `memory=4GiB,processes=256`; the others keep their defaults."""
     must = (
-        f"must be limits with commas between, each one of {', '.join((*_BYTES, *_COUNTS))} with `=` and a whole "
-        "number, and MiB or GiB behind it for bytes"
+        f"must be limits separated by commas, each one of {', '.join((*_BYTES, *_COUNTS))} with `=` and a whole "
+        "number, and MiB or GiB after it for bytes"
     )
     number = r"\s*=\s*[1-9][0-9]{0,8}"
     pattern = rf"({'|'.join(_BYTES)}){number}(MiB|GiB)|({'|'.join(_COUNTS)}){number}"
@@ -199,13 +183,6 @@ def private_key_in(text: str) -> SecretStr:
     if not content.lstrip().startswith(b"-----BEGIN ") or b"PRIVATE KEY-----" not in content:
         raise ValueError(f"names a file that holds no private key in PEM: {text}")
     return SecretStr(content.decode("ascii", "replace"))
-
-
-def prompt(text: str) -> str:
-    """A request in words, not longer than the agent is told."""
-    if len(text) > MOST_GOAL_CHARS:
-        raise ValueError(f"may have {MOST_GOAL_CHARS:,} characters and has {len(text):,}; put the rest into a file")
-    return text
 
 
 def branch(text: str) -> str:
@@ -272,6 +249,20 @@ def _below_root(text: str) -> str:
     return "/".join(parts) if harmless and len(text) <= _MAX_PATH else ""
 
 
-Url = Annotated[str, AfterValidator(url)]
+Bots = Annotated[TrustedBots, PlainValidator(trusted_bots)]
+CapsWords = Annotated[Caps, PlainValidator(caps)]
+Directories = Annotated[tuple[Path, ...], PlainValidator(directories)]
+Dollars = Annotated[float | None, PlainValidator(dollars)]
 FilePath = Annotated[Path, PlainValidator(path)]
+KeyFile = Annotated[SecretStr, PlainValidator(private_key_in)]
+Limits = Annotated[SandboxLimits, PlainValidator(sandbox_limits)]
+Logins = Annotated[frozenset[str], PlainValidator(logins)]
+Names = Annotated[tuple[str, ...], PlainValidator(names)]
 NetworkWords = Annotated[Network, PlainValidator(network)]
+Patterns = Annotated[tuple[str, ...], PlainValidator(command_patterns)]
+RepoFile = Annotated[str, AfterValidator(repository_file)]
+RepoName = Annotated[str, AfterValidator(repository)]
+ReviewEvents = Annotated[frozenset[ReviewEvent], BeforeValidator(lambda text: names(text.lower()))]
+Schema = Annotated[dict[str, Any] | str, PlainValidator(output_schema)]
+Triggers = Annotated[tuple[str, ...], PlainValidator(triggers)]
+Url = Annotated[str, AfterValidator(url)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from bot.domain.errors import ConfigError, InputProblem, InputsError
+from bot.domain.errors import ConfigError, InputProblem
 from bot.settings.agent import MODELS, AgentSettings
 from bot.settings.file import read_file
 from bot.settings.model import ActionInputs
@@ -44,12 +44,12 @@ class Reader:
         self._inputs = inputs
         self._further: dict[str, str] = dict(defaults or {})
         self._wrong: set[Setting] = set()
-        self.problems: list[InputProblem] = []
+        self._problems: list[InputProblem] = []
         if written := self._written(CONFIG):
             try:
                 self._further |= read_file(CONFIG.parse(written), [each for each in SETTINGS if each is not CONFIG])
             except ConfigError as error:
-                self.problems += [InputProblem(text=each) for each in error.problems]
+                self._problems += [InputProblem(text=each) for each in error.problems]
             except ValueError as error:
                 self._tell(CONFIG, f"{error}.")
 
@@ -70,14 +70,13 @@ class Reader:
     def agent(self) -> AgentSettings:
         """The agent's settings; what is wrong or missing has its default."""
         agent = AgentSettings(**self.values(AgentSettings))
-        provider = agent.provider
-        if provider in PROVIDER_KEYS and agent.api_key is None and AGENT["provider"] not in self._wrong:
+        if agent.provider in PROVIDER_KEYS and agent.api_key is None and AGENT["provider"] not in self._wrong:
             self._lacks_key(agent)
-        if provider == "scripted" and not agent.model:
+        if agent.provider == "scripted" and not agent.model:
             self._lacks(AGENT["model"], "For the provider `scripted` it is the path of the script.")
         if agent.sandbox == "docker" and not agent.docker_image:
-            self._lacks(AGENT["docker_image"], "The sandbox `docker` needs an image that is on the runner.")
-        agent = replace(agent, model=agent.model or MODELS.get(provider, ""))
+            self._lacks(AGENT["docker_image"], "The sandbox `docker` needs an image that is on this machine.")
+        agent = replace(agent, model=agent.model or MODELS.get(agent.provider, ""))
         return replace(agent, outage_seconds=_ACTION_OUTAGE) if self._inputs else agent
 
     def action(self) -> tuple[ActionInputs, AgentSettings]:
@@ -88,19 +87,22 @@ class Reader:
             self._lacks(INPUTS["session_key"], _UNSEALED)
         return inputs, agent
 
-    def check(self) -> None:
-        """Raise ConfigError, for an Action InputsError, when anything was wrong, unknown variables included."""
+    def faults(self) -> tuple[InputProblem, ...]:
+        """All that is wrong, unknown variables included; to be asked once everything was read."""
         settings = (*SETTINGS, *(INPUTS.values() if self._inputs else ()))
         known = [each.name.removeprefix(PREFIX) for each in settings if each.name.startswith(PREFIX)]
         written = sorted(name.removeprefix(PREFIX) for name in self._environ if name.startswith(PREFIX))
+        unknown = []
         for name in (name for name in written if name not in known):
             near = difflib.get_close_matches(name, known, n=1)
             fix = f"did you mean {PREFIX}{near[0]}?" if near else "remove it"
-            self.problems.append(InputProblem(text=f"{PREFIX}{name} is no setting of this version; {fix}"))
-        if self.problems and self._inputs:
-            raise InputsError(tuple(self.problems))
-        if self.problems:
-            raise ConfigError(tuple(each.text for each in self.problems))
+            unknown.append(InputProblem(text=f"{PREFIX}{name} is no setting of this version; {fix}"))
+        return (*self._problems, *unknown)
+
+    def check(self) -> None:
+        """Raise ConfigError when anything is wrong."""
+        if faults := self.faults():
+            raise ConfigError(tuple(each.text for each in faults))
 
     def _written(self, setting: Setting) -> str:
         """The environment first, then the file, then another default."""
@@ -110,10 +112,8 @@ class Reader:
 
     def _lacks(self, setting: Setting, why: str = "") -> None:
         """Keep that a setting is missing, and why it is needed, where its meaning alone does not say so."""
-        if self._inputs and setting.input_name:
-            self._tell(setting, f"is empty. {why or setting.meaning}", empty=True)
-        else:
-            self._tell(setting, f"is not set. {setting.meaning}")
+        state = "empty" if self._inputs and setting.input_name else "not set"
+        self._tell(setting, f"is {state}. {why or setting.meaning}", empty=True)
 
     def _lacks_key(self, agent: AgentSettings) -> None:
         """Keep that the key of the model service is missing, or that the key of another one is there instead."""
@@ -121,7 +121,7 @@ class Reader:
         others = [name for name, key in PROVIDER_KEYS.items() if getattr(agent, key.field) is not None]
         if self._inputs and others and not self._written(AGENT["provider"]):
             text = f"There is a key for `{others[0]}`, and without the input `provider` the service is `{provider}`."
-            self.problems.append(InputProblem(text=text, input="provider", line=f"provider: {others[0]}"))
+            self._problems.append(InputProblem(text=text, input="provider", line=f"provider: {others[0]}"))
         else:
             self._lacks(PROVIDER_KEYS[provider], f"The model service `{provider}` cannot be asked without its key.")
 
@@ -131,13 +131,12 @@ class Reader:
         name = setting.input_name if self._inputs else ""
         if not name:
             text = f"{setting.name} {what} Example: {setting.name}={setting.example}"
-            self.problems.append(InputProblem(text=text))
+            self._problems.append(InputProblem(text=text))
             return
-        stored = setting.secret and setting.field != "token"
         line = yaml.safe_dump({name: setting.example}, allow_unicode=True, width=1000).strip()
         if setting.example.isdecimal():
             line = f"{name}: {setting.example}"
-        if stored:
+        if setting.secret and setting.field != "token":
             line = f"{name}: ${{{{ secrets.{setting.name} }}}}"
         secret = empty and setting in PROVIDER_KEYS.values()
-        self.problems.append(InputProblem(text=f"The input `{name}` {what}", input=name, line=line, secret=secret))
+        self._problems.append(InputProblem(text=f"The input `{name}` {what}", input=name, line=line, secret=secret))

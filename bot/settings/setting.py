@@ -33,13 +33,14 @@ class Written:
     between: str = ","
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting:
-    """One setting.
+    """One setting; `settings_of` makes one of each.
 
     Attributes:
         model: the model that it belongs to.
         field: its field there.
+        type: the annotation of that.
         name: the environment variable.
         example: a value that works, as it would be written.
         default: the default as it would be written; None when the setting must be set, empty for none.
@@ -50,6 +51,7 @@ class Setting:
 
     model: type
     field: str
+    type: Any
     name: str
     example: str
     default: str | None
@@ -60,7 +62,7 @@ class Setting:
     @property
     def key(self) -> str:
         """Its name in the settings file."""
-        return _key(self.name)
+        return self.name.removeprefix(PREFIX).lower()
 
     @property
     def meaning(self) -> str:
@@ -73,7 +75,7 @@ class Setting:
         Raises:
             ValueError: it does not fit; the text says what the setting must be, and never a secret.
         """
-        adapter = TypeAdapter[Any](_hints(self.model)[self.field])
+        adapter = TypeAdapter[Any](self.type)
         try:
             return adapter.validate_python(text)
         except ValidationError as error:
@@ -83,33 +85,26 @@ class Setting:
 @cache
 def settings_of(model: type) -> Mapping[str, Setting]:
     """The settings among the fields of a frozen dataclass, by field, in their order."""
-    return {
-        field.name: _setting(model, field.name, _as_written(field.default, field.default_factory), written)
-        for field in fields(model)
-        for written in getattr(_hints(model)[field.name], "__metadata__", ())
-        if isinstance(written, Written)
-    }
-
-
-def _setting(model: type, field: str, default: str | None, written: Written) -> Setting:
-    name = written.name or f"{PREFIX}{field.upper()}"
-    derived = "" if name.startswith("GITHUB_") else _key(name).replace("_", "-")
-    [kind, *_] = get_args(_hints(model)[field])
-    return Setting(
-        model=model,
-        field=field,
-        name=name,
-        example=written.example,
-        default=default,
-        input_name="" if written.input is None else written.input or derived,
-        secret=SecretStr in {kind, *get_args(kind)} and not name.endswith("_FILE"),
-        between=written.between,
-    )
-
-
-@cache
-def _hints(model: type) -> Mapping[str, Any]:
-    return get_type_hints(model, include_extras=True)
+    found: dict[str, Setting] = {}
+    hints = get_type_hints(model, include_extras=True)
+    for field in fields(model):
+        hint = hints[field.name]
+        for written in (each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Written)):
+            name = written.name or f"{PREFIX}{field.name.upper()}"
+            derived = "" if name.startswith("GITHUB_") else name.removeprefix(PREFIX).lower().replace("_", "-")
+            [kind, *_] = get_args(hint)
+            found[field.name] = Setting(
+                model=model,
+                field=field.name,
+                type=hint,
+                name=name,
+                example=written.example,
+                default=_as_written(field.default, field.default_factory),
+                input_name="" if written.input is None else written.input or derived,
+                secret=SecretStr in {kind, *get_args(kind)} and not name.endswith("_FILE"),
+                between=written.between,
+            )
+    return found
 
 
 @cache
@@ -124,10 +119,6 @@ def _docstrings(model: type) -> Mapping[str, str]:
     }
 
 
-def _key(name: str) -> str:
-    return name.removeprefix(PREFIX).lower()
-
-
 def _as_written(default: object, factory: object) -> str | None:
     if default is MISSING:
         return None if factory is MISSING else ""
@@ -135,8 +126,6 @@ def _as_written(default: object, factory: object) -> str | None:
         return "yes" if default else "no"
     if isinstance(default, tuple | frozenset):
         return ",".join(default)
-    if isinstance(default, float):
-        return f"{default:g}"
     return "" if default is None else str(default)
 
 
@@ -146,11 +135,15 @@ def _told(error: ErrorDetails, adapter: TypeAdapter[Any]) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        return f"must be one of {context['expected'].replace(' or ', ', ').replace(chr(39), '')}, not {given!r}"
+        known = context["expected"].replace(" or ", ", ").replace("'", "")
+        return f"must be one of {known}; {given!r} is none of them"
     if kind == "bool_parsing":
         return f"must be yes or no, not {given!r}"
-    if kind == "too_short":
-        return f"must have at least {context['min_length']} characters"
+    if kind in {"string_too_long", "too_short"}:
+        bound = f"at most {context['max_length']:,}" if "max_length" in context else f"at least {context['min_length']}"
+        return f"must have {bound} characters, and has {len(given):,}"
+    if not kind.startswith(("int_", "greater_", "less_")):
+        return error["msg"]
     schema = adapter.json_schema()
     whole = schema.get("anyOf", [schema])[0]
     return f"must be a whole number from {whole['minimum']} to {whole['maximum']}, not {given!r}"

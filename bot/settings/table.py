@@ -30,11 +30,8 @@ SECRETS: tuple[Setting, ...] = tuple(each for each in (*SETTINGS, *INPUTS.values
 
 def settings_table() -> str:
     """Every operator setting as a Markdown table, for the documentation."""
-    rows = [f"| `{s.name}` | {s.meaning} | {_default(s)} | `{s.example}` |" for s in SETTINGS]
-    return "\n".join(["| variable | meaning | default | example |", "|---|---|---|---|", *rows, ""])
-
-
-def _default(setting: Setting) -> str:
-    if setting.default is None:
-        return "must be set"
-    return f"`{setting.default}`" if setting.default else ""
+    rows = ["| variable | meaning | default | example |", "|---|---|---|---|"]
+    for each in SETTINGS:
+        default = "must be set" if each.default is None else each.default and f"`{each.default}`"
+        rows.append(f"| `{each.name}` | {each.meaning} | {default} | `{each.example}` |")
+    return "\n".join([*rows, ""])

@@ -12,7 +12,7 @@ from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
 from bot.domain.access import Caps
 from bot.domain.errors import ConfigError, OutsideActionsError
 from bot.domain.listening import TrustedBots
-from bot.settings.agent import bounds_of
+from bot.settings.agent import MODELS, bounds_of
 from bot.settings.load import load, load_action
 from bot.settings.setting import Setting
 from bot.settings.table import AGENT, SETTINGS, settings_table
@@ -322,6 +322,11 @@ def test_the_caps_that_the_table_names_are_those_that_hold() -> None:
     named = ",".join(re.findall(r"[a-z]+=\d+", AGENT["caps"].meaning))
     assert len(named.split(",")) == len(fields(Caps))
     assert AGENT["caps"].parse(named) == Caps()
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS.values() if name])
+def test_the_models_that_the_table_names_are_the_defaults(model: str) -> None:
+    assert f"`{model}`" in AGENT["model"].meaning
 
 
 def test_permissions_are_decided_by_what_the_settings_say(environ: dict[str, str]) -> None:
