@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.watch import Watch
 from bench.measure import Figure, percentile
+from tests.block_files import BlockFiles
 
 EDITS = 1_000
 FUNCTIONS = 833  # of six lines: 5,000 lines of Python
@@ -27,7 +25,7 @@ _FUNCTION = """def f{i}(a, b=1):
 
 """
 
-Edit = Callable[[FileTools, int, int], None]
+Edit = Callable[[BlockFiles, int, int], None]
 """Makes one edit: of function `i`, in turn `turn`. Its time is the step's, from the payloads to the last sync."""
 
 
@@ -44,11 +42,11 @@ def _edits(name: str, edit: Edit) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory, Workspace(Path(directory)) as workspace:
         path = Path(directory, "a.py")
         path.write_text("".join(_FUNCTION.format(i=i) for i in range(FUNCTIONS)))
-        tools = FileTools(workspace)
+        tools = BlockFiles(workspace)
         for turn in range(EDITS):
             begun = time.perf_counter()
             edit(tools, numbers.randrange(FUNCTIONS), turn)
-            tools.end_step(ok=True)
+            tools.end()
             times.append((time.perf_counter() - begun) * 1000)
             if turn % 10 == 0:
                 bare.append(_bare_write(Path(directory), path.read_bytes()))
@@ -71,24 +69,20 @@ def _bare_write(directory: Path, data: bytes) -> float:
     return (time.perf_counter() - begun) * 1000
 
 
-def _line_edit(tools: FileTools, i: int, turn: int) -> None:
-    tools.begin_step(_payloads(f"    x{i} = a + b * {i} + {turn}\n"))
-    tools.write_file("a.py", 6 * i + 2, 6 * i + 2, mode="edit")
+def _line_edit(tools: BlockFiles, i: int, turn: int) -> None:
+    tools.take(f"    x{i} = a + b * {i} + {turn}\n")
+    tools.write("a.py", 6 * i + 2, 6 * i + 2, mode="edit")
 
 
-def _replace(tools: FileTools, i: int, turn: int) -> None:
-    tools.begin_step(_payloads(f"def f{i}(a, b=1):\n", f"def f{i}(a, b=1):\n    # {turn}\n"))
-    tools.write_file("a.py", mode="replace")
+def _replace(tools: BlockFiles, i: int, turn: int) -> None:
+    tools.take(f"def f{i}(a, b=1):\n", f"def f{i}(a, b=1):\n    # {turn}\n")
+    tools.write("a.py", mode="replace")
 
 
-def _patch(tools: FileTools, i: int, turn: int) -> None:
+def _patch(tools: BlockFiles, i: int, turn: int) -> None:
     body = f"@@ def f{i}\n     if x{i} > 3:\n+        print({turn})\n"
-    tools.begin_step(_payloads(f"*** Begin Patch\n*** Update File: a.py\n{body}*** End Patch\n"))
-    tools.write_file(mode="patch")
-
-
-def _payloads(*texts: str) -> Payloads:
-    return Payloads(Payload(text=text, filename=None) for text in texts)
+    tools.take(f"*** Begin Patch\n*** Update File: a.py\n{body}*** End Patch\n")
+    tools.write(mode="patch")
 
 
 _EDITS: dict[str, Edit] = {"edit by line": _line_edit, "replace": _replace, "patch": _patch}

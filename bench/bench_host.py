@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 from agent_runtime import Agent, SandboxSettings, ScriptedProvider, Task, ToolError, pick_sandbox
@@ -23,10 +22,9 @@ from agent_runtime.core.outcome import Usage
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.toolbox import Toolbox
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.transports.blocks.reply import Payload
 from bench.host_cases import CASES, Call, Case
 from bench.measure import Figure
+from tests.block_files import payloads_of
 
 MEMORY = 256
 """Megabytes: the host's process, and each of its workers."""
@@ -97,10 +95,12 @@ async def _work(case: Case, hands: Toolbox, folder: Path) -> None:
 async def _call(tool: str, call: Call, hands: Toolbox) -> None:
     name = "execute" if "command" in call.arguments else tool
     found = hands.registry.get(name)
-    hands.files.begin_step(Payloads([Payload(text=text, filename=None) for text in call.payloads]))
+    hands.payloads.begin_step(payloads_of(call.payloads), "")
+    hands.files.begin_step()
     try:
-        await in_thread(partial(found.inspect, call.arguments))
-        await found.call(call.arguments)
+        planned = await found.plan(call.arguments)
+        await in_thread(planned.preview)
+        await found.apply(planned)
     except (ToolError, BoundExceededError) as error:
         print(f"{name}: {str(error)[:200]}", file=sys.stderr)
 

@@ -75,7 +75,7 @@ _PURE = (
     "agent_runtime/sandbox/egress/request.py",
     "agent_runtime/sandbox/limits.py",
     "agent_runtime/core/task.py",
-    "agent_runtime/tools/planned.py",
+    "agent_runtime/transports/blocks/expected_writes.py",
     "agent_runtime/tools/preview.py",
     "agent_runtime/terminals/windows_shells.py",
     "agent_runtime/workspace/changes.py",

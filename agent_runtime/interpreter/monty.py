@@ -18,10 +18,9 @@ from agent_runtime.core.errors import ControlError, FormatError, LimitError, Res
 from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import BlockUsage, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
-from agent_runtime.interpreter.source import bound_names, discarded_calls
+from agent_runtime.interpreter.source import CodeError, bound_names, discarded_calls, parse_code
 from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
 from agent_runtime.interpreter.worker import InterpreterWorker
-from agent_runtime.transports.blocks.payload_plan import CodeError, parse_code
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run
     from pydantic_monty import AsyncFunctionSnapshot, AsyncSnapshot, MontyError

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 from itertools import accumulate
 
 Span = tuple[int, int]
@@ -15,6 +17,39 @@ _BINDING = (
     ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping,
 )  # fmt: skip
 """What binds a name, besides the targets of assignments."""
+
+
+class CodeError(Exception):
+    """Python code that does not parse.
+
+    Attributes:
+        line: 1-based line in the code, or None when the parser does not say.
+        reason: the parser's words.
+    """
+
+    def __init__(self, reason: str, line: int | None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+
+
+@lru_cache(maxsize=1)  # a control block is parsed by the reader of the reply, for its writes, and to run it
+def parse_code(code: str) -> ast.Module:
+    """Parse Python code; nobody may change the tree.
+
+    Raises:
+        CodeError: it does not parse.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # An odd escape in a string is the model's business, not our log's.
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise CodeError(error.msg, error.lineno) from None
+    except ValueError as error:  # Null characters, before Python 3.12.
+        raise CodeError(str(error), None) from None
+    except (RecursionError, MemoryError):  # How CPython's parser says that code is nested too deeply.
+        raise CodeError("too deeply nested", None) from None
 
 
 def discarded_calls(nodes: Collection[ast.AST], source: str) -> frozenset[Span]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from agent_runtime import prompts
@@ -37,8 +36,9 @@ from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_co
 from agent_runtime.run.progress import Repeats, RunProgress
 from agent_runtime.run.step import Calls, observed
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.binding import PayloadBinder
 from agent_runtime.transports.blocks.format_errors import unreadable
+from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
 
 
@@ -54,15 +54,15 @@ class FileWatch(Protocol):
         """What someone else did to files that the agent knows since its last step; empty for nothing."""
         ...
 
-    def begin_step(self, payloads: Payloads, control: str) -> None:
-        """Take over a reply's payloads and look at its control block, before that runs."""
+    def begin_step(self) -> None:
+        """Begin a step, before its control block runs."""
         ...
 
-    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+    def resume_step(self, state: Mapping[str, Any]) -> None:
         """The same for a control block that stands in the middle, as `step_state` told it."""
         ...
 
-    def end_step(self, *, ok: bool) -> str:
+    def end_step(self) -> str:
         """What the model should know beside the step's results; empty for nothing."""
         ...
 
@@ -95,6 +95,7 @@ class Loop:
         interpreter: runs control blocks.
         calls: answers their tool calls.
         files: is told of each step.
+        payloads: gives the writes of a step their contents.
         session: the log that everything is derived from; holds at least the run's `Started`.
         progress: reads off that log how far the run is.
         conversation: makes requests of it.
@@ -111,6 +112,7 @@ class Loop:
     interpreter: Interpreter
     calls: Calls
     files: FileWatch
+    payloads: PayloadBinder
     session: Session
     progress: RunProgress
     conversation: Conversation
@@ -166,15 +168,15 @@ class Loop:
         """
         reply = self._last_reply()
         self.repeats.recall(self.progress)
-        payloads = Payloads(reply.payloads)
-        self.files.resume_step(payloads, reply.control or "", standing.files)
+        self.payloads.resume(Payloads(reply.payloads), reply.control or "", standing.files)
+        self.files.resume_step(standing.files)
         self.calls.begin_step()
         self.calls.shown.take_back(standing.shown)
         self.calls.number = standing.call - 1
         if standing.note:
             self.calls.shown.result(standing.note)
         block = self.interpreter.resume(standing.interpreter, call=self.calls, show=self.calls.shown.printed)
-        outcome = await self._see_through(self.progress.step, reply, payloads, block)
+        outcome = await self._see_through(self.progress.step, reply, block)
         await self.session.commit()
         return outcome if outcome is not None else await self.run()
 
@@ -257,20 +259,20 @@ class Loop:
             if self.chat and self.progress.output_schema is None:
                 return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", prompts.NO_ACTION)
-        payloads = Payloads(reply.payloads)
-        self.files.begin_step(payloads, reply.control)
+        self.payloads.begin_step(Payloads(reply.payloads), reply.control)
+        self.files.begin_step()
         self.calls.begin_step()
         block = self.interpreter.run(reply.control, call=self.calls, show=self.calls.shown.printed)
-        return await self._see_through(step, reply, payloads, block)
+        return await self._see_through(step, reply, block)
 
-    async def _see_through(self, step: int, reply: Reply, payloads: Payloads, block: Awaitable[None]) -> Outcome | None:
+    async def _see_through(self, step: int, reply: Reply, block: Awaitable[None]) -> Outcome | None:
         """See a control block to its end, and record what the step showed."""
         try:
-            shown, ok = await observed(block, calls=self.calls, payloads=payloads)
+            shown, ok = await observed(block, calls=self.calls, payloads=self.payloads)
         except FormatError as error:  # nothing ran, but the contents came
-            told = await self._told(partial(self.files.end_step, ok=False))
-            raise FormatError(error.code, f"{error}\n{told}".rstrip()) from error
-        parts = [shown, await self._told(partial(self.files.end_step, ok=ok))]
+            told = [self.payloads.keep_unreached(), await self._told(self.files.end_step)]
+            raise FormatError(error.code, "\n".join([str(error), "\n\n".join(filter(None, told))]).rstrip()) from error
+        parts = [shown, "" if ok else self.payloads.keep_unreached(), await self._told(self.files.end_step)]
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)

@@ -208,7 +208,10 @@ class Run:
             log=await asyncio.to_thread(digest_of, [*self.session.events]),
             shown=calls.shown.to_plain(),
             interpreter=state.to_plain(),
-            files={"tracked": {**self.toolbox.files.tracked()}, "step": self.toolbox.files.step_state()},
+            files={
+                "tracked": {**self.toolbox.files.tracked()},
+                "step": {**self.toolbox.files.step_state(), **self.toolbox.payloads.state()},
+            },
             manifest=manifest.to_plain(),
             terminals=[*self.toolbox.terminals],
         )
@@ -286,6 +289,7 @@ class Run:
                 max_output_chars=agent.max_output_chars,
             ),
             files=self.toolbox.files,
+            payloads=self.toolbox.payloads,
             session=self.session,
             progress=self.progress,
             conversation=self.conversation,

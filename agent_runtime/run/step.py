@@ -16,9 +16,9 @@ from agent_runtime.interpreter import Suspend
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.approvals import Gate
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
-from agent_runtime.tools.tool import Tool
+from agent_runtime.transports.blocks.binding import PayloadBinder
 
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
@@ -130,7 +130,8 @@ class Calls:
     async def _answered(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         found = self._registry.get(tool)
         bound = found.bind(args, kwargs)
-        refused = self._gate.denial(tool) or await self._refusal(found, bound)
+        planned = await found.plan(bound)
+        refused = self._gate.denial(tool) or await self._refusal(bound, planned)
         self.number += 1
         label = found.described(bound)
         recorded = {name: shortened(value) for name, value in bound.items()}
@@ -140,8 +141,8 @@ class Calls:
         try:
             await asyncio.sleep(0)  # whoever was told of the call may have stopped the run
             if refused is not None:
-                raise _forgone(refused, found.forgo(bound))
-            result = await found.call(bound, partial(self._progressed, self.number, tool))
+                raise _declined(refused, planned.declined())
+            result = await found.apply(planned, partial(self._progressed, self.number, tool))
         except ToolError as error:
             returned(plain(error.value, f"the failure of {tool}"), str(error), ok=False)
             raise
@@ -153,27 +154,28 @@ class Calls:
         returned(result.value, result.text, ok=True)
         return result.value
 
-    async def _refusal(self, tool: Tool, args: dict[str, Plain]) -> ToolError | None:
+    async def _refusal(self, args: dict[str, Plain], planned: Planned) -> ToolError | None:
         """Why a call may not be made, or None when it may; asks where the policy says so.
 
         Raises:
             Suspend: somebody has to be asked, and nobody answered.
         """
-        if self._policy.always_allows(tool.name):
+        tool = planned.facts.tool
+        if self._policy.always_allows(tool):
             return None
-        inspection = await in_thread(partial(tool.inspect, args))
-        match self._policy.decide(inspection.facts):
+        match self._policy.decide(planned.facts):
             case Allow():
                 return None
             case Deny(reason=reason):
-                refused = ToolError(f"{tool.name} is not allowed in this run: {reason}", kind="PermissionError")
+                refused = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
                 self._emit(Refused(error=str(refused)))
                 return refused
-            case Ask() if inspection.refusal:  # it cannot succeed; the call itself says why
+            case Ask() if planned.refusal:  # it cannot succeed; the call itself says why
                 return None
             case Ask(reason=reason):
                 try:
-                    await self._gate.permit(tool=tool.name, args=args, reason=reason, preview=inspection.preview)
+                    preview = await in_thread(planned.preview)
+                    await self._gate.permit(tool=tool, args=args, reason=reason, preview=preview)
                 except ToolError as denied:
                     return denied
                 return None
@@ -198,7 +200,7 @@ class Calls:
         )
 
 
-def _forgone(refused: ToolError, told: str) -> ToolError:
+def _declined(refused: ToolError, told: str) -> ToolError:
     """A denial, and what else its author should know."""
     return ToolError(f"{refused}\n{told}", kind=refused.kind, value=refused.value) if told else refused
 
@@ -224,13 +226,13 @@ def clipped(text: str, limit: int) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
 
 
-async def observed(block: Awaitable[None], *, calls: Calls, payloads: Payloads) -> tuple[str, bool]:
+async def observed(block: Awaitable[None], *, calls: Calls, payloads: PayloadBinder) -> tuple[str, bool]:
     """See one control block to its end.
 
     Args:
         block: the interpreter at work on it.
         calls: answers its tool calls, and holds what the step shows.
-        payloads: of the reply that the block stands in.
+        payloads: those of its reply, bound to its writes.
 
     Returns:
         What the model is shown, and whether nothing was raised.

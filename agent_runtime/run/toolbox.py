@@ -23,6 +23,7 @@ from agent_runtime.tools.questions import Ask, QuestionTools
 from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
+from agent_runtime.transports.blocks.binding import PayloadBinder
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -35,6 +36,7 @@ class Toolbox:
     Attributes:
         registry: its tools.
         files: those for files, which keep track of them.
+        payloads: gives writes their contents.
         workspace: its directory.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
@@ -82,7 +84,8 @@ class Toolbox:
             lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
-        self.registry = Registry()
+        self.payloads = PayloadBinder()
+        self.registry = Registry(self.payloads.adapt)
         families = (self.files, self._search, self._shell, QuestionTools(ask), ContextTools(events, record))
         self._register(families, agent.tools)
 
@@ -142,6 +145,7 @@ class Toolbox:
         """Forget everything about files, and end every terminal and what was started there."""
         self._oriented = False
         self.files.reset()
+        self.payloads.reset()
         await self._end_terminals()
 
     async def close(self) -> None:

@@ -61,8 +61,6 @@ def plan(change: WriteCall, files: Overlay, seen: Seen) -> list[FileWrite]:
     size = int.from_bytes(packed[:8], "big")
     told = json.loads(packed[8 : 8 + size])
     if isinstance(told, str):
-        now = files.text_file(change.path)
-        seen.read(files.resolve(change.path), now.version, now.text.plain)
         raise StaleError(told, kind="ValueError")
     at = 8 + size
     writes: list[FileWrite] = []

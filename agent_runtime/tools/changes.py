@@ -251,7 +251,6 @@ def _changed(change: WriteCall, canonical: str, old: TextFile | None, seen: Seen
     try:
         return make(change, old.text, base)
     except StaleError:
-        seen.read(canonical, old.version, old.text.plain)
         raise
     except ToolError as error:
         raise ToolError(f"{change.path!r} not written: {error}", kind=error.kind) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -11,10 +11,9 @@ from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts
 from agent_runtime.tools import reading
-from agent_runtime.tools.inspection import Inspection
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.preview import of_call
-from agent_runtime.tools.writing import Arguments, Writer
+from agent_runtime.tools.writing import Writer
 from agent_runtime.workspace import listing
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.overlay import Overlay
@@ -54,7 +53,7 @@ class FileTools:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything that is known of files, and the contents that were kept."""
+        """Forget everything that is known of files."""
         self._watch = Watch(self._workspace)
         self._seen = Seen()
         self._writer = Writer(self._workspace, self._seen, self._watch, partial(self._withholds, "write_file"))
@@ -75,45 +74,26 @@ class FileTools:
             [head, "", *told, "Someone else did this. Read these files again before you edit them by line."]
         )
 
-    def begin_step(self, payloads: Payloads, control: str = "") -> None:
-        """Take over a reply's payloads; the limits of a step count anew.
-
-        Args:
-            payloads: the contents that the reply brings.
-            control: the control block, whose writes are all checked before the first is made where they can be told.
-        """
-        self._writer.begin_step(payloads, control)
+    def begin_step(self) -> None:
+        """Let the limits of a step count anew, and line numbers refer to what the last step left."""
+        self._writer.begin_step()
         self._seen.begin_step()
 
-    def end_step(self, *, ok: bool) -> str:
-        """What the model should know after a step beside its results; empty for nothing.
+    def end_step(self) -> str:
+        """What the model should know after a step beside its results; empty for nothing."""
+        changes = self._watch.changes()
+        return "\n".join(["[files that your commands changed]", *changes]) if changes else ""
 
-        Args:
-            ok: whether the control block ran to its end.
-        """
-        told = [] if ok else self._writer.keep_unwritten()
-        if changes := self._watch.changes():
-            told.append("\n".join(["[files that your commands changed]", *changes]))
-        return "\n\n".join(told)
-
-    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
-        """What a call would do; see `Tool.inspect`.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Tell which files a call is about, and what becomes of them; see `Tool.plan`.
 
         Raises:
             ToolError: the path cannot be one of the workspace.
         """
         if tool == "write_file":
-            return self._writer.inspect(_given(args), args)
-        path = self._workspace.resolve(args.get("path", "."))
-        return Inspection(facts=CallFacts(tool=tool, args=args, paths=(path,)), preview=of_call(tool, args))
-
-    def forgo(self, tool: str, args: dict[str, Any]) -> str:
-        """Let a call be that is denied; see `Tool.forgo`.
-
-        Raises:
-            ToolError: the write could not have been made anyway.
-        """
-        return self._writer.forgo(_given(args)) if tool == "write_file" else ""
+            return self._writer.plan(args)
+        facts = CallFacts(tool=tool, args=args, paths=(self._workspace.resolve(args.get("path", ".")),))
+        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
 
     def tracked(self) -> dict[str, str | None]:
         """Each file that the agent knows, by its canonical path, and its version; None for one that was not there."""
@@ -139,18 +119,13 @@ class FileTools:
         """Where the present step stands, to be gone on with by `resume_step`; plain data."""
         return self._writer.state()
 
-    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+    def resume_step(self, state: Mapping[str, Any]) -> None:
         """Go on in the middle of a step, in another process, after `restore`.
 
         Args:
-            payloads: the contents that the step's reply brought, from the first on; those that were taken are skipped.
-            control: the control block.
             state: what `step_state` gave.
-
-        Raises:
-            ValueError: the state is of another reply.
         """
-        self._writer.resume(payloads, control, state)
+        self._writer.resume(state)
 
     def read_file(self, path: str, start_line: int = 1, end_line: int | None = None) -> ToolResult:
         """Show numbered lines; without end_line about 200 and an outline of the rest.
@@ -181,28 +156,31 @@ class FileTools:
         edits: list[tuple[int, int]] | None = None,
         version: str | None = None,
         force: bool = False,  # noqa: FBT001, FBT002 - control code passes it by name
-        payload: int | None = None,
+        *,
+        contents: Sequence[str] = (),
     ) -> ToolResult:
-        """Write the next payload(s): 'w' the whole file, 'a' append, 'edit' in place of start_line..end_line,
-        'insert' below after_line (0: top), 'multi_edit' one payload per (start, end) of edits, numbers as read;
-        'replace' two payloads: old lines (unique in the file), new lines; 'patch' one payload, no path:
-        '*** Begin Patch' with Add/Update/Delete File sections, all or nothing. Per step at most 5 w/a, and one
-        edit/insert/multi_edit per file. force=True writes what was refused; payload=N reuses a refused write's
-        content instead of taking one. Returns the new version.
-
-        Writes of straight-line code with literal arguments are all checked before the first is made.
+        """Write contents, as many as the mode takes: 'w' the whole file, 'a' append, 'edit' in place of
+        start_line..end_line, 'insert' below after_line (0: top), 'multi_edit' one per (start, end) of edits, numbers as
+        read; 'replace' two: old lines (unique in the file), new lines; 'patch' one, no path: '*** Begin Patch' with
+        Add/Update/Delete File sections, all or nothing. Per step at most 5 w/a, and one edit/insert/multi_edit per
+        file. force=True writes what was refused. Returns the new version.
 
         Raises:
-            ToolError: a wrong argument, a missing payload, a limit, or a refusal; nothing is written then.
+            ToolError: a wrong argument, a limit, or a refusal; nothing is written then.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        given: dict[str, Any] = {
+        args: dict[str, Any] = {
+            "path": path,
             "start_line": start_line,
             "end_line": end_line,
             "after_line": after_line,
+            "mode": mode,
             "edits": edits,
+            "version": version,
+            "force": force,
+            "contents": contents,
         }
-        given |= {"path": path, "mode": mode, "version": version, "force": force, "payload": payload}
-        return self._writer.write(_given(given))
+        result: ToolResult = self._writer.plan(args).apply()
+        return result
 
     async def list_files(self, pattern: str = "**/*", path: str = ".") -> ToolResult:
         """List files beneath path, newest first; ignored files left out.
@@ -218,9 +196,3 @@ class FileTools:
         return ToolResult(
             value=[*names], text="\n".join([f"[list_files] {total} file(s), newest first{shown}:", *names])
         )
-
-
-def _given(arguments: dict[str, Any]) -> Arguments:
-    """Arguments of a write with their defaults, those left out that are None."""
-    written = {"path": "", "mode": "w", "force": False} | arguments
-    return {name: value for name, value in written.items() if value is not None}

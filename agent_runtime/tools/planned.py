@@ -1,79 +1,56 @@
-"""Which writes a control block is sure to make, read from its code without running it. Pure."""
+"""A call that was looked at once: what it is about, how people are shown it, how it is made."""
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
 
-from agent_runtime.transports.blocks import payload_plan as plan
-
-_HARMLESS = frozenset({plan.WRITE, "print", "len", "str", "repr", "find", "list_files"})
-"""Calls between two writes that change no file, and no line number that the second refers to."""
-_MAY_STOP = (ast.Raise, ast.Assert, ast.Return)
+from agent_runtime.core.errors import ToolError
+from agent_runtime.core.policy import CallFacts
+from agent_runtime.tools import preview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedWrite:
-    """One call of `write_file` in straight-line code.
+class Planned:
+    """A call as it is decided on, and then made or not.
 
     Attributes:
-        line: where it stands in the block, from 1.
-        call: how it is written.
-        payloads: how many it takes from the reply.
-        arguments: by name, as far as they are literals, those that are None left out.
-        certain: whether it follows the first write of the block with nothing between that could change a file or end
-            the block, and all its arguments are literals.
+        facts: what the policy decides by.
+        preview: gives what the call would do, whole, as text for people: a diff for a write, the command for a shell;
+            empty where it is too long to be shown.
+        apply: makes the call: what was planned, or nothing. Sync, async or a generator of either kind, as a tool's own
+            function may be.
+        refusal: why the call cannot succeed whoever approves it, or empty. `apply` raises it, also if the reason is
+            gone by then; so nobody need be asked about it.
+        digest: identifies what the call would do, for comparing two plans of it; empty where nothing is compared.
+        declined: told that the call is not made; gives what its author should know beside the denial, or nothing.
+        is_current: whether a plan of the same call, made now, would be the same.
+        follow: plans a further call of the same tool as if this one had been made; None where nothing may be told of
+            that one yet. None for a tool whose calls cannot be planned ahead.
     """
 
-    line: int
-    call: str
-    payloads: int
-    arguments: dict[str, object]
-    certain: bool
+    facts: CallFacts
+    preview: Callable[[], str]
+    apply: Callable[[], Any]
+    refusal: str = ""
+    digest: str = ""
+    declined: Callable[[], str] = str
+    is_current: Callable[[], bool] = lambda: True
+    follow: Callable[[Mapping[str, Any]], Planned | None] | None = None
 
 
-def planned_writes(code: str) -> tuple[PlannedWrite, ...]:
-    """The writes of a block in the order in which they are made; none where only the run can tell."""
-    if plan.WRITE not in code:
-        return ()
-    try:
-        tree = plan.parse_code(code)
-    except plan.CodeError:
-        return ()
-    if plan.plan_payloads(tree).slots is None:
-        return ()
-    writes: list[PlannedWrite] = []
-    certain = True
-    for node in plan.straightened(tree.body):
-        calls = plan.direct_writes(node)
-        certain = certain and (not writes or _is_harmless(node))
-        for call in calls:
-            write = _planned(call, certain=certain)
-            certain = write.certain and (bool(writes) or _is_harmless(node))
-            writes.append(write)
-    return tuple(writes)
-
-
-def _planned(call: ast.Call, *, certain: bool) -> PlannedWrite:
-    given = plan.arguments_of(call)
-    arguments: dict[str, object] = {}
-    for name, node in given.items():
-        try:
-            arguments[name] = ast.literal_eval(node)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            certain = False
-    return PlannedWrite(
-        line=call.lineno,
-        call=ast.unparse(call),
-        payloads=plan.payload_count(call) or 0,
-        arguments={name: value for name, value in arguments.items() if value is not None},
-        certain=certain,
+def refused(facts: CallFacts, error: ToolError) -> Planned:
+    """The plan of a call that cannot succeed."""
+    lines = ["This call cannot succeed:", *str(error).split("\n")]
+    return Planned(
+        facts=facts,
+        preview=partial(preview.clipped, lines),
+        apply=partial(_fail, error),
+        refusal=str(error),
     )
 
 
-def _is_harmless(node: ast.AST) -> bool:
-    parts = list(ast.walk(node))
-    calls = [part.func for part in parts if isinstance(part, ast.Call)]
-    return not any(isinstance(part, _MAY_STOP) for part in parts) and all(
-        isinstance(func, ast.Name) and func.id in _HARMLESS for func in calls
-    )
+def _fail(error: ToolError) -> NoReturn:
+    raise error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from agent_runtime.core.errors import SettingsError, ToolError
-from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.tool import Tool, value_type
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,15 +31,16 @@ class ToolFamily(Protocol):
 
 
 @runtime_checkable
-class Inspects(Protocol):
+class Plans(Protocol):
     """A family that can tell what a call of its tools would do, for policies and people to decide on."""
 
-    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
         """Tell it, without doing any of it.
 
         Args:
             tool: one of the family's.
             args: by parameter name, types checked.
+            call: calls the tool's function with them.
 
         Raises:
             ToolError: the call cannot succeed, and nothing else can be told of it.
@@ -47,27 +48,16 @@ class Inspects(Protocol):
         ...
 
 
-@runtime_checkable
-class Forgoes(Protocol):
-    """A family some of whose calls take something even when they are denied, such as the contents of a write."""
-
-    def forgo(self, tool: str, args: dict[str, Any]) -> str:
-        """Let a call be that is denied; gives what its author should know beside the denial, or nothing.
-
-        Args:
-            tool: one of the family's.
-            args: by parameter name, types checked.
-
-        Raises:
-            ToolError: the call could not have been made anyway.
-        """
-        ...
-
-
 class Registry:
     """The tools of one runtime, in the order in which they were registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, adapt: Callable[[Tool], Tool] = lambda tool: tool) -> None:
+        """Begin without tools.
+
+        Args:
+            adapt: gives a built-in tool as the transport in use declares and calls it.
+        """
+        self._adapt = adapt
         self._tools: dict[str, Tool] = {}
         self._own: dict[str, Tool] = {}
         self._types: list[str] = []
@@ -83,11 +73,10 @@ class Registry:
     def add_family(self, family: ToolFamily, *, only: Iterable[str] | None = None) -> None:
         """Register a family's tools, all or `only` those named."""
         chosen = list(family.value_types if only is None else only)
-        inspector = family.inspect if isinstance(family, Inspects) else None
-        forgoer = family.forgo if isinstance(family, Forgoes) else None
+        planner = family.plan if isinstance(family, Plans) else None
         for name in chosen:
             func, label = getattr(family, name), family.labels.get(name, "")
-            tool = Tool(name, func, family.value_types[name], label, inspector=inspector, forgoer=forgoer)
+            tool = self._adapt(Tool(name, func, family.value_types[name], label, planner=planner))
             self._add(tool)
             self._own[name] = tool
         if family.stub_types and family.stub_types not in self._types:

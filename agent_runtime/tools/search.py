@@ -16,13 +16,14 @@ from agent_runtime.core.policy import CallFacts
 from agent_runtime.sandbox import engine
 from agent_runtime.sandbox.libraries import libraries_of
 from agent_runtime.sandbox.protocol import Launch, Sandbox
-from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.preview import of_call
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.globs import Include
 from agent_runtime.workspace.hits import Hits
 from agent_runtime.workspace.ripgrep import Direct, Runner, ripgrep
 
+_RESULTS = 50
 _MOST_RESULTS = 1000
 _MOST_CONTEXT = 20
 _MAX_SECONDS = 20.0
@@ -77,15 +78,17 @@ class SearchTools:
             self._program.close()
             self._program = None
 
-    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
-        """What a call would do; see `Tool.inspect`.
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Name what a call would search; see `Tool.plan`.
 
         Raises:
-            ToolError: a target does not exist.
+            ToolError: a wrong argument, or a target that does not exist.
         """
-        scope = args.get("scope", "codebase")
-        paths = tuple(self._targets(scope, args.get("target"), None))
-        return Inspection(facts=CallFacts(tool=tool, args=args, paths=paths), preview=of_call(tool, args))
+        _check(args["pattern"], args.get("max_results", _RESULTS), args.get("context", 0))
+        _include(args.get("include"), args.get("scope", "codebase"))
+        paths = tuple(self._targets(args.get("scope", "codebase"), args.get("target"), None))
+        facts = CallFacts(tool=tool, args=args, paths=paths)
+        return Planned(facts=facts, preview=partial(of_call, tool, args), apply=call)
 
     async def find(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -93,7 +96,7 @@ class SearchTools:
         scope: Literal["codebase", "file", "files"] = "codebase",
         target: str | list[str] | None = None,
         include: str | None = None,
-        max_results: int = 50,
+        max_results: int = _RESULTS,
         context: int = 0,
     ) -> ToolResult:
         """Search lines by regular expression (ripgrep; ignored files left out). target: the file or files of

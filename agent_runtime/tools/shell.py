@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +16,7 @@ from agent_runtime.sandbox.protocol import Sandbox
 from agent_runtime.terminals.command import CommandReport
 from agent_runtime.terminals.place import LiveTerminal, place
 from agent_runtime.terminals.spool import OutputLogs, Spool
-from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.planned import Planned, refused
 from agent_runtime.tools.preview import of_call, of_command, of_typing
 
 if TYPE_CHECKING:  # few runs have a network
@@ -75,7 +77,6 @@ class ShellTools:
         self._place = place(sandbox, workspace, readable, self._spool, egress, start_in=start_in)
         self._shells: dict[str, str] = {}
         self._terminals: dict[str, LiveTerminal] = {MAIN: self._terminal(MAIN)}
-        self._promise: tuple[str, str, str, ToolError | None] | None = None
 
     async def execute(  # noqa: PLR0917 - the signature that users of the first CodePilot know
         self,
@@ -92,7 +93,6 @@ class ShellTools:
         Raises:
             ToolError: a wrong argument; the terminal is busy; with `check`, the command failed or still runs.
         """  # noqa: D205 - the model is told the first paragraph, where a blank line costs tokens
-        self._keep_promise("execute", session_id, command)
         _check_command(command, timeout, shell, self._place.shells)
         terminal = await self._make(session_id, shell) if new_terminal else self._find(session_id)
         if shell not in {None, self._shells[session_id]}:
@@ -127,7 +127,6 @@ class ShellTools:
         Raises:
             ToolError: a wrong argument, or no command runs there.
         """
-        self._keep_promise("send_input", session_id, text)
         _check_seconds(timeout)
         terminal = self._find(session_id)
         _running(session_id, terminal)
@@ -152,53 +151,37 @@ class ShellTools:
         text = f"[terminal:{session_id}] terminated{again}"
         return ToolResult(value=text, text=text)
 
-    def inspect(self, tool: str, args: dict[str, Any]) -> Inspection:
-        """What a call would do; see `Tool.inspect`."""
-        name = args["session_id"]
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        """Tell what a call would run or type, and where; see `Tool.plan`."""
         if tool == "execute":
-            facts, shown, refusal = self._inspected_command(args, fresh=args.get("new_terminal", False))
-        elif tool == "send_input":
-            facts, shown, refusal = self._inspected_typing(args)
-        else:
-            return Inspection(facts=CallFacts(tool=tool, args=args), preview=of_call(tool, args))
-        self._promise = (tool, name, facts.command or facts.typed or "", refusal)
-        told = "" if refusal is None else str(refusal)
-        return Inspection(facts=facts, preview=shown, refusal=told)
+            return self._planned_command(args, call)
+        if tool == "send_input":
+            return self._planned_typing(args, call)
+        return Planned(facts=CallFacts(tool=tool, args=args), preview=partial(of_call, tool, args), apply=call)
 
-    def _inspected_command(self, args: dict[str, Any], *, fresh: bool) -> tuple[CallFacts, str, ToolError | None]:
-        name, command = args["session_id"], args["command"]
+    def _planned_command(self, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        name, command, fresh = args["session_id"], args["command"], args.get("new_terminal", False)
         terminal = self._terminals.get(name)
         cwd = terminal.cwd if terminal is not None and not fresh else ""
-        refusal = None
+        shell = args.get("shell") or ("" if fresh else self._shells.get(name, "")) or self._place.shells[0]
+        facts = CallFacts(tool="execute", args=args, command=command, cwd=cwd or self._home, shell=shell)
         try:
             _check_command(command, args.get("timeout", DEFAULT_SECONDS), args.get("shell"), self._place.shells)
             if not fresh or terminal is not None:
                 _check_idle(name, self._find(name))
         except ToolError as error:
-            refusal = error
-        shell = args.get("shell") or ("" if fresh else self._shells.get(name, "")) or self._place.shells[0]
-        facts = CallFacts(tool="execute", args=args, command=command, cwd=cwd or self._home, shell=shell)
-        return facts, of_command(command, terminal=name, cwd=facts.cwd, fresh=fresh), refusal
+            return refused(facts, error)
+        shown = partial(of_command, command, terminal=name, cwd=facts.cwd, fresh=fresh)
+        return Planned(facts=facts, preview=shown, apply=call)
 
-    def _inspected_typing(self, args: dict[str, Any]) -> tuple[CallFacts, str, ToolError | None]:
+    def _planned_typing(self, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
         name, text = args["session_id"], args["text"]
-        running, refusal = "", None
+        facts = CallFacts(tool="send_input", args=args, typed=text, shell=self._shells.get(name, self._place.shells[0]))
         try:
             running = _running(name, self._find(name))
         except ToolError as error:
-            refusal = error
-        facts = CallFacts(tool="send_input", args=args, typed=text, shell=self._shells.get(name, self._place.shells[0]))
-        return facts, of_typing(text, terminal=name, running=running), refusal
-
-    def _keep_promise(self, tool: str, session_id: str, text: str) -> None:
-        """Let a call fail of which it was said that it would: nobody was asked about it.
-
-        Raises:
-            ToolError: it was said so when the call was inspected.
-        """
-        promise, self._promise = self._promise, None
-        if promise is not None and promise[:3] == (tool, session_id, text) and promise[3] is not None:
-            raise promise[3]
+            return refused(facts, error)
+        return Planned(facts=facts, preview=partial(of_typing, text, terminal=name, running=running), apply=call)
 
     async def interrupt(self, reason: str = "interrupted") -> None:
         """Break off whatever runs, in all terminals; their shells live on where they can."""

@@ -1,4 +1,4 @@
-"""One callable that control code may use: its declaration for the model and the checker, and how it is called."""
+"""One callable that the model may use: its declaration, how a call of it is planned, how that is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_runtime.core.policy import CallFacts
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.tools import preview
-from agent_runtime.tools.inspection import Inspection
+from agent_runtime.tools.planned import Planned, refused
 
 if TYPE_CHECKING:  # a tenth of a second to import, and needed by the first call only
     from pydantic import TypeAdapter
@@ -31,16 +31,13 @@ _LITERALS = (NoneType, bool, int, float, str)
 Progress = Callable[[str], None]
 """Told, on the event loop, of each step that a tool reports."""
 
-Inspector = Callable[[str, dict[str, Any]], Inspection]
-"""Tells of a call, by the tool's name and its checked arguments, what it would do, without doing any of it."""
-
-Forgoer = Callable[[str, dict[str, Any]], str]
-"""Told of a call that is denied, the same way; gives what its author should know beside the denial, or nothing."""
+Planner = Callable[[str, dict[str, Any], Callable[[], Any]], Planned]
+"""Plans a call, given the tool's name, the checked arguments, and what calls the tool's function with them."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One callable that control code may use.
+    """One callable that the model may use.
 
     Attributes:
         name: how control code calls it.
@@ -52,8 +49,7 @@ class Tool:
         label: a few words for people watching, a format string over the arguments; empty for `name(arguments)`.
         foreign: whether somebody else wrote `func`: whatever it raises is the call's failure and not ours, and if it is
             sync it is not waited for when the run is stopped.
-        inspector: tells what a call would do; without one, only its name and arguments are known beforehand.
-        forgoer: told of a call that is denied, where that changes what the next one finds.
+        planner: tells what a call would do; without one, only its name and arguments are known beforehand.
     """
 
     name: str
@@ -61,8 +57,7 @@ class Tool:
     value_type: str
     label: str = ""
     foreign: bool = False
-    inspector: Inspector | None = None
-    forgoer: Forgoer | None = None
+    planner: Planner | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -118,50 +113,42 @@ class Tool:
             return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
         return f"{self.name}({', '.join(short.values())})"
 
-    def inspect(self, args: dict[str, Plain]) -> Inspection:
-        """What a call would do, told without doing any of it.
+    async def plan(self, args: dict[str, Plain]) -> Planned:
+        """Look at a call once: check its arguments, and find out what it would do, without doing any of it.
 
-        A call is to be inspected right before it is made: what was inspected last is what the call is then held to.
+        A call that cannot be made is planned, too: `Planned.refusal` says why.
 
         Args:
             args: by parameter name, as `bind` gives them.
         """
+        if self.planner is None:
+            return self._planned(args)
+        return await in_thread(partial(self._planned, args))
+
+    def _planned(self, args: dict[str, Plain]) -> Planned:
         facts = CallFacts(tool=self.name, args=args)
         try:
-            checked = {name: self._checked(name, value) for name, value in args.items()}
-            if self.inspector is not None:
-                return self.inspector(self.name, checked)
+            checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
+            bound = inspect.BoundArguments(self.signature, checked)
+            call = partial(self.func, *bound.args, **bound.kwargs)
+            if self.planner is not None:
+                return self.planner(self.name, dict(checked), call)
         except ToolError as error:
-            return Inspection(facts=facts, preview=preview.clipped(str(error).split("\n")), refusal=str(error))
-        return Inspection(facts=facts, preview=preview.of_call(self.name, args))
+            return refused(facts, error)
+        return Planned(facts=facts, preview=partial(preview.of_call, self.name, args), apply=call)
 
-    def forgo(self, args: dict[str, Plain]) -> str:
-        """Let a call be that is denied; gives what its author should know beside the denial, or nothing.
-
-        Args:
-            args: by parameter name, as `bind` gives them.
-        """
-        if self.forgoer is None:
-            return ""
-        try:
-            return self.forgoer(self.name, {name: self._checked(name, value) for name, value in args.items()})
-        except ToolError:  # it could not have been made anyway
-            return ""
-
-    async def call(self, args: dict[str, Plain], progress: Progress = lambda _text: None) -> ToolResult:
-        """Check the arguments' types and run the tool.
+    async def apply(self, planned: Planned, progress: Progress = lambda _text: None) -> ToolResult:
+        """Make a call that was planned.
 
         Args:
-            args: by parameter name.
+            planned: by this tool.
             progress: told what a generator yields.
 
         Raises:
             ToolError: a wrong argument, or the tool's own refusal.
         """
-        checked = OrderedDict((name, self._checked(name, value)) for name, value in args.items())
-        bound = inspect.BoundArguments(self.signature, checked)
         try:
-            answer = await self._answer(partial(self.func, *bound.args, **bound.kwargs), progress)
+            answer = await self._answer(planned.apply, progress)
         except (ToolError, SandboxError, Interrupt):
             raise
         except BoundExceededError as error:
@@ -175,7 +162,7 @@ class Tool:
 
     async def _answer(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
         """See a call to its end, whichever kind of callable it is."""
-        sync = not (inspect.iscoroutinefunction(self.func) or inspect.isasyncgenfunction(self.func))
+        sync = not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))
         if sync and not self.foreign:  # it must not go on when nobody waits for it any more
             answer = await in_thread(call)
         else:

@@ -101,6 +101,21 @@ def check_mode(mode: str) -> None:
         raise ToolError(f"mode={mode!r}: must be one of {', '.join(map(repr, _NEEDED))}", kind="ValueError")
 
 
+def contents_taken(mode: str, edits: int | None = None) -> int:
+    """How many contents a write takes.
+
+    Args:
+        mode: of the call.
+        edits: the number of its edits, for `multi_edit`.
+
+    Raises:
+        ValueError: there is no such mode, or its edits are not known.
+    """
+    if mode not in _NEEDED or (mode == "multi_edit" and edits is None):
+        raise ValueError(f"mode {mode!r} with {edits} edits: no such write")
+    return (edits or 0) if mode == "multi_edit" else 2 if mode == "replace" else 1
+
+
 def check_arguments(mode: str, given: frozenset[str]) -> None:
     """Hold a call's line arguments against its mode.
 

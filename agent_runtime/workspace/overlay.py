@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -31,9 +32,16 @@ class TextFile:
 class Overlay:
     """A workspace, and on top of it the contents that are to be written."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, pending: Mapping[str, bytes | None] | None = None) -> None:
+        """See `workspace`.
+
+        Args:
+            workspace: what is on the disk.
+            pending: canonical path → content that the file has here; None for one that is gone.
+        """
         self._workspace = workspace
-        self._pending: dict[str, bytes | None] = {}
+        self._pending = dict(pending or {})
+        self._resolved: dict[str, str] = {}
 
     def close(self) -> None:
         """Close the workspace, in a worker process that has opened it for this."""
@@ -45,17 +53,28 @@ class Overlay:
             return self.exists(path)
         return self._workspace.is_file(path) and self._workspace.size(path) <= MAX_BYTES
 
-    def put(self, canonical: str, data: bytes | None) -> None:
-        """Let a file have this content from now on, or be gone."""
-        self._pending[canonical] = data
+    def with_pending(self, pending: Mapping[str, bytes | None]) -> Overlay:
+        """The same files, and on top of them further contents."""
+        return Overlay(self._workspace, {**self._pending, **pending})
 
     def is_pending(self, canonical: str) -> bool:
         """Whether a file is not on the disk as it is seen here."""
         return canonical in self._pending
 
     def resolve(self, path: str) -> str:
-        """The canonical path; see `Workspace.resolve`."""
-        return self._workspace.resolve(path)
+        """The canonical path, looked up once; see `Workspace.resolve`."""
+        if path not in self._resolved:
+            self._resolved[path] = self._workspace.resolve(path)
+        return self._resolved[path]
+
+    def is_on_disk(self) -> bool:
+        """Whether every path that was resolved leads where it did, and nothing there or below is pending."""
+        try:
+            same = all(self._workspace.resolve(path) == canonical for path, canonical in self._resolved.items())
+        except ToolError:  # it leads out of the workspace, or nowhere, by now
+            return False
+        asked = self._resolved.values()
+        return same and not any(path == each or path.startswith(f"{each}/") for path in self._pending for each in asked)
 
     def mode(self, path: str) -> int | None:
         """A file's permission bits; see `Workspace.mode`."""

@@ -179,13 +179,17 @@ def standing(directory: int, name: str) -> os.stat_result | None:
         return None
 
 
-def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:
+def is_unchanged(files: WritableFiles, change: StagedFile) -> bool:
+    """Whether a file is as a change found it; what is large or binary is replaced unread."""
     now = _content(files, change.path)
-    if now == change.old:
+    return now == change.old or (change.old is None and (now is None or decode(now) is None))
+
+
+def _require_unchanged(files: WritableFiles, change: StagedFile) -> None:
+    if is_unchanged(files, change):
         return
+    now = _content(files, change.path)
     text = decode(now) if now is not None else None
-    if change.old is None and text is None:
-        return  # what is large or binary is replaced unread
     head = f"{change.path!r} was changed or removed by someone else in this very moment; nothing was written."
     if text is None:
         raise ToolError(f"{head} Read it again before you change it.", kind="ValueError")

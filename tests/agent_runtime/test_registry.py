@@ -14,6 +14,7 @@ from agent_runtime.core.calls import ToolResult
 from agent_runtime.core.errors import SandboxError, SettingsError, ToolError
 from agent_runtime.core.policy import Policy
 from agent_runtime.tools.registry import Registry
+from tests.block_files import call
 from tests.waiting import eventually
 
 
@@ -25,7 +26,7 @@ def registered(func: Any, name: str = "tool") -> Registry:
 
 async def called(func: Any, *args: Any, **kwargs: Any) -> Any:
     tool = registered(func).get("tool")
-    return (await tool.call(tool.bind(args, kwargs))).value
+    return (await call(tool, tool.bind(args, kwargs))).value
 
 
 def everything(a: int, /, b: str = "b", *rest: int, key: bool = False, **more: Any) -> str:
@@ -170,8 +171,8 @@ async def test_a_generator_reports_progress_and_answers_with_what_it_returns() -
     registry.register_tool("steps", steps)
     registry.register_tool("slow_steps", slow_steps)
     told: list[str] = []
-    assert (await registry.get("steps").call({"n": 2}, told.append)).value == "counted"
-    assert (await registry.get("slow_steps").call({"n": 3}, told.append)).value == "step 2"
+    assert (await call(registry.get("steps"), {"n": 2}, told.append)).value == "counted"
+    assert (await call(registry.get("slow_steps"), {"n": 3}, told.append)).value == "step 2"
     assert told == ["step 0", "step 1", "step 0", "step 1", "step 2"]
 
 
@@ -184,7 +185,7 @@ async def test_a_generator_that_raises_fails_its_call() -> None:
     registry = Registry()
     registry.register_tool("broken", broken)
     with pytest.raises(ToolError, match="KeyError"):
-        await registry.get("broken").call({})
+        await call(registry.get("broken"), {})
 
 
 async def test_a_sync_tool_of_somebody_elses_holds_up_nobody() -> None:
@@ -197,7 +198,7 @@ async def test_a_sync_tool_of_somebody_elses_holds_up_nobody() -> None:
 
     registry = Registry()
     registry.register_tool("wait_for_the_loop", wait_for_the_loop)
-    running = asyncio.create_task(registry.get("wait_for_the_loop").call({}))
+    running = asyncio.create_task(call(registry.get("wait_for_the_loop"), {}))
     await eventually(inside.is_set)
     done.set()
     assert (await running).value == "moved on"

@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import BoundExceededError, ToolError, ToolResult, run_bounded
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.tools.tool import Tool
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.hits import Hits
 from agent_runtime.workspace.seen import Seen
 from agent_runtime.workspace.state import Manifest
 from agent_runtime.workspace.watch import Watch
 from tests.agent_runtime import bounded_work as work
+from tests.block_files import BlockFiles, call
 
 ON_THE_LOOP = 1
 """What does its work on the event loop is done after one turn of it."""
@@ -45,8 +42,8 @@ def hostile(tmp_path: Path) -> Path:
 
 async def test_the_loop_turns_while_files_are_listed(hostile: Path) -> None:
     with Workspace(hostile) as workspace:
-        assert await turns_during(FileTools(workspace).list_files()) > ON_THE_LOOP
-        assert await turns_during(FileTools(workspace).list_files("*a" * 13 + "*b")) > ON_THE_LOOP
+        assert await turns_during(BlockFiles(workspace).list_files()) > ON_THE_LOOP
+        assert await turns_during(BlockFiles(workspace).list_files("*a" * 13 + "*b")) > ON_THE_LOOP
 
 
 async def test_the_loop_turns_while_files_are_noted_for_a_pause(hostile: Path) -> None:
@@ -65,33 +62,37 @@ async def test_a_worker_gets_no_more_memory_than_it_may_have() -> None:
         await run_bounded(work.hoard, 100 * 1024**2, memory=50 * 1024**2)
 
 
-def file_tools(root: Path, content: str) -> FileTools:
+def file_tools(root: Path, content: str) -> BlockFiles:
     (root / "big").write_text(content)
-    return FileTools(Workspace(root))
+    return BlockFiles(Workspace(root))
 
 
-async def called(tools: FileTools, *payloads: str, **arguments: object) -> ToolResult:
+async def called(tools: BlockFiles, *payloads: str, **arguments: object) -> ToolResult:
     """A call of `write_file`, as control code makes it."""
-    tools.begin_step(Payloads([Payload(text=text, filename=None) for text in payloads]))
-    return await Tool("write_file", tools.write_file, "str").call(dict(arguments))  # type: ignore[arg-type]
+    tools.take(*payloads)
+    return await call(tools.registry.get("write_file"), arguments)
 
 
 async def test_the_loop_turns_while_old_text_is_looked_for(tmp_path: Path) -> None:
     tools = file_tools(tmp_path, "".join(f"{number % 1000},abcdefgh\n" for number in range(100_000)))
-    call = called(tools, "nowhere,abcdefgh\n", "x\n", path="big", mode="replace")
-    task = asyncio.create_task(call)
-    turns = 0
-    while not task.done():
-        await asyncio.sleep(0)
-        turns += 1
-    with pytest.raises(ToolError, match="the nearest lines are"):
-        await task
-    assert turns > ON_THE_LOOP
+    tools.take("nowhere,abcdefgh\n", "x\n")
+    write = tools.registry.get("write_file")
+    planning = asyncio.create_task(write.plan({"path": "big", "mode": "replace"}))
+    assert await turns_during(planning) > ON_THE_LOOP
+    assert "the nearest lines are" in (await planning).refusal
+
+
+async def test_the_loop_turns_while_a_large_file_is_read(tmp_path: Path) -> None:
+    tools = file_tools(tmp_path, "".join(f"line {number}\n" for number in range(100_000)))
+    read = tools.registry.get("read_file")
+    reading = asyncio.create_task(read.apply(await read.plan({"path": "big", "start_line": 99_999})))
+    assert await turns_during(reading) > ON_THE_LOOP
+    assert (await reading).value == "line 99998\nline 99999\n"
 
 
 async def test_a_write_of_a_large_file_does_what_it_does_to_a_small_one(tmp_path: Path) -> None:
     tools = file_tools(tmp_path, "".join(f"line {number}\r\n" for number in range(50_000)))
-    read = await Tool("read_file", tools.read_file, "str").call({"path": "big", "start_line": 49_999})
+    read = await call(tools.registry.get("read_file"), {"path": "big", "start_line": 49_999})
     assert read.text.startswith("[read_file] 'big' (lines 49999\u201350000 of 50000, version ")
     assert read.value == "line 49998\nline 49999\n"
     wrote = await called(tools, "one\ntwo\n", path="big", mode="edit", start_line=2, end_line=3)
@@ -123,7 +124,7 @@ async def test_of_what_was_read_a_bounded_number_of_bytes_is_kept(tmp_path: Path
 
 async def test_a_file_of_very_many_lines_is_read_within_the_bound_of_memory(tmp_path: Path) -> None:
     tools = file_tools(tmp_path, "ab\n" * 3_300_000)
-    read = await Tool("read_file", tools.read_file, "str").call({"path": "big", "start_line": 1, "end_line": 1})
+    read = await call(tools.registry.get("read_file"), {"path": "big", "start_line": 1, "end_line": 1})
     assert read.value == "ab\n"
     with pytest.raises(ToolError, match="bytes of memory"):
         await called(tools, "x\n", path="big", mode="edit", start_line=2, end_line=2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agent_runtime.core.errors import FormatCode, FormatError
-from agent_runtime.transports.blocks.payload_plan import CodeError, Slot
+from agent_runtime.interpreter.source import CodeError
+from agent_runtime.transports.blocks.payload_plan import Slot
 
 _NOTHING_RAN = "Nothing in this reply was run."
 _SHORTER = "Send a shorter reply: split the work over several steps, or write a large file in parts (mode='a')."

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import PurePosixPath
+
+from agent_runtime.workspace.changes import contents_taken
 
 WRITE = "write_file"
 _PARAMETERS = ("path", "start_line", "end_line", "after_line", "mode", "edits", "version", "force", "payload")
-_TAKEN = {"w": 1, "a": 1, "edit": 1, "insert": 1, "patch": 1, "replace": 2}
 _STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.withitem)
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _NOT_ALWAYS_ONCE = (
@@ -23,20 +22,6 @@ _NOT_ALWAYS_ONCE = (
     ast.DictComp,
     ast.GeneratorExp,
 )
-
-
-class CodeError(Exception):
-    """Python code that does not parse.
-
-    Attributes:
-        line: 1-based line in the code, or None when the parser does not say.
-        reason: the parser's words.
-    """
-
-    def __init__(self, reason: str, line: int | None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.line = line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +50,6 @@ class PayloadPlan:
     writers: frozenset[str]
 
 
-@lru_cache(maxsize=1)  # a control block is looked at by who reads the reply, who writes its files and who runs it
-def parse_code(code: str) -> ast.Module:
-    """Parse Python code; nobody may change the tree.
-
-    Raises:
-        CodeError: it does not parse.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # An odd escape in a string is the model's business, not our log's.
-            return ast.parse(code)
-    except SyntaxError as error:
-        raise CodeError(error.msg, error.lineno) from None
-    except ValueError as error:  # Null characters, before Python 3.12.
-        raise CodeError(str(error), None) from None
-    except (RecursionError, MemoryError):  # How CPython's parser says that code is nested too deeply.
-        raise CodeError("too deeply nested", None) from None
-
-
 def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset()) -> PayloadPlan:
     """Say which payloads a control block takes.
 
@@ -100,26 +66,6 @@ def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset())
     if writers.isdisjoint(_mentioned(tree)):
         return PayloadPlan(slots=(), writers=frozenset())
     return PayloadPlan(slots=_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
-
-
-def payloads_taken(mode: str, edits: int | None, *, retried: bool) -> int:
-    """Say how many payloads one `write_file` call takes: the rule that the run uses as well.
-
-    Args:
-        mode: the call's mode.
-        edits: the number of its edits, for `multi_edit`.
-        retried: whether `payload=` names an earlier payload by number, so that none is taken.
-
-    Raises:
-        ValueError: no such mode, or `multi_edit` without edits.
-    """
-    if retried:
-        return 0
-    if mode == "multi_edit" and edits is not None:
-        return edits
-    if mode not in _TAKEN:
-        raise ValueError(f"mode {mode!r} with {edits} edits: no such write")
-    return _TAKEN[mode]
 
 
 def same_file(one: str, other: str) -> bool:
@@ -219,10 +165,10 @@ def payload_count(call: ast.Call) -> int | None:
     mode = _literal_text(arguments["mode"]) if "mode" in arguments else "w"
     retry = arguments.get("payload")
     retried = retry is not None and not (isinstance(retry, ast.Constant) and retry.value is None)
-    if mode is None and not retried:
-        return None
+    if retried:
+        return 0
     try:
-        return payloads_taken(mode or "w", _literal_length(arguments.get("edits")), retried=retried)
+        return None if mode is None else contents_taken(mode, _literal_length(arguments.get("edits")))
     except ValueError:
         return None  # The tool refuses the call itself, in words of its own.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -25,7 +26,7 @@ from agent_runtime.core.events import (
     ToolReturned,
 )
 from agent_runtime.core.outcome import Outcome, Status, Usage
-from agent_runtime.core.policy import Policy, RunLimits
+from agent_runtime.core.policy import CallFacts, Policy, RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.providers.script import ScriptedReply
@@ -36,8 +37,9 @@ from agent_runtime.run.loop import Loop
 from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.step import Calls
 from agent_runtime.sessions.memory import InMemorySession
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
+from agent_runtime.transports.blocks.binding import PayloadBinder
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
 WRITE = '```codepilot\nwrite_file("a.txt")\n```\n```text\nnew\n```\n'
@@ -56,18 +58,18 @@ class Diary:
 
     def __init__(self) -> None:
         self.entries: list[str] = []
-        self.payloads = Payloads()
+        self.payloads = PayloadBinder()
 
     def changed_by_others(self) -> str:
         return ""
 
-    def end_step(self, *, ok: bool) -> str:
+    def end_step(self) -> str:
         return ""
 
-    def begin_step(self, payloads: Payloads, control: str) -> None:
-        self.payloads = payloads
+    def begin_step(self) -> None:
+        pass
 
-    def resume_step(self, payloads: Payloads, control: str, state: Mapping[str, Any]) -> None:
+    def resume_step(self, state: Mapping[str, Any]) -> None:
         raise AssertionError("nothing pauses here")
 
     def read_file(self, path: str) -> ToolResult:
@@ -75,10 +77,14 @@ class Diary:
         self.entries.append(f"read {path}")
         return ToolResult(value="content", text=f"[read_file] {path}: content")
 
-    def write_file(self, path: str) -> ToolResult:
+    def write_file(self, path: str, *, contents: Sequence[str] = ()) -> ToolResult:
         """Write a file."""
-        self.entries.append(f"write {path}: {self.payloads.take(path)!r}")
+        self.entries.append(f"write {path}: {contents[0]!r}")
         return ToolResult(value=None, text=f"[write_file] {path}")
+
+    def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
+        made = partial(self.write_file, **args) if tool == "write_file" else call
+        return Planned(facts=CallFacts(tool=tool, args=args), preview=str, apply=made)
 
     async def execute(self, session_id: str, command: str, *, check: bool = False) -> ToolResult:
         """Run a command."""
@@ -99,7 +105,7 @@ class Bench:
 
     async def run(self, *replies: str | ScriptedReply, chat: bool = False, policy: Policy | None = None) -> Outcome:
         policy = policy or Policy()
-        registry = Registry()
+        registry = Registry(self.diary.payloads.adapt)
         registry.add_family(self.diary)
         interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
         self.provider = ScriptedProvider(replies, chunk_chars=5)
@@ -119,6 +125,7 @@ class Bench:
                 interpreter=interpreter,
                 calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
                 files=self.diary,
+                payloads=self.diary.payloads,
                 session=self.session,
                 progress=RunProgress(self.session.events),
                 conversation=conversation,

@@ -7,8 +7,8 @@ from agent_runtime.interpreter import Interpreter
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.step import Calls, ShownOutput, clipped, observed, shortened
-from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.registry import Registry
+from agent_runtime.transports.blocks.binding import PayloadBinder
 
 
 def test_prints_join_and_results_stand_apart() -> None:
@@ -57,7 +57,7 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:
         block = interpreter.run(source, call=calls, show=calls.shown.printed)
-        shown, ok = await observed(block, calls=calls, payloads=Payloads())
+        shown, ok = await observed(block, calls=calls, payloads=PayloadBinder())
     finally:
         await interpreter.close()
     return shown, ok, events

@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
+from tests.block_files import BlockFiles, call
 
 _NOBODY = 65534
 
@@ -26,14 +23,13 @@ class Tools:
     """The tools as control code reaches them."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.files = FileTools(workspace)
-        self.registry = Registry()
-        self.registry.add_family(self.files)
+        self.files = BlockFiles(workspace)
+        self.registry = self.files.registry
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - wrong types, too
-        self.files.begin_step(Payloads(Payload(text=text, filename=None) for text in ("x\n", "y\n")))
+        self.files.take("x\n", "y\n")
         tool = self.registry.get(name)
-        return await tool.call(tool.bind(args, kwargs))
+        return await call(tool, tool.bind(args, kwargs))
 
 
 @pytest.fixture

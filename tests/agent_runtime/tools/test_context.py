@@ -35,7 +35,7 @@ def call(log: list[Recorded]) -> Call:
 
     async def call(name: str, *args: Plain, **kwargs: Plain) -> str:
         tool = registry.get(name)
-        return (await tool.call(tool.bind(args, kwargs))).text
+        return (await tool.apply(await tool.plan(tool.bind(args, kwargs)))).text
 
     return call
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
 from agent_runtime.transports.blocks.reply import ReplyParser
 from agent_runtime.workspace.files import Workspace
 from tests.agent_runtime.tools.edit_corpus import CASES, Case, Files
+from tests.block_files import BlockFiles
 
 
 def reply_to(case: Case) -> str:
@@ -58,8 +57,8 @@ def calls(code: str) -> list[tuple[list[Any], dict[str, Any]]]:
     return found
 
 
-def make_calls(tools: FileTools, code: str) -> str:
-    return "\n".join(tools.write_file(*given, **named).text for given, named in calls(code))
+def make_calls(tools: BlockFiles, code: str) -> str:
+    return "\n".join(tools.write(*given, **named).text for given, named in calls(code))
 
 
 class Unended:
@@ -74,13 +73,13 @@ class Unended:
 def test_a_case_of_the_corpus(case: Case, tmp_path: Path) -> None:
     put(tmp_path, case.before)
     with Workspace(tmp_path) as workspace:
-        tools = FileTools(workspace)
+        tools = BlockFiles(workspace)
         for path in case.read:
             tools.read_file(path)
         put(tmp_path, case.meanwhile)
         before = on_disk(tmp_path)
         assert payloads_in(reply_to(case)) == [ended(content) for content in case.contents]
-        tools.begin_step(Payloads(Unended(text) for text in case.contents), case.call)
+        tools.take(*map(Unended, case.contents), control=case.call)
         if case.refused:
             with pytest.raises(ToolError, match=case.refused):
                 make_calls(tools, case.call)

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.text import version_of
+from tests.block_files import BlockFiles, call
 
 NUMBERS = "".join(f"{i}\n" for i in range(1, 11))
 
@@ -22,13 +19,10 @@ class Agent:
 
     def __init__(self, root: Path, workspace: Workspace) -> None:
         self.root = root
-        self.tools = FileTools(workspace)
-        self.payloads = Payloads()
+        self.tools = BlockFiles(workspace)
 
-    def step(self, *payloads: str, control: str = "") -> FileTools:
-        self.payloads = Payloads(Payload(text=text, filename=None) for text in payloads)
-        self.tools.begin_step(self.payloads, control)
-        return self.tools
+    def step(self, *payloads: str, control: str = "") -> BlockFiles:
+        return self.tools.take(*payloads, control=control)
 
     def put(self, path: str, content: str | bytes) -> None:
         data = content.encode() if isinstance(content, str) else content
@@ -54,7 +48,7 @@ def refused(
     """The error of a write that changes nothing."""
     before = {each: each.read_bytes() for each in agent.root.rglob("*") if each.is_file()}
     with pytest.raises(ToolError, match=words) as told:
-        agent.step(*payloads).write_file(path, **arguments)
+        agent.step(*payloads).write(path, **arguments)
     assert {each: each.read_bytes() for each in agent.root.rglob("*") if each.is_file()} == before
     return told.value
 
@@ -195,16 +189,16 @@ def test_a_wrong_range_is_answered_with_the_valid_one(
 def test_a_whole_write_puts_the_payload_to_the_byte(agent: Agent) -> None:
     agent.put("old.txt", b"\xef\xbb\xbfa\r\nb\r\n")
     tools = agent.step("tab\t \r\nž\n\n", "new")
-    result = tools.write_file("src/new.txt")
+    result = tools.write("src/new.txt")
     assert agent.text("src/new.txt") == "tab\t \r\nž\n\n"
     assert result.text == f"[write_file] 'src/new.txt' written (11 bytes, 3 lines). Version {result.value}."
-    tools.write_file("old.txt")
+    tools.write("old.txt")
     assert agent.text("old.txt") == "new"
 
 
 def test_an_edit_answers_with_a_diff_and_the_new_version(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    result = agent.step("five\n").write_file("a.txt", 5, 5, mode="edit")
+    result = agent.step("five\n").write("a.txt", 5, 5, mode="edit")
     version = version_of(agent.text("a.txt").encode())
     assert result.value == version
     assert result.text.split("\n") == [
@@ -220,45 +214,45 @@ def test_an_edit_answers_with_a_diff_and_the_new_version(agent: Agent) -> None:
 
 def test_an_insertion_joins_no_lines(agent: Agent) -> None:
     agent.put("a.txt", "a\nb")
-    agent.step("top\n").write_file("a.txt", after_line=0, mode="insert")
-    agent.step("end\n").write_file("a.txt", after_line=3, mode="insert")
+    agent.step("top\n").write("a.txt", after_line=0, mode="insert")
+    agent.step("end\n").write("a.txt", after_line=3, mode="insert")
     assert agent.text("a.txt") == "top\na\nb\nend"
 
 
 def test_several_ranges_are_in_the_numbers_of_the_file_as_it_was(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    agent.step("nine\nand a half\n", "", "one\n").write_file("a.txt", mode="multi_edit", edits=[(9, 9), (4, 6), (1, 1)])
+    agent.step("nine\nand a half\n", "", "one\n").write("a.txt", mode="multi_edit", edits=[(9, 9), (4, 6), (1, 1)])
     assert agent.text("a.txt") == "one\n2\n3\n7\n8\nnine\nand a half\n10\n"
 
 
 def test_an_append_says_which_lines_it_added(agent: Agent) -> None:
     agent.put("a.txt", "a")
-    assert agent.step("b\nc\n").write_file("a.txt", mode="a").text.endswith("\nAdded lines 2-3.")
+    assert agent.step("b\nc\n").write("a.txt", mode="a").text.endswith("\nAdded lines 2-3.")
     assert agent.text("a.txt") == "a\nb\nc\n"
-    agent.step("x\n").write_file("new.txt", mode="a")
+    agent.step("x\n").write("new.txt", mode="a")
     assert agent.text("new.txt") == "x\n"
 
 
 def test_replace_takes_the_old_text_and_the_new(agent: Agent) -> None:
     agent.put("a.py", "def f():\n    return 1\n")
-    result = agent.step("return 1\n", "return 2\n").write_file("a.py", mode="replace")
+    result = agent.step("return 1\n", "return 2\n").write("a.py", mode="replace")
     assert agent.text("a.py") == "def f():\n    return 2\n"
     assert "Not an exact match: indentation differed." in result.text
-    assert "Not an exact" not in agent.step("    return 2\n", "    return 3\n").write_file("a.py", mode="replace").text
+    assert "Not an exact" not in agent.step("    return 2\n", "    return 3\n").write("a.py", mode="replace").text
 
 
 def test_replace_can_be_used_often_in_a_step(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     tools = agent.step("1\n", "one\n", "2\n", "two\n", "3\n", "")
     for _ in range(3):
-        tools.write_file("a.txt", mode="replace")
+        tools.write("a.txt", mode="replace")
     assert agent.text("a.txt").startswith("one\ntwo\n4\n")
 
 
 def test_line_endings_encoding_mark_and_end_survive_an_edit(agent: Agent) -> None:
     agent.put("a.txt", "\ufeffa\r\nb\r\nc".encode("utf-16-le"))
-    agent.step("B\nBB\n").write_file("a.txt", 2, 2, mode="edit")
-    agent.step("C\n").write_file("a.txt", 4, 4, mode="edit")
+    agent.step("B\nBB\n").write("a.txt", 2, 2, mode="edit")
+    agent.step("C\n").write("a.txt", 4, 4, mode="edit")
     assert (agent.root / "a.txt").read_bytes() == "\ufeffa\r\nB\r\nBB\r\nC".encode("utf-16-le")
 
 
@@ -269,13 +263,13 @@ def test_a_character_that_the_file_cannot_hold_is_refused(agent: Agent) -> None:
 
 def test_a_write_that_changes_nothing_says_so(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    assert "Nothing changed" in agent.step("5\n").write_file("a.txt", 5, 5, mode="edit").text
+    assert "Nothing changed" in agent.step("5\n").write("a.txt", 5, 5, mode="edit").text
 
 
 def test_a_binary_file_can_be_overwritten_but_not_edited(agent: Agent) -> None:
     agent.put("a.bin", b"\0\1\2")
     refused(agent, "a.bin", "binary file", "x\n", start_line=1, end_line=1, mode="edit")
-    agent.step("text\n").write_file("a.bin")
+    agent.step("text\n").write("a.bin")
     assert agent.text("a.bin") == "text\n"
 
 
@@ -330,10 +324,10 @@ def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(a
     agent.put("a.txt", NUMBERS)
     tools = agent.step("first\n", "second\n")
     with pytest.raises(ToolError, match="out of range"):
-        tools.write_file("a.txt", 99, 99, mode="edit")
-    tools.write_file("b.txt")
+        tools.write("a.txt", 99, 99, mode="edit")
+    tools.write("b.txt")
     assert agent.text("b.txt") == "second\n"
-    assert agent.payloads.left() == 0
+    assert agent.tools.payloads.left() == 0
 
 
 # Limits of a step.
@@ -342,10 +336,10 @@ def test_a_refused_write_still_takes_its_payload_so_that_the_next_gets_its_own(a
 def test_five_whole_writes_a_step(agent: Agent) -> None:
     tools = agent.step(*"123456")
     for i in range(5):
-        tools.write_file(f"{i}.txt", mode="a" if i % 2 else "w")
+        tools.write(f"{i}.txt", mode="a" if i % 2 else "w")
     with pytest.raises(ToolError, match="5 whole-file writes"):
-        tools.write_file("5.txt")
-    agent.step("6").write_file("5.txt")
+        tools.write("5.txt")
+    agent.step("6").write("5.txt")
     assert agent.text("5.txt") == "6"
 
 
@@ -357,11 +351,11 @@ def test_one_edit_by_line_numbers_a_file_and_step_whatever_the_file_is_called(
     agent.put("b.txt", NUMBERS)
     (agent.root / "link.txt").symlink_to("a.txt")
     tools = agent.step("x\n", "y\n", "z\n")
-    tools.write_file(names[0], 1, 1, mode="edit")
-    tools.write_file("b.txt", after_line=0, mode="insert")
+    tools.write(names[0], 1, 1, mode="edit")
+    tools.write("b.txt", after_line=0, mode="insert")
     with pytest.raises(ToolError, match="mode='multi_edit'"):
-        tools.write_file(names[1], after_line=1, mode="insert")
-    agent.step("again\n").write_file(names[1], 2, 2, mode="edit")
+        tools.write(names[1], after_line=1, mode="insert")
+    agent.step("again\n").write(names[1], 2, 2, mode="edit")
     assert agent.text("a.txt").startswith("x\nagain\n3\n")
 
 
@@ -369,8 +363,8 @@ def test_a_refused_edit_does_not_use_up_the_step_s_edit(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     tools = agent.step("x\n", "y\n")
     with pytest.raises(ToolError):
-        tools.write_file("a.txt", 11, 11, mode="edit")
-    tools.write_file("a.txt", 10, 10, mode="edit")
+        tools.write("a.txt", 11, 11, mode="edit")
+    tools.write("a.txt", 10, 10, mode="edit")
     assert agent.text("a.txt").endswith("9\ny\n")
 
 
@@ -381,7 +375,7 @@ def test_an_edit_follows_lines_that_moved(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     agent.tools.read_file("a.txt")
     agent.put("a.txt", "new\n" + NUMBERS)
-    result = agent.step("five\n").write_file("a.txt", 5, 5, mode="edit")
+    result = agent.step("five\n").write("a.txt", 5, 5, mode="edit")
     assert agent.text("a.txt") == "new\n1\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n"
     assert "The file changed since you read it: your line 5 now is line 6." in result.text
 
@@ -392,7 +386,7 @@ def test_an_edit_of_lines_that_changed_is_refused_with_the_lines_as_they_are(age
     agent.put("a.txt", NUMBERS.replace("5\n", "fünf\n"))
     error = refused(agent, "a.txt", "changed since you read it", "x\n", start_line=5, end_line=5, mode="edit")
     assert "5 | fünf" in str(error)
-    agent.step("x\n").write_file("a.txt", 5, 5, mode="edit")
+    agent.step("x\n").write("a.txt", 5, 5, mode="edit")
     assert "4\nx\n6\n" in agent.text("a.txt")
 
 
@@ -400,8 +394,8 @@ def test_an_explicit_version_says_which_line_numbers_are_meant(agent: Agent) -> 
     agent.put("a.txt", NUMBERS)
     agent.tools.read_file("a.txt")
     first = version_of(NUMBERS.encode())
-    agent.step("0\n").write_file("a.txt", after_line=0, mode="insert")
-    agent.step("three\n").write_file("a.txt", 3, 3, mode="edit", version=first)
+    agent.step("0\n").write("a.txt", after_line=0, mode="insert")
+    agent.step("three\n").write("a.txt", 3, 3, mode="edit", version=first)
     assert agent.text("a.txt").startswith("0\n1\n2\nthree\n4\n")
 
 
@@ -409,10 +403,10 @@ def test_line_numbers_of_a_reply_refer_to_the_file_before_that_reply(agent: Agen
     agent.put("a.txt", NUMBERS)
     agent.tools.read_file("a.txt")
     tools = agent.step("1\n", "one\nand a half\n", "five\n")
-    tools.write_file("a.txt", mode="replace")
-    tools.write_file("a.txt", 5, 5, mode="edit")
+    tools.write("a.txt", mode="replace")
+    tools.write("a.txt", 5, 5, mode="edit")
     assert agent.text("a.txt") == "one\nand a half\n2\n3\n4\nfive\n6\n7\n8\n9\n10\n"
-    agent.step("FIVE\n").write_file("a.txt", 6, 6, mode="edit")
+    agent.step("FIVE\n").write("a.txt", 6, 6, mode="edit")
     assert "4\nFIVE\n6\n" in agent.text("a.txt")
 
 
@@ -420,17 +414,17 @@ def test_line_numbers_computed_from_a_read_in_the_same_step_refer_to_that_read(a
     agent.put("a.txt", NUMBERS)
     agent.tools.read_file("a.txt")
     tools = agent.step("1\n", "one\nand a half\n", "five\n")
-    tools.write_file("a.txt", mode="replace")
+    tools.write("a.txt", mode="replace")
     value = tools.read_file("a.txt").value
     assert isinstance(value, str)
     line = value.split("\n").index("5") + 1
-    tools.write_file("a.txt", line, line, mode="edit")
+    tools.write("a.txt", line, line, mode="edit")
     assert "4\nfive\n6\n" in agent.text("a.txt")
 
 
 def test_a_file_never_read_may_be_edited_by_number(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    agent.step("x\n").write_file("a.txt", 10, 10, mode="edit")
+    agent.step("x\n").write("a.txt", 10, 10, mode="edit")
     assert agent.text("a.txt").endswith("9\nx\n")
 
 
@@ -441,9 +435,9 @@ def test_the_version_that_numbers_refer_to_is_kept_however_many_come_after(agent
     agent.put("a.txt", "".join(f"{i}{'!' * i}\n" for i in range(12)) + NUMBERS.replace("5\n", "five\n"))
     tools = agent.step(*payloads, "x\n")
     for _ in range(12):
-        tools.write_file("a.txt", mode="replace")
+        tools.write("a.txt", mode="replace")
     with pytest.raises(ToolError, match="changed since you read it"):
-        tools.write_file("a.txt", 5, 5, mode="edit")
+        tools.write("a.txt", 5, 5, mode="edit")
 
 
 # Refusals that `force` overrides.
@@ -455,18 +449,18 @@ def test_an_edit_that_breaks_a_python_file_is_refused_until_it_is_meant(agent: A
     refused(agent, "a.py", r"parses now and would not after this: '\(' was never closed \(line 2", "y = (\n", **edit)
     refused(agent, "a.py", "parses now", "y = (\n", mode="a")
     refused(agent, "a.py", "parses now", "y = 2\n", "y = (\n", mode="replace")
-    result = agent.step("y = (\n").write_file("a.py", 2, 2, mode="edit", force=True)
+    result = agent.step("y = (\n").write("a.py", 2, 2, mode="edit", force=True)
     assert agent.text("a.py") == "x = 1\ny = (\n"
     assert "Syntax error: '(' was never closed" in result.text
 
 
 def test_a_file_that_was_broken_before_may_be_edited_without_ado(agent: Agent) -> None:
     agent.put("a.py", "x = (\ny = 2\n")
-    assert "Syntax error" not in agent.step("y = 3\n").write_file("a.py", 2, 2, mode="edit").text
+    assert "Syntax error" not in agent.step("y = 3\n").write("a.py", 2, 2, mode="edit").text
 
 
 def test_a_new_file_with_a_syntax_error_is_written_and_the_error_said(agent: Agent) -> None:
-    assert "Syntax error: '(' was never closed" in agent.step("x = (\n").write_file("a.py").text
+    assert "Syntax error: '(' was never closed" in agent.step("x = (\n").write("a.py").text
     assert agent.text("a.py") == "x = (\n"
 
 
@@ -474,28 +468,27 @@ def test_a_placeholder_is_refused_until_it_is_meant(agent: Agent) -> None:
     agent.put("a.py", NUMBERS)
     refused(agent, "a.py", "line 2 of the content, '# ... existing code ...'", "x = 1\n# ... existing code ...\n")
     refused(agent, "a.py", "stands for code that was left out", "1\n", "# rest of code unchanged\n", mode="replace")
-    agent.step("# ... existing code ...\n").write_file("a.py", force=True)
-    agent.step("# ... existing code ...\n", "x = 1\n").write_file("a.py", mode="replace")
+    agent.step("# ... existing code ...\n").write("a.py", force=True)
+    agent.step("# ... existing code ...\n", "x = 1\n").write("a.py", mode="replace")
     assert agent.text("a.py") == "x = 1\n"
 
 
 def test_the_mode_bits_of_a_script_survive(agent: Agent) -> None:
     agent.put("run.sh", NUMBERS)
     (agent.root / "run.sh").chmod(0o755)
-    agent.step("x\n").write_file("run.sh", 1, 1, mode="edit")
-    agent.step("x\n").write_file("run.sh")
+    agent.step("x\n").write("run.sh", 1, 1, mode="edit")
+    agent.step("x\n").write("run.sh")
     assert (agent.root / "run.sh").stat().st_mode & 0o777 == 0o755
 
 
 async def test_control_code_calls_the_tools_through_the_registry(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    registry = Registry()
-    registry.add_family(agent.step("one\n", "nine\n"))
+    registry = agent.step("one\n", "nine\n").registry
     write = registry.get("write_file")
-    await write.call(write.bind(("a.txt",), {"mode": "multi_edit", "edits": [[1, 1], (9, 9)]}))
+    await call(write, write.bind(("a.txt",), {"mode": "multi_edit", "edits": [[1, 1], (9, 9)]}))
     assert agent.text("a.txt") == NUMBERS.replace("1\n", "one\n", 1).replace("9\n", "nine\n")
     with pytest.raises(ToolError, match="argument mode"):
-        await write.call(write.bind(("a.txt",), {"mode": "append"}))
+        await call(write, write.bind(("a.txt",), {"mode": "append"}))
     assert len(registry.declarations) < 1400
 
 
@@ -506,7 +499,7 @@ def test_a_refused_write_is_repeated_by_number(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     error = refused(agent, "a.txt", "payload=1 stands for it", "x\n", start_line=11, end_line=11, mode="edit")
     assert error.kind == "ValueError"
-    agent.step().write_file("a.txt", 10, 10, mode="edit", payload=1)
+    agent.step().write("a.txt", 10, 10, mode="edit", payload=1)
     assert agent.text("a.txt").endswith("9\nx\n")
 
 
@@ -516,7 +509,7 @@ def test_a_repeated_write_that_is_refused_again_keeps_its_number(agent: Agent) -
     refused(agent, "a.txt", "payload=1 stands", mode="replace", payload=1)
     refused(agent, "a.txt", "payload=2 stands", "12\n", "x\n", mode="replace")
     agent.put("b.txt", "11\n")
-    agent.step().write_file("b.txt", mode="replace", payload=1)
+    agent.step().write("b.txt", mode="replace", payload=1)
     assert agent.text("b.txt") == "x\n"
 
 
@@ -524,8 +517,8 @@ def test_a_kept_payload_takes_none_from_the_reply(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
     refused(agent, "a.txt", "payload=1", "kept\n", start_line=11, end_line=11, mode="edit")
     tools = agent.step("fresh\n")
-    tools.write_file("b.txt", payload=1)
-    tools.write_file("c.txt")
+    tools.write("b.txt", payload=1)
+    tools.write("c.txt")
     assert (agent.text("b.txt"), agent.text("c.txt")) == ("kept\n", "fresh\n")
 
 
@@ -564,23 +557,23 @@ def test_what_a_block_did_not_come_to_write_is_kept(agent: Agent) -> None:
     control = "write_file('a.txt', 1, 1, mode='edit')\nexecute('main', 'false', check=True)\n"
     control += "write_file('b.txt')\nwrite_file('a.txt', mode='replace')"
     tools = agent.step("one\n", "b\n", "2\n", "two\n", control=control)
-    tools.write_file("a.txt", 1, 1, mode="edit")
-    told = tools.end_step(ok=False)
+    tools.write("a.txt", 1, 1, mode="edit")
+    told = tools.end(ok=False)
     assert told == (
         "[not reached; the contents are kept: payload=1 for write_file('b.txt'); "
         "payload=2 for write_file('a.txt', mode='replace')]"
     )
     tools = agent.step()
-    tools.write_file("b.txt", payload=1)
-    tools.write_file("a.txt", mode="replace", payload=2)
+    tools.write("b.txt", payload=1)
+    tools.write("a.txt", mode="replace", payload=2)
     assert agent.text("b.txt") == "b\n"
     assert agent.text("a.txt").startswith("one\ntwo\n3\n")
 
 
 def test_a_block_that_ends_well_keeps_nothing(agent: Agent) -> None:
     tools = agent.step("a\n", control="write_file('a.txt')")
-    tools.write_file("a.txt")
-    assert tools.end_step(ok=True) == ""
+    tools.write("a.txt")
+    assert tools.end(ok=True) == ""
 
 
 # Changes by others.
@@ -591,8 +584,8 @@ def test_someone_else_s_changes_are_told_before_the_next_step(agent: Agent) -> N
     agent.tools.read_file("main.py")
     with pytest.raises(ToolError):
         agent.tools.read_file(".env")
-    agent.step("x\n").write_file("old.py")
-    assert agent.tools.end_step(ok=True) == ""
+    agent.step("x\n").write("old.py")
+    assert agent.tools.end(ok=True) == ""
     assert agent.tools.changed_by_others() == ""
     agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
     agent.put(".env", "A=1\n")
@@ -612,7 +605,7 @@ def test_what_the_agent_s_own_commands_changed_is_told_as_that(agent: Agent) -> 
     agent.tools.read_file("main.py")
     agent.step()
     agent.put("main.py", NUMBERS.replace("2\n", "two\n"))
-    assert agent.tools.end_step(ok=True) == ("[files that your commands changed]\nModified: main.py\nChanged lines: 2")
+    assert agent.tools.end(ok=True) == ("[files that your commands changed]\nModified: main.py\nChanged lines: 2")
     assert agent.tools.changed_by_others() == ""
 
 
@@ -621,9 +614,9 @@ def test_the_agent_s_own_writes_are_no_news(agent: Agent) -> None:
     agent.put("b.txt", NUMBERS)
     patch = "*** Begin Patch\n*** Update File: b.txt\n*** Move to: c.txt\n@@\n-5\n+five\n*** End Patch\n"
     tools = agent.step("five\n", patch)
-    tools.write_file("a.txt", 5, 5, mode="edit")
-    tools.write_file(mode="patch")
-    assert tools.end_step(ok=True) == ""
+    tools.write("a.txt", 5, 5, mode="edit")
+    tools.write(mode="patch")
+    assert tools.end(ok=True) == ""
     assert tools.changed_by_others() == ""
 
 
@@ -639,7 +632,7 @@ def test_a_patch_tells_what_became_of_each_file(agent: Agent) -> None:
         "*** Begin Patch\n*** Update File: a.txt\n@@\n-5\n+five\n*** Delete File: b.txt\n"
         "*** Update File: c.sh\n*** Move to: d/e.sh\n@@\n-c\n+C\n*** Add File: n.txt\n+new\n*** End Patch\n"
     )
-    result = agent.step(patch).write_file(mode="patch")
+    result = agent.step(patch).write(mode="patch")
     lines = result.text.split("\n")
     heads = [line.partition(" (")[0] for line in lines if line.startswith("[write_file]")]
     assert heads == [
@@ -656,8 +649,8 @@ def test_a_patch_tells_what_became_of_each_file(agent: Agent) -> None:
 
 def test_a_patched_file_can_be_edited_by_line_in_the_next_step(agent: Agent) -> None:
     agent.put("a.txt", NUMBERS)
-    agent.step("*** Begin Patch\n*** Update File: a.txt\n@@\n-5\n+five\n+5b\n*** End Patch\n").write_file(mode="patch")
-    agent.step("x\n").write_file("a.txt", 6, 6, mode="edit")
+    agent.step("*** Begin Patch\n*** Update File: a.txt\n@@\n-5\n+five\n+5b\n*** End Patch\n").write(mode="patch")
+    agent.step("x\n").write("a.txt", 6, 6, mode="edit")
     assert "five\nx\n6\n" in agent.text("a.txt")
 
 
@@ -678,9 +671,9 @@ def test_a_stale_edit_found_ahead_lets_the_repeated_one_refer_to_the_lines_shown
     control = "write_file('b.txt')\nwrite_file('a.txt', 5, 5, mode='edit')"
     tools = agent.step("b\n", "five\n", control=control)
     with pytest.raises(ToolError, match=r"(?s)Nothing was written.*line 2.*5 \| V"):
-        tools.write_file("b.txt")
-    assert "payload=2 for write_file('a.txt', 5, 5, mode='edit')" in tools.end_step(ok=False)
+        tools.write("b.txt")
+    assert "payload=2 for write_file('a.txt', 5, 5, mode='edit')" in tools.end(ok=False)
     tools = agent.step(control=control)
-    tools.write_file("b.txt", payload=1)
-    tools.write_file("a.txt", 5, 5, mode="edit", payload=2)
+    tools.write("b.txt", payload=1)
+    tools.write("a.txt", 5, 5, mode="edit", payload=2)
     assert (agent.text("b.txt"), agent.text("a.txt")) == ("b\n", NUMBERS.replace("5\n", "five\n"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.files import FileTools
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import MAX_TERMINALS, ShellTools
@@ -29,6 +31,10 @@ async def shell(tmp_path: Path) -> AsyncIterator[ShellTools]:
     tools = ShellTools(Bubblewrap(SandboxSettings()), workspace, OutputLogs(tmp_path / "logs"))
     yield tools
     await tools.close()
+
+
+def planned(shell: ShellTools, tool: str, args: dict[str, Any]) -> Planned:
+    return shell.plan(tool, args, partial(getattr(shell, tool), **args))
 
 
 def value(result: ToolResult) -> dict[str, Any]:
@@ -222,44 +228,44 @@ def test_the_family_registers_and_declares_itself_briefly(tmp_path: Path) -> Non
 
 
 async def test_a_command_is_told_with_its_terminal_and_directory(shell: ShellTools) -> None:
-    told = shell.inspect("execute", {"session_id": "main", "command": "ls\n\x1b[2K"})
+    told = planned(shell, "execute", {"session_id": "main", "command": "ls\n\x1b[2K"})
     assert (told.facts.command, told.refusal) == ("ls\n\x1b[2K", "")
-    assert told.preview == f"In terminal main, {told.facts.cwd}:\n$ ls\n> \\x1b[2K"
+    assert told.preview() == f"In terminal main, {told.facts.cwd}:\n$ ls\n> \\x1b[2K"
     assert told.facts.cwd == "/workspace"
     await shell.execute("main", "cd /tmp")
-    assert shell.inspect("execute", {"session_id": "main", "command": "ls"}).facts.cwd == "/tmp"  # noqa: S108 - inside
-    fresh = shell.inspect("execute", {"session_id": "other", "command": "ls", "new_terminal": True})
-    assert fresh.preview.startswith("In a new terminal other, ")
-    assert shell.inspect("read_output", {"session_id": "main"}).facts.command is None
+    assert planned(shell, "execute", {"session_id": "main", "command": "ls"}).facts.cwd == "/tmp"  # noqa: S108 - inside
+    fresh = planned(shell, "execute", {"session_id": "other", "command": "ls", "new_terminal": True})
+    assert fresh.preview().startswith("In a new terminal other, ")
+    assert planned(shell, "read_output", {"session_id": "main"}).facts.command is None
 
 
 async def test_a_command_that_was_said_to_fail_fails(shell: ShellTools) -> None:
     await shell.execute("main", "read x", timeout=0)
     call = {"session_id": "main", "command": "echo hi"}
-    told = shell.inspect("execute", call)
+    told = planned(shell, "execute", call)
     assert told.refusal.startswith("'main' is busy with `read x`")
     assert told.facts.command == "echo hi"
     await shell.send_input("main", "\n", timeout=5)
-    shell.inspect("execute", call)
-    assert value(await shell.execute("main", "echo hi"))["output"] == "hi\n"
+    assert value(await planned(shell, "execute", call).apply())["output"] == "hi\n"
     await shell.execute("main", "read x", timeout=0)
-    assert shell.inspect("execute", call).refusal
+    told = planned(shell, "execute", call)
+    assert told.refusal
     await _ended(shell)
     with pytest.raises(ToolError, match="is busy with `read x`"):  # though it is not any more
-        await shell.execute("main", "echo hi")
-    assert value(await shell.execute("main", "echo hi"))["output"] == "hi\n"
+        told.apply()
+    assert value(await planned(shell, "execute", call).apply())["output"] == "hi\n"
     for wrong in ({"command": "a\0b"}, {"command": "ls", "timeout": -1}, {"command": "ls", "shell": "zsh"}):
-        assert shell.inspect("execute", {"session_id": "main", **wrong}).refusal
-    assert "there is no terminal 'x'" in shell.inspect("execute", {"session_id": "x", "command": "ls"}).refusal
+        assert planned(shell, "execute", {"session_id": "main", **wrong}).refusal
+    assert "there is no terminal 'x'" in planned(shell, "execute", {"session_id": "x", "command": "ls"}).refusal
 
 
 async def test_what_is_typed_is_told_with_the_program_it_is_typed_into(shell: ShellTools) -> None:
     call = {"session_id": "main", "text": "yes\n"}
-    assert "no command is running" in shell.inspect("send_input", call).refusal
+    assert "no command is running" in planned(shell, "send_input", call).refusal
     await shell.execute("main", "read x", timeout=0)
-    told = shell.inspect("send_input", call)
+    told = planned(shell, "send_input", call)
     assert (told.facts.typed, told.facts.command, told.refusal) == ("yes\n", None, "")
-    assert told.preview == "Typed into terminal main, where `read x` runs:\n'yes\\n'"
+    assert told.preview() == "Typed into terminal main, where `read x` runs:\n'yes\\n'"
     assert value(await shell.send_input("main", "yes\n", timeout=5))["status"] == "completed"
 
 

@@ -10,12 +10,10 @@ import pytest
 from agent_runtime.core.errors import ToolError
 from agent_runtime.sandbox.bubblewrap import Bubblewrap
 from agent_runtime.sandbox.protocol import SandboxSettings
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
+from tests.block_files import BlockFiles
 
 
 @pytest.fixture
@@ -205,12 +203,12 @@ async def test_the_tools_of_an_unconfined_workspace_work_wherever_their_user_may
     (tmp_path / "else" / "a.txt").write_text("one\ntwo\n")
     outside = str(tmp_path / "else" / "a.txt")
     with Workspace(tmp_path / "work", confined_to_root=False) as workspace:
-        tools = FileTools(workspace)
+        tools = BlockFiles(workspace)
         assert tools.read_file(outside).value == "one\ntwo\n"
         assert tools.read_file("../else/a.txt").value == "one\ntwo\n"
-        tools.begin_step(Payloads([Payload(text="TWO\n", filename=None), Payload(text="new\n", filename=None)]))
-        tools.write_file(outside, 2, 2, mode="edit")
-        tools.write_file(str(tmp_path / "made" / "b.txt"))
+        tools.take("TWO\n", "new\n")
+        tools.write(outside, 2, 2, mode="edit")
+        tools.write(str(tmp_path / "made" / "b.txt"))
         assert (await tools.list_files("*.txt", str(tmp_path / "else"))).value == [outside]
         search = SearchTools(workspace, Bubblewrap(SandboxSettings()))
         for arguments in ({"scope": "file", "target": outside}, {"target": str(tmp_path / "else")}):

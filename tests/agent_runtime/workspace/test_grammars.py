@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.grammars import fault_in
+from tests.block_files import BlockFiles
 
 
 @pytest.mark.parametrize(
@@ -51,10 +49,10 @@ def test_an_edit_that_breaks_a_file_of_another_language_is_refused(tmp_path: Pat
     ):
         (tmp_path / name).write_text(good)
         with Workspace(tmp_path) as workspace:
-            tools = FileTools(workspace)
-            tools.begin_step(Payloads([Payload(text=bad, filename=None)]))
+            tools = BlockFiles(workspace)
+            tools.take(bad)
             with pytest.raises(ToolError, match=r"parses now and would not after this"):
-                tools.write_file(name, 3, 3, mode="edit")
+                tools.write(name, 3, 3, mode="edit")
         assert (tmp_path / name).read_text() == good
 
 
@@ -66,17 +64,14 @@ def test_a_language_whose_grammar_is_not_installed_is_not_checked() -> None:
 def test_an_edit_that_breaks_a_javascript_file_is_refused_until_it_is_meant(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text("f();\ng();\n")
     with Workspace(tmp_path) as workspace:
-        tools = FileTools(workspace)
+        tools = BlockFiles(workspace)
         for force in (False, True):
-            tools.begin_step(Payloads([Payload(text="g(;\n", filename=None)]))
+            tools.take("g(;\n")
             if force:
-                assert (
-                    "Syntax error: ')' is missing (line 2"
-                    in tools.write_file("a.js", 2, 2, mode="edit", force=True).text
-                )
+                assert "Syntax error: ')' is missing (line 2" in tools.write("a.js", 2, 2, mode="edit", force=True).text
             else:
                 with pytest.raises(ToolError, match=r"parses now and would not after this: '\)' is missing \(line 2"):
-                    tools.write_file("a.js", 2, 2, mode="edit")
-        tools.begin_step(Payloads([Payload(text="f(;\n", filename=None)]))
-        tools.write_file("a.js", 1, 1, mode="edit")
+                    tools.write("a.js", 2, 2, mode="edit")
+        tools.take("f(;\n")
+        tools.write("a.js", 1, 1, mode="edit")
     assert (tmp_path / "a.js").read_text() == "f(;\ng(;\n"

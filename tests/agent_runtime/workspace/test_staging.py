@@ -13,12 +13,10 @@ import pytest
 from typing_extensions import override
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace import staging
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.staging import Staged, StagedFile, apply_all
+from tests.block_files import BlockFiles
 
 
 @pytest.fixture
@@ -124,13 +122,13 @@ def test_a_race_is_told_to_the_agent_whose_next_edit_refers_to_what_it_saw(tmp_p
 
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     with Raced(tmp_path, meanwhile) as workspace:
-        tools = FileTools(workspace)
+        tools = BlockFiles(workspace)
         tools.read_file("a.txt")
-        tools.begin_step(Payloads([Payload(text="TWO\n", filename=None)]))
+        tools.take("TWO\n")
         with pytest.raises(ToolError, match=r"(?s)by someone else.*1 \| zero.*payload=1 stands for it"):
-            tools.write_file("a.txt", 2, 2, mode="edit")
-        tools.begin_step(Payloads([]))
-        assert "your line 2 now is line 3" in tools.write_file("a.txt", 2, 2, mode="edit", payload=1).text
+            tools.write("a.txt", 2, 2, mode="edit")
+        tools.take()
+        assert "your line 2 now is line 3" in tools.write("a.txt", 2, 2, mode="edit", payload=1).text
     assert (tmp_path / "a.txt").read_text() == "zero\none\nTWO\n"
 
 

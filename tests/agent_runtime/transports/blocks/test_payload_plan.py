@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from agent_runtime.interpreter.source import CodeError, parse_code
 from agent_runtime.transports.blocks.payload_plan import (
-    CodeError,
     Slot,
-    parse_code,
-    payloads_taken,
     plan_payloads,
     same_file,
 )
+from agent_runtime.workspace.changes import contents_taken
 
 
 def paths(code: str, known_writers: frozenset[str] = frozenset()) -> list[str | None] | None:
@@ -140,17 +139,20 @@ def test_a_block_that_mentions_an_earlier_writer_leaves_the_count_to_the_run(cod
 
 
 @pytest.mark.parametrize(
-    ("mode", "edits", "retried", "taken"),
-    [("w", None, False, 1), ("replace", None, False, 2), ("multi_edit", 3, False, 3), ("replace", None, True, 0)],
+    ("mode", "edits", "taken"), [("w", None, 1), ("replace", None, 2), ("multi_edit", 3, 3), ("patch", None, 1)]
 )
-def test_the_rule_for_one_call(mode: str, edits: int | None, *, retried: bool, taken: int) -> None:
-    assert payloads_taken(mode, edits, retried=retried) == taken
+def test_the_rule_for_one_call(mode: str, edits: int | None, taken: int) -> None:
+    assert contents_taken(mode, edits) == taken
+
+
+def test_a_write_that_repeats_kept_contents_takes_none() -> None:
+    assert paths("write_file('a', mode='replace', payload=2)") == []
 
 
 @pytest.mark.parametrize("mode", ["multi_edit", "x", ""])
 def test_a_call_that_is_no_write_has_no_count(mode: str) -> None:
     with pytest.raises(ValueError, match="no such write"):
-        payloads_taken(mode, None, retried=False)
+        contents_taken(mode)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import ToolError
-from agent_runtime.tools.payloads import Payloads
+from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import Payload
 
 

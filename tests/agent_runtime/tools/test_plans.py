@@ -10,13 +10,10 @@ import pytest
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts, Policy, Rule
-from agent_runtime.tools.files import FileTools
-from agent_runtime.tools.inspection import Inspection
-from agent_runtime.tools.payloads import Payloads
-from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.search import SearchTools
-from agent_runtime.transports.blocks.reply import Payload
 from agent_runtime.workspace.files import Workspace
+from tests.block_files import BlockFiles, call
 
 
 class Desk:
@@ -24,25 +21,22 @@ class Desk:
 
     def __init__(self, root: Path, workspace: Workspace) -> None:
         self.root = root
-        self.files = FileTools(workspace)
-        self.registry = Registry()
-        self.registry.add_family(self.files)
+        self.files = BlockFiles(workspace)
+        self.registry = self.files.registry
         self.registry.add_family(SearchTools(workspace))
-        self.payloads = Payloads()
 
     def step(self, *payloads: str, control: str = "") -> None:
-        self.payloads = Payloads(Payload(text=text, filename=None) for text in payloads)
-        self.files.begin_step(self.payloads, control)
+        self.files.take(*payloads, control=control)
 
-    def inspect(self, tool: str, **args: Plain) -> Inspection:
+    def plan(self, tool: str, **args: Plain) -> Planned:
         before = self.snapshot()
-        left = self.payloads.left()
-        told = self.registry.get(tool).inspect(args)
-        assert (self.snapshot(), self.payloads.left()) == (before, left), "an inspection does nothing"
+        left = self.files.payloads.left()
+        told = self.registry.get(tool)._planned(args)
+        assert (self.snapshot(), self.files.payloads.left()) == (before, left), "planning does nothing"
         return told
 
     async def call(self, tool: str, **args: Plain) -> str:
-        return (await self.registry.get(tool).call(args)).text
+        return (await call(self.registry.get(tool), args)).text
 
     def snapshot(self) -> dict[Path, bytes]:
         return {each: each.read_bytes() for each in self.root.rglob("*") if each.is_file()}
@@ -59,7 +53,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
     desk.step("2\n")
-    told = desk.inspect("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
     assert told.facts == CallFacts(
         tool="write_file",
         args={"path": "a.txt", "mode": "edit", "start_line": 2, "end_line": 2},
@@ -67,7 +61,7 @@ def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
         writes=True,
     )
     assert told.refusal == ""
-    assert told.preview.split("\n") == [
+    assert told.preview().split("\n") == [
         "a.txt: changed, +1 -1",
         "",
         "diff --git a/a.txt b/a.txt",
@@ -83,9 +77,9 @@ def test_a_change_is_shown_as_a_diff(desk: Desk) -> None:
 
 def test_a_path_is_told_as_what_it_leads_to(desk: Desk) -> None:
     desk.step("x\n")
-    told = desk.inspect("write_file", path="./way/../way/new.txt")
+    told = desk.plan("write_file", path="./way/../way/new.txt")
     assert told.facts.paths == ("src/new.txt",)
-    assert told.preview.split("\n") == [
+    assert told.preview().split("\n") == [
         "src/new.txt: new file, +1 -0",
         "",
         "diff --git a/src/new.txt b/src/new.txt",
@@ -112,9 +106,9 @@ def test_a_patch_names_all_its_files(desk: Desk) -> None:
 *** End Patch
 """
     desk.step(patch)
-    told = desk.inspect("write_file", mode="patch")
+    told = desk.plan("write_file", mode="patch")
     assert sorted(told.facts.paths) == ["gone.txt", "old.txt", "src/moved.txt", "src/new.py"]
-    assert told.preview.split("\n") == [
+    assert told.preview().split("\n") == [
         "src/new.py: new file, +1 -0",
         "src/moved.txt: moved from old.txt, +1 -1",
         "gone.txt: deleted, +0 -1",
@@ -147,8 +141,8 @@ def test_a_patch_names_all_its_files(desk: Desk) -> None:
 def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
     (desk.root / "b.bin").write_bytes(b"\0" * 2000)
     desk.step("text\n")
-    told = desk.inspect("write_file", path="b.bin")
-    assert told.preview.split("\n") == [
+    told = desk.plan("write_file", path="b.bin")
+    assert told.preview().split("\n") == [
         "b.bin: replaced whole, 2,000 bytes before, +1 -0",
         "",
         "diff --git a/b.bin b/b.bin",
@@ -162,20 +156,20 @@ def test_a_replaced_binary_is_said_to_be_there(desk: Desk) -> None:
 
 def test_changes_that_no_diff_shows_are_told(desk: Desk) -> None:
     desk.step("one\ntwo\nthree\n", "one\r\ntwo\r\nthree\r\n", "one\ntwo\nthree")
-    assert "Its content stays as it is." in desk.inspect("write_file", path="a.txt").preview
-    desk.payloads.skip(1)
-    assert "+one\\r\n+two\\r\n+three\\r" in desk.inspect("write_file", path="a.txt").preview
-    desk.payloads.skip(2)
-    shown = desk.inspect("write_file", path="a.txt").preview
+    assert "Its content stays as it is." in desk.plan("write_file", path="a.txt").preview()
+    desk.files.payloads._payloads.skip(1)
+    assert "+one\\r\n+two\\r\n+three\\r" in desk.plan("write_file", path="a.txt").preview()
+    desk.files.payloads._payloads.skip(2)
+    shown = desk.plan("write_file", path="a.txt").preview()
     assert shown.endswith("-three\n+three\n\\ No newline at end of file")
     (desk.root / "bom.txt").write_bytes(b"\xef\xbb\xbfx\n")
     desk.step("x\n")
-    assert "Only how its text is encoded changes." in desk.inspect("write_file", path="bom.txt").preview
+    assert "Only how its text is encoded changes." in desk.plan("write_file", path="bom.txt").preview()
 
 
 def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
     desk.step("a\u202eb\x1b[2K\n" + "x" * 900 + "y\n" + "\n" * 300 + "line\n" * 400 + "the end\n")
-    shown = desk.inspect("write_file", path="new.txt").preview
+    shown = desk.plan("write_file", path="new.txt").preview()
     assert "+a\\u202eb\\x1b[2K" in shown
     assert "x" * 100 + "y\n… 300 blank lines added\n+line" in shown
     assert shown.endswith("+line\n+the end")
@@ -184,97 +178,106 @@ def test_content_cannot_hide_in_a_preview(desk: Desk) -> None:
 
 def test_what_is_too_long_to_be_shown_has_no_preview(desk: Desk) -> None:
     desk.step("line\n" * 5_000)
-    told = desk.inspect("write_file", path="new.txt")
-    assert (told.preview, told.refusal) == ("", "")
+    told = desk.plan("write_file", path="new.txt")
+    assert (told.preview(), told.refusal) == ("", "")
 
 
 def test_a_name_cannot_be_taken_for_the_words_around_it(desk: Desk) -> None:
     desk.step("x\n")
-    shown = desk.inspect("write_file", path="a.txt: changed, +0 -0\u202e").preview.split("\n")
+    shown = desk.plan("write_file", path="a.txt: changed, +0 -0\u202e").preview().split("\n")
     assert shown[0] == "'a.txt: changed, +0 -0\\u202e': new file, +1 -0"
     assert shown[5] == "+++ b/'a.txt: changed, +0 -0\\u202e'"
 
 
 async def test_a_call_that_cannot_succeed_says_so_and_then_fails(desk: Desk) -> None:
     desk.step("x\n")
-    told = desk.inspect("write_file", path="none.txt", mode="replace")
+    told = desk.plan("write_file", path="none.txt", mode="replace")
     assert "needs payload 2" in told.refusal
     desk.step("old\n", "new\n")
-    told = desk.inspect("write_file", path="none.txt", mode="replace")
-    assert told.preview.startswith("This call cannot succeed:\n'none.txt' does not exist")
+    told = desk.plan("write_file", path="none.txt", mode="replace")
+    assert told.preview().startswith("This call cannot succeed:\n'none.txt' does not exist")
     assert told.facts.paths == ("none.txt",)
     (desk.root / "none.txt").write_text("old\n")  # what was in its way is gone, but nobody was asked
-    with pytest.raises(ToolError, match=r"(?s)no longer as they were when this call was decided on.*payload=1"):
-        await desk.call("write_file", path="none.txt", mode="replace")
+    with pytest.raises(ToolError, match=r"(?s)'none.txt' does not exist.*payload=1"):
+        told.apply()
     assert (desk.root / "none.txt").read_text() == "old\n"
-    told = desk.inspect("write_file", path="none.txt", mode="replace", payload=1)
+    told = desk.plan("write_file", path="none.txt", mode="replace", payload=1)
     assert told.refusal == ""
-    assert "-old\n+new" in told.preview
+    assert "-old\n+new" in told.preview()
     await desk.call("write_file", path="none.txt", mode="replace", payload=1)
     assert (desk.root / "none.txt").read_text() == "new\n"
 
 
 async def test_a_call_does_what_was_shown_or_nothing(desk: Desk) -> None:
     desk.step("2\n", "2\n")
-    desk.inspect("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+    told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
     (desk.root / "a.txt").write_text("one\nzwei\nthree\n")
     with pytest.raises(ToolError, match="no longer as they were"):
-        await desk.call("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
+        told.apply()
     assert (desk.root / "a.txt").read_text() == "one\nzwei\nthree\n"
-    desk.inspect("write_file", path="way/new.txt")
+    told = desk.plan("write_file", path="way/new.txt")
     (desk.root / "way").unlink()
     (desk.root / "way").symlink_to(".")
     with pytest.raises(ToolError, match="no longer as they were"):
-        await desk.call("write_file", path="way/new.txt")
+        told.apply()
     assert not (desk.root / "new.txt").exists()
 
 
 async def test_a_call_that_was_not_made_binds_no_later_one(desk: Desk) -> None:
     desk.step("x\n")
-    desk.inspect("write_file", path="new.txt")
+    desk.plan("write_file", path="new.txt")
     (desk.root / "new.txt").write_text("mine\n")
-    assert "-mine\n+x" in desk.inspect("write_file", path="new.txt").preview
+    assert "-mine\n+x" in desk.plan("write_file", path="new.txt").preview()
     await desk.call("write_file", path="new.txt")
     assert (desk.root / "new.txt").read_text() == "x\n"
+
+
+def test_what_a_name_leads_to_is_where_it_is_written(desk: Desk) -> None:
+    desk.step("x\n")
+    told = desk.plan("write_file", path="src/new.txt")
+    (desk.root / "src").rmdir()
+    (desk.root / "src").symlink_to(".")
+    with pytest.raises(ToolError, match="no longer as they were"):
+        told.apply()
+    assert not (desk.root / "new.txt").exists()
 
 
 async def test_a_later_write_that_cannot_be_made_refuses_the_first(desk: Desk) -> None:
     control = 'write_file("n.txt")\nwrite_file("a.txt", mode="edit", start_line=9, end_line=9)\n'
     desk.step("x\n", "y\n", control=control)
-    told = desk.inspect("write_file", path="n.txt")
+    told = desk.plan("write_file", path="n.txt")
     assert "Nothing was written: a later write of this block" in told.refusal
     with pytest.raises(ToolError, match="a later write of this block"):
         await desk.call("write_file", path="n.txt")
 
 
 def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
-    assert desk.inspect("read_file", path="way/x").facts.paths == ("src/x",)
-    assert desk.inspect("list_files", path="way").facts.paths == ("src",)
-    assert desk.inspect("list_files").facts.paths == (".",)
-    assert desk.inspect("find", pattern="x").facts.paths == (".",)
-    assert desk.inspect("find", pattern="x", scope="file", target="a.txt").facts.paths == ("a.txt",)
-    assert not desk.inspect("read_file", path="a.txt").facts.writes
-    outside = desk.inspect("read_file", path="../x")
+    assert desk.plan("read_file", path="way/x").facts.paths == ("src/x",)
+    assert desk.plan("list_files", path="way").facts.paths == ("src",)
+    assert desk.plan("list_files").facts.paths == (".",)
+    assert desk.plan("find", pattern="x").facts.paths == (".",)
+    assert desk.plan("find", pattern="x", scope="file", target="a.txt").facts.paths == ("a.txt",)
+    assert not desk.plan("read_file", path="a.txt").facts.writes
+    outside = desk.plan("read_file", path="../x")
     assert "leads out of the workspace" in outside.refusal
 
 
 def test_a_call_with_wrong_arguments_is_told_as_one_that_cannot_succeed(desk: Desk) -> None:
-    told = desk.inspect("read_file", path=1)
+    told = desk.plan("read_file", path=1)
     assert "argument path" in told.refusal
     assert told.facts == CallFacts(tool="read_file", args={"path": 1})
 
 
 def test_of_a_custom_tool_its_arguments_are_known(desk: Desk) -> None:
     desk.registry.register_tool("deploy", lambda where: where)
-    told = desk.inspect("deploy", where="prod")
+    told = desk.plan("deploy", where="prod")
     assert (told.facts, told.refusal) == (CallFacts(tool="deploy", args={"where": "prod"}), "")
-    assert told.preview == 'deploy\n{\n  "where": "prod"\n}'
+    assert told.preview() == 'deploy\n{\n  "where": "prod"\n}'
 
 
 async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> None:
     desk.step("first\n", "second\n")
-    desk.inspect("write_file", path="denied.txt")
-    told = desk.registry.get("write_file").forgo({"path": "denied.txt"})
+    told = desk.plan("write_file", path="denied.txt").declined()
     assert told == "(The content is kept: payload=1 stands for it in a repeated call.)"
     await desk.call("write_file", path="b.txt")
     assert (desk.root / "b.txt").read_text() == "second\n"
@@ -284,10 +287,10 @@ async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> N
 
 def test_a_denied_call_that_would_have_taken_nothing_leaves_all_in_place(desk: Desk) -> None:
     desk.step("first\n")
-    assert desk.registry.get("write_file").forgo({"path": "a", "payload": 7}) == ""
-    assert desk.registry.get("write_file").forgo({"path": 1}) == ""
-    assert desk.registry.get("read_file").forgo({"path": "a"}) == ""
-    assert desk.payloads.left() == 1
+    assert desk.plan("write_file", path="a", payload=7).declined() == ""
+    assert desk.plan("write_file", path=1).declined() == ""
+    assert desk.plan("read_file", path="a").declined() == ""
+    assert desk.files.payloads.left() == 1
 
 
 # What a rule keeps back is told by no other way than by its name.
@@ -302,9 +305,8 @@ def guarded(tmp_path: Path) -> Iterator[Desk]:
     policy = Policy(rules=(Rule(decision="deny", paths=("secrets/**", ".env")),))
     with Workspace(tmp_path) as workspace:
         desk = Desk(tmp_path, workspace)
-        desk.files = FileTools(workspace, withholds=policy.withholds)
-        desk.registry = Registry()
-        desk.registry.add_family(desk.files)
+        desk.files = BlockFiles(workspace, withholds=policy.withholds)
+        desk.registry = desk.files.registry
         desk.registry.add_family(SearchTools(workspace, withholds=lambda path: policy.withholds("find", path)))
         yield desk
 
@@ -333,5 +335,5 @@ async def test_a_list_leaves_out_what_a_rule_keeps_back(guarded: Desk) -> None:
 async def test_a_later_write_tells_nothing_of_such_a_file(guarded: Desk) -> None:
     control = 'write_file("n.txt")\nwrite_file(".env", mode="replace")\n'
     guarded.step("x\n", "TOKEN=\n", "y\n", control=control)
-    assert guarded.inspect("write_file", path="n.txt").refusal == ""
+    assert guarded.plan("write_file", path="n.txt").refusal == ""
     assert "hunter2" not in await guarded.call("write_file", path="n.txt")

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from agent_runtime.tools.planned import planned_writes
+from agent_runtime.transports.blocks.expected_writes import expected_writes
 
 
 def certain(code: str) -> list[object]:
-    return [each.arguments.get("path") for each in planned_writes(code) if each.certain]
+    return [each.arguments.get("path") for each in expected_writes(code) if each.certain]
 
 
 def test_a_write_is_planned_with_its_arguments_and_place() -> None:
-    [first, second] = planned_writes("x = 1\nwrite_file('a')\nwrite_file('b', 3, end_line=4, mode='edit', payload=2)")
+    [first, second] = expected_writes("x = 1\nwrite_file('a')\nwrite_file('b', 3, end_line=4, mode='edit', payload=2)")
     assert (first.line, first.payloads, first.arguments) == (2, 1, {"path": "a"})
     assert (second.line, second.payloads, second.call) == (
         3, 0, "write_file('b', 3, end_line=4, mode='edit', payload=2)",
