@@ -1,1 +1,1 @@
-"""Codepilot's GitHub side: two doors into one corridor."""
+"""Codepilot's GitHub side: two entry points into one pipeline."""

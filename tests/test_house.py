@@ -168,6 +168,8 @@ _SILENCED = re.compile(
 )
 _REASON = re.compile(r"\s*(?:-|#)\s*\S")
 
+_QUESTION = re.compile(r"(What|Who|Whose|Whom|Where|Which|From|How|Why|When|Whether)\b")
+
 _LINK = re.compile(r"\[[^\]]*\]\(<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
@@ -190,6 +192,15 @@ def test_a_function_fits_on_a_screen() -> None:
     assert not long, (
         f"a function may have {_MAX_FUNCTION_LINES} lines of code:{_listed(long)}\nGive a part of it a name of its own."
     )
+
+
+def test_the_docstring_of_a_module_says_what_the_module_does() -> None:
+    wrong = [
+        f"{path}: {said.splitlines()[0]}"
+        for path in modules()
+        if path.parts[0] in PACKAGES and _QUESTION.match(said := ast.get_docstring(tree_of(path)) or "Which has none")
+    ]
+    assert not wrong, f'begin with an imperative or a noun: "Escape Markdown so that it cannot ping.":{_listed(wrong)}'
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

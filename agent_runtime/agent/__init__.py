@@ -1,4 +1,4 @@
-"""What may stand in an agent file: the YAML as it was written, and the schema that it must fit."""
+"""Agent files: the YAML as it was written, and its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runtime is made of, as one value: who works, with which model, where, and what it may do."""
+"""Describe an agent as one value: identity, model, workspace, permissions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From events to the messages that the model reads."""
+"""Build the messages that the model reads from a session's events."""

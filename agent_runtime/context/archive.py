@@ -1,4 +1,4 @@
-"""Which tasks a log holds, and which of them were put aside. Pure.
+"""List the tasks of a log, and those that were put aside. Pure.
 
 A task is everything from one `Started` to the next; the first is task 1. Archiving one only says that its summary may
 stand in its place: the conversation itself changes when a `Shrunk` names the task, since every such change costs the

@@ -1,4 +1,4 @@
-"""What the model is told with every request: how far it is, and how urgent that makes things. Pure."""
+"""Progress and urgency, as the model is told with every request. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a conversation could be shortened. Pure."""
+"""Find the parts of a conversation that could be shortened. Pure."""
 
 from __future__ import annotations
 

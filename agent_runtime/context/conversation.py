@@ -1,4 +1,4 @@
-"""What a run's loop holds of the conversation: it makes each request, and keeps it short and cheap."""
+"""The conversation of a run's loop: make each request, and keep it short and cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens a text has, without asking anybody. Pure.
+"""Estimate the tokens of a text locally. Pure.
 
 The rule counts what tokenizers cut at, in the UTF-8 bytes of a text: beginnings of words, letters, runs of digits and
 punctuation, indentation, and characters by script. What each counts was fitted (least squares, no negative weights)

@@ -1,4 +1,4 @@
-"""What the `.gitignore` files of a workspace leave out, looked at as directories are visited, in bounded time."""
+"""Apply a workspace's `.gitignore` files while directories are visited, in bounded time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much conversation a session may hold. Pure."""
+"""Limits on the conversation that a session may hold. Pure."""
 
 from __future__ import annotations
 

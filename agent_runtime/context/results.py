@@ -1,4 +1,4 @@
-"""Which steps' results have had their day: shown again whole since, or far behind. Pure."""
+"""Find the results of steps that are out of date: shown again whole since, or far behind. Pure."""
 
 from __future__ import annotations
 

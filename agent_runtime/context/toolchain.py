@@ -1,4 +1,4 @@
-"""Which programs the agent will find in its sandbox, asked once before the first step."""
+"""Find the programs that the agent has in its sandbox, once before the first step."""
 
 from __future__ import annotations
 

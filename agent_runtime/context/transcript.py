@@ -1,4 +1,4 @@
-"""From a session's events to the messages that the model reads. Pure.
+"""Turn a session's events into the messages that the model reads. Pure.
 
 History is append-only: the messages for one request are a prefix of those for the next, byte for byte, so that the
 provider's cache stays warm. Only a recorded `Shrunk` or `Summarised` makes requests begin with something else, and

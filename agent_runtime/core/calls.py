@@ -1,4 +1,4 @@
-"""What crosses between control code and tools."""
+"""The values that control code and tools exchange."""
 
 from __future__ import annotations
 

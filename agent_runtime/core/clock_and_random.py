@@ -1,4 +1,4 @@
-"""What a run takes from the world that is never the same twice, in one place, so that a replay can give it back."""
+"""Clock and randomness of a run in one place, so that a replay can return the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in a run, as values. The log of a session is a list of these; watchers get the same values live.
+"""The events of a run, as values. The log of a session is a list of these; watchers get the same values live.
 
 A recorded event is kept for as long as its session; `agent_runtime.sessions.codec` writes and reads it. A field that is
 added to one needs a default, so that older logs can still be read.

@@ -1,4 +1,4 @@
-"""What programs in a sandbox may reach: nothing, or a list of hosts over TLS. Pure."""
+"""Network access of programs in a sandbox: none, or a list of hosts over TLS. Pure."""
 
 from __future__ import annotations
 

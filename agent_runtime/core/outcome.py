@@ -1,4 +1,4 @@
-"""How a run ended, and what it used. Pure values."""
+"""The outcome of a run: its status and its usage. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may do and spend. Pure."""
+"""Decide which calls a run may make and how much it may spend. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is asked to do: a trusted goal, and untrusted text quoted beside it."""
+"""A task: a trusted goal, and untrusted text quoted beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be read off a control block's source without running it. Pure."""
+"""Read facts from a control block's source without running it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where this user's own files lie."""
+"""The directories for this user's own files."""
 
 from __future__ import annotations
 

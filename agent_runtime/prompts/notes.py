@@ -1,4 +1,4 @@
-"""What stands in a conversation in place of something else, in so many words. Pure."""
+"""The notes that replace text in a conversation. Pure."""
 
 from __future__ import annotations
 

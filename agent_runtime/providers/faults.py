@@ -1,4 +1,4 @@
-"""What a failed request means: worth another attempt, or refused for good. Pure."""
+"""Classify a failed request: worth another attempt, or refused for good. Pure."""
 
 from __future__ import annotations
 

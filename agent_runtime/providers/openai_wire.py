@@ -1,4 +1,4 @@
-"""What is said to OpenAI's two APIs, and what their answers mean. Pure.
+"""Requests to OpenAI's two APIs and the meaning of their answers. Pure.
 
 Both APIs: https://developers.openai.com/api/docs/api-reference. The cache:
 https://developers.openai.com/api/docs/guides/prompt-caching.

@@ -1,4 +1,4 @@
-"""What a caller may set about a model besides its name, key and address; and the checks all providers share."""
+"""The options of a model besides its name, key and address, and the checks that all providers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tokens cost. The prices stand in `prices.json`, with their date; a model that is not there has no known cost."""
+"""Prices of tokens, from `prices.json`, which has their date; a model that is not listed has no known cost."""
 
 from __future__ import annotations
 

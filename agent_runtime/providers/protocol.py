@@ -1,4 +1,4 @@
-"""What every model provider is: messages in, chunks of text out."""
+"""The protocol of a model provider: messages in, chunks of text out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What providers that ask through a vendor's SDK have in common: one client, made late and closed once."""
+"""The parts shared by providers that use a vendor's SDK: one client, made late and closed once."""
 
 from __future__ import annotations
 

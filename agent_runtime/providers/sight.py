@@ -1,4 +1,4 @@
-"""Which models see. A model that is not known here is taken not to, unless `ModelOptions.images` says that it does."""
+"""List the models that accept images. An unknown model accepts none, unless `ModelOptions.images` says so."""
 
 from __future__ import annotations
 

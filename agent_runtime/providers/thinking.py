@@ -1,4 +1,4 @@
-"""How the models of Anthropic are told to think, or not to. Pure.
+"""Turn the thinking of Anthropic's models on or off. Pure.
 
 Which words a model takes: https://platform.claude.com/docs/en/build-with-claude/thinking and the migration guides of
 its models. Up to Claude 4.5 there is only a budget; 4.6 takes both; later models refuse a budget with HTTP 400 and

@@ -1,4 +1,4 @@
-"""Where our code of today would ask something else than the code that made a recording. Pure."""
+"""Find the requests of a recording that today's code would make differently. Pure."""
 
 from __future__ import annotations
 

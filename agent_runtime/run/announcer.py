@@ -1,4 +1,4 @@
-"""From typed events to the calls of handlers by kind. Pure, but for the handlers that it calls."""
+"""Call handlers by kind of event. Pure, but for the handlers that it calls."""
 
 from __future__ import annotations
 

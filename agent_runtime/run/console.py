@@ -1,4 +1,4 @@
-"""What a runtime does with nobody registered: it tells on standard output, and asks on the terminal."""
+"""The default handlers of a runtime: print to standard output, ask on the terminal."""
 
 from __future__ import annotations
 

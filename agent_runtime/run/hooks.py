@@ -1,4 +1,4 @@
-"""Who gets told what happens in a run, and who is asked: typed listeners, and handlers by kind of event."""
+"""Hooks of a run: typed listeners, handlers by kind of event, and the handlers that are asked."""
 
 from __future__ import annotations
 

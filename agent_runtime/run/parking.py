@@ -1,4 +1,4 @@
-"""How a run meets a model service that is down: waits for it, and keeps where it stands when that takes too long."""
+"""Wait for a model service that is down, and save the run when that takes too long."""
 
 from __future__ import annotations
 

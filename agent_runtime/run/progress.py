@@ -1,4 +1,4 @@
-"""How far the newest run of a session is, read from its log, and whether it goes in circles. Pure."""
+"""Read the newest run's progress from its log, and detect that it repeats itself. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of one sandbox use, seen from outside. Linux.
+"""Measure the resources that the processes of one sandbox use, from outside. Linux.
 
 A sandbox has a `/proc` of its own, which lists its processes and no others, so that a look costs what the sandbox has
 and not what the machine has. Whoever started the sandbox may read all of it: they own its user namespace.

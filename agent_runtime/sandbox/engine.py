@@ -1,4 +1,4 @@
-"""What a container engine is told, and what it says of itself. Pure.
+"""Arguments for a container engine, and the meaning of its output. Pure.
 
 The words are those that `docker` and `podman` share: https://docs.docker.com/reference/cli/docker/container/run/ and
 podman-run(1).

@@ -1,4 +1,4 @@
-"""What was written to a workspace since a sandbox started, found by walking it. POSIX.
+"""Find the files written to a workspace since a sandbox started, by walking it. POSIX.
 
 A file counts when the kernel says that it was made or changed since then (`st_ctime` in inode(7), which nobody inside
 can set). So nothing has to be counted before the first command, and nothing is forgiven for having been quick.

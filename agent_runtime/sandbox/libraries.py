@@ -1,4 +1,4 @@
-"""What a program is loaded from."""
+"""Find the files that a program is loaded from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all programs of one sandbox use together, and which bound that breaks. Pure."""
+"""Compare the use of all programs of one sandbox with its limits. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sandbox is: a way to run a program that can hurt nobody."""
+"""The protocol of a sandbox: run a program so that it can do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mends a machine on which bubblewrap does not work, from what is known of the machine. Pure."""
+"""Suggest fixes for a machine on which bubblewrap does not work. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sandbox to use; never a weaker one than was asked for."""
+"""Choose the sandbox; never a weaker one than was asked for."""
 
 from __future__ import annotations
 

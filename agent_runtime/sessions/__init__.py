@@ -1,1 +1,1 @@
-"""Where a session's events are kept."""
+"""Stores for the events of a session."""

@@ -1,4 +1,4 @@
-"""What is known of a session's log without reading it: a few lines beside it that can always be made again."""
+"""A session's index: a few lines beside the log that can always be made again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who works on a session in a database, and whether that process is still alive.
+"""The lease on a session in a database: its holder, and whether that process is alive.
 
 A database cannot see its users die, so the holder writes down who it is and says again and again that it lives. On the
 same machine the operating system knows better and is asked instead: there a dead holder is found out at once.

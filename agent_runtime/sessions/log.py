@@ -1,4 +1,4 @@
-"""What the bytes of a session's log say, and where they stop making sense. Pure."""
+"""Read the bytes of a session's log, and find where they stop making sense. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every session store is: an append-only log of events."""
+"""The protocol of a session store: an append-only log of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions that outlive their process have in common."""
+"""The parts shared by sessions that outlive their process."""
 
 from __future__ import annotations
 

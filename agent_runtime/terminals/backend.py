@@ -1,4 +1,4 @@
-"""What opens terminals: the place where a runtime's shells live together.
+"""Open terminals: the place that a runtime's shells share.
 
 On Linux that is one sandbox, with an engine one container; without a sandbox, and so on macOS, each shell is a child of
 ours on a terminal of its own. Windows is another place: see `place`.

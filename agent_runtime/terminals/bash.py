@@ -1,4 +1,4 @@
-r"""How bash is told to run a command and to say when it is done. Pure.
+r"""Make bash run a command and report its end. Pure.
 
 A command reaches bash as one quoted string that `eval` reads, so every construct means what it means in a script and
 none of its lines can be eaten by a program that reads the terminal. It is quoted into lines of less than 4,096 bytes,

@@ -1,4 +1,4 @@
-"""Where the terminals of one runtime live together, on whatever system this is.
+"""Choose the place that the terminals of one runtime share, on any system.
 
 On Linux that is a sandbox, or without one the machine itself; on macOS the machine itself; on Windows it is that too,
 by other means: another kind of terminal (ConPTY) and other shells.

@@ -1,4 +1,4 @@
-"""Which processes belong to a terminal, and their end: on Linux by `/proc`, elsewhere by what ps(1) tells."""
+"""Find and end the processes of a terminal: on Linux by `/proc`, elsewhere by ps(1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""How the shells of Windows are told to run a command and to say when it is done, and what ConPTY makes of it. Pure.
+r"""Make the shells of Windows run a command and report its end, and read what ConPTY makes of it. Pure.
 
 A command goes into a file that the shell runs in its own session: no quoting, line editing or half-typed line can come
 in between, and whatever is left open in it ends with the file. The file first says that the command begins; what

@@ -1,4 +1,4 @@
-"""What one call of `write_file` would do to which files, worked out and checked before anything is written."""
+"""Work out and check the changes of a `write_file` call before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call would do, as people read it: nothing in it can hide, move or forge a part of it. Pure.
+"""Previews of calls for people: nothing in one can hide, move or forge a part of it. Pure.
 
 A person approves only what they were shown whole. So a preview is whole, or there is none: it is empty where a call is
 too long to be shown.

@@ -1,4 +1,4 @@
-"""What a call of `read_file` shows of a file."""
+"""Render a file for a call of `read_file`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of `write_file` would do to files, as a diff for people."""
+"""Preview the changes of a `write_file` call as a diff for people."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How the model and the library talk: what a reply means, one package for each way."""
+"""Transports between the model and the library: one package for each way to read a reply."""

@@ -1,4 +1,4 @@
-"""What a call of `write_file` makes of a file's text: arguments, known version and contents in, new text out. Pure."""
+"""Apply a `write_file` call to a file's text: arguments, known version and contents in, new text out. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two versions of a text, short enough to read at every edit. Pure."""
+"""Short diffs between two versions of a text, for every edit. Pure."""
 
 from __future__ import annotations
 

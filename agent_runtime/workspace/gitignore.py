@@ -1,4 +1,4 @@
-"""What one `.gitignore` says about a path, as git reads it, in time linear in the path. Pure.
+"""Match a path against one `.gitignore` as git does, in time linear in the path. Pure.
 
 Patterns without wildcards are looked up. The others become regular expressions of RE2, which does not backtrack, and
 are matched all at once. They match bytes, as git's do.

@@ -1,4 +1,4 @@
-"""What a search found: ripgrep's output in, the first hits, the true total and where the rest is out. Pure.
+"""Results of a search: ripgrep's output in, the first hits, the total and the file with the rest out. Pure.
 
 Counting must cost next to nothing, because a search can find more lines than anyone will read. So the output is the
 one that ripgrep prints fastest (`--heading --null --line-number`), and only lines that will be shown are taken apart:

@@ -1,4 +1,4 @@
-"""Where the hunks of a patch stand in a file. Pure."""
+"""Locate the hunks of a patch in a file. Pure."""
 
 from __future__ import annotations
 

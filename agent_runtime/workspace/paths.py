@@ -1,4 +1,4 @@
-"""Which names may be used inside a workspace, before any file is looked at. Pure."""
+"""Check the names that may be used in a workspace, before any file is looked at. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent knows of the lines of files, so that edits by its line numbers can be brought up to date. Pure."""
+"""The lines that an agent knows of files, so that edits by line numbers can be brought up to date. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workspace holds at one moment, short enough to be compared later."""
+"""A fingerprint of a workspace at one moment, for comparing later."""
 
 from __future__ import annotations
 

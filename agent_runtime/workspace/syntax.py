@@ -1,4 +1,4 @@
-"""What Python's own parser says about a file: its errors, its outline. Pure."""
+"""Read a file with Python's own parser: its errors, its outline. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a file is shown to the model. Pure."""
+"""Show a file to the model. Pure."""
 
 from __future__ import annotations
 

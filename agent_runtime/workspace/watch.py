@@ -1,4 +1,4 @@
-"""Which of the files that the agent knows were changed by someone else. Looks at those files only.
+"""Find the known files that someone else changed. Looks at those files only.
 
 A file is read again only when its stamp (times, size, inode) differs, or when it was changed so shortly before it
 was looked at that its times could not tell a second change from the first.

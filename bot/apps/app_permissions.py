@@ -1,4 +1,4 @@
-"""What the bot's GitHub App is to be allowed and told, and what goes wrong without. Data, and two looks at it. Pure."""
+"""Permissions and events of the bot's GitHub App, and the effect of each missing one, as data. Pure."""
 
 from __future__ import annotations
 

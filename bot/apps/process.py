@@ -1,4 +1,4 @@
-"""What this process is to others on its machine: no root, and nothing to be read from."""
+"""Protect this process from others on its machine: no root, and memory that nobody can read."""
 
 from __future__ import annotations
 

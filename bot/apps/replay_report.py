@@ -1,4 +1,4 @@
-"""What `codepilot replay` says. Pure."""
+"""The report of `codepilot replay`. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all jobs of a process share, built from the operator's settings."""
+"""Build what all jobs of a process share from the operator's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers can have written to the log: a line each, and not more of them than somebody could read."""
+"""Log lines that strangers can cause: one line each, at a bounded rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which directories a sandbox has to show so that the operator's toolchains run in it."""
+"""Find the directories that a sandbox has to show for the operator's toolchains."""
 
 from __future__ import annotations
 

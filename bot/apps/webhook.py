@@ -1,4 +1,4 @@
-"""The first door: GitHub's webhook over HTTP. A delivery is answered as soon as its job is stored for good."""
+"""The webhook server. A delivery is answered as soon as its job is stored durably."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said to a command that needs no agent and concerns no job. Pure."""
+"""Answers to commands that need no agent and concern no job. Pure."""
 
 from __future__ import annotations
 

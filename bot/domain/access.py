@@ -1,4 +1,4 @@
-"""What a decision about a job rests on besides the job itself: roles, labels, counts, the operator's bounds. Pure."""
+"""Facts that a decision about a job rests on: roles, labels, counts, the operator's limits. Pure."""
 
 from __future__ import annotations
 

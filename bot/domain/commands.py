@@ -1,4 +1,4 @@
-"""What the bot can be asked for, and what can happen to a thread it works in. Pure values.
+"""The commands of the bot, and the events of a thread that it works in. Pure values.
 
 Three kinds of people's words: work, which an agent does; steering, which changes what other jobs do; talk, which is
 answered at once. And happenings, which nobody asks for: GitHub tells of them, and they only ever narrow what the bot

@@ -1,4 +1,4 @@
-"""What a door listens for. Pure."""
+"""Triggers and accounts that an entry point listens to. Pure."""
 
 from __future__ import annotations
 

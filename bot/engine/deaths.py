@@ -1,4 +1,4 @@
-"""Which jobs may be what kills workers, and the statements that keep count of it.
+"""Find the jobs that may have killed their workers, and the statements that keep count.
 
 A worker that dies takes all its jobs along, and nobody can tell which of them was to blame. So all become suspects, and
 from then on a worker has one suspect in hand at a time. A suspect that is in hand when a worker dies again is charged

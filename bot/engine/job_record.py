@@ -1,4 +1,4 @@
-"""What one job has done so far, kept in the queue so that a restart does nothing twice."""
+"""The record of one job's progress, kept in the queue so that a restart does nothing twice."""
 
 from __future__ import annotations
 

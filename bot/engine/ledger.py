@@ -1,4 +1,4 @@
-"""What is kept of threads rather than of jobs: their permission labels, what they were told, how much was begun."""
+"""Facts about threads rather than jobs: permission labels, notices sent, work begun."""
 
 from __future__ import annotations
 

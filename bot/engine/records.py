@@ -1,4 +1,4 @@
-"""What the file knows of jobs, and the statements that read it; whoever changes something holds the transaction."""
+"""Read jobs from the database file; callers that change something hold the transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which workers of this machine are alive: each holds a lock that the kernel drops when its process dies."""
+"""Find the live workers of this machine: each holds a lock that the kernel releases when its process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent is told: the goal from who may ask, and the thread's words as quotes, within one budget. Pure."""
+"""The brief for the agent: the goal from the commander, and the thread's text as quotes, within one budget. Pure."""
 
 from __future__ import annotations
 

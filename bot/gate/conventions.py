@@ -1,4 +1,4 @@
-"""How all jobs of a process name and place things. Pure values."""
+"""Names and places shared by all jobs of a process. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate is asked, and what it answers. Pure values."""
+"""Questions to the gate and its answers. Pure values."""
 
 from __future__ import annotations
 

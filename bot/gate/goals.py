@@ -1,4 +1,4 @@
-"""What the agent is to do: in the commander's own words and in ours, never in a stranger's. Pure."""
+"""The agent's goal: in the commander's words and ours, never in a stranger's. Pure."""
 
 from __future__ import annotations
 

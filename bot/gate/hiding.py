@@ -1,4 +1,4 @@
-"""Where Markdown and HTML hide text from a reader of the page, and the text without it. Pure.
+"""Find text that Markdown and HTML hide from a reader of the page, and remove it. Pure.
 
 A parser of CommonMark tells which lines are code, HTML or definitions; code stays to the letter, for its reader sees
 all of it. Everything else is searched, with patterns that take no more than linear time, until nothing is found any

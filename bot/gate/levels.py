@@ -1,4 +1,4 @@
-"""How much a run may do unasked: the level that operator, configuration and labels come to, and its policy. Pure."""
+"""The level of a run, from operator, configuration and labels, and the policy that follows. Pure."""
 
 from __future__ import annotations
 

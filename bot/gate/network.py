@@ -1,4 +1,4 @@
-"""What a job's commands may reach: what the operator allows, and of that what the repository wants. Pure."""
+"""Network access of a job's commands: what the operator allows, narrowed to what the repository asks for. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what, decided before any hostile text is read. Pure."""
+"""Decide who may do what, before any hostile text is read. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pictures of a thread the agent is shown, and from which hosts they may be fetched. Pure.
+"""Choose the pictures of a thread that the agent is shown, and check their hosts. Pure.
 
 A picture counts where `hiding.py` leaves its text in sight, in Markdown or as an `<img>`. It is
 fetched from where GitHub keeps what people attach and from nowhere else:

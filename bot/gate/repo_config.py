@@ -1,4 +1,4 @@
-"""What a repository's maintainers ask of the bot, in a file on the base branch. Reads text; opens nothing. Pure."""
+"""Read the maintainers' file on the base branch. Reads text; opens nothing. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bot is about to say on GitHub besides comments: a check run, a review. Pure values."""
+"""Drafts for GitHub besides comments: a check run, a review. Pure values."""
 
 from __future__ import annotations
 

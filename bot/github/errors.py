@@ -1,4 +1,4 @@
-"""What GitHub may answer instead of doing it; every text names the remedy."""
+"""Errors of GitHub's answers; every text names the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a payload says to a job: who may ask at all, and what all jobs have in common. Pure."""
+"""Turn a payload into a job: check who may ask, and fill in what all jobs have in common. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A webhook delivery, proven genuine; the first value in the corridor. Pure."""
+"""A webhook delivery, proven genuine. Pure."""
 
 from __future__ import annotations
 

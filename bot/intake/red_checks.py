@@ -1,4 +1,4 @@
-"""What the events about checks that failed have in common: on which commit of what it is. Pure."""
+"""The parts shared by events about failed checks: the commit and the branch or pull request. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The job, its states, its queue and its worker."""
+"""The parts of one job that pipeline, control and reporting share."""

@@ -1,4 +1,4 @@
-"""What a job may do: everything that the decision rests on, put before the one function that decides."""
+"""Decide what a job may do: collect the facts, and ask the one function that decides."""
 
 from __future__ import annotations
 

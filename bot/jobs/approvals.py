@@ -1,4 +1,4 @@
-"""What a job waits for, and what was answered: kept with the job, so that both outlive the process."""
+"""Requests for approval and their answers, kept with the job so that both outlive the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a piece of work begins with."""
+"""The start of a piece of work: its command, its commit, and what it may do."""
 
 from __future__ import annotations
 

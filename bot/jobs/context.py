@@ -1,4 +1,4 @@
-"""One job on the desk: all that is needed to deal with it, and how it ended."""
+"""One job with its client, its record and its services; and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a job that waits for a model service is tried again, and for how long; kept with the job."""
+"""Schedule the next attempt of a job that waits for a model service; kept with the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a job is put off because GitHub does not do what it is asked, and when that has been long enough."""
+"""Limit how long a job is put off because GitHub does not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is dropped as soon as it is received: events from which nothing could follow.
+"""Drop events on receipt that could lead to nothing.
 
 Decided from what lies here, without a request to GitHub: of a storm of labels or pushes each costs one look into the
 database.

@@ -1,4 +1,4 @@
-"""What a repository's maintainers ask for: its own file on the base branch, over that of its organisation."""
+"""The settings of a repository: its own file on the base branch, over that of its organisation."""
 
 from __future__ import annotations
 

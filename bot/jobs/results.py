@@ -1,4 +1,4 @@
-"""What a run of the agent came to, kept before any of it is published: a worker that dies then costs no second run."""
+"""Results of the agent's runs, kept before any of them is published: a worker that dies then costs no second run."""
 
 from __future__ import annotations
 

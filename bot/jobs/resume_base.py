@@ -1,4 +1,4 @@
-"""Which commit a job works on, and what was allowed for that one only, over all its attempts."""
+"""Pin the commit that a job works on, and what was allowed for that commit only, over all its attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all jobs share."""
+"""Services that all jobs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether setup failed for want of a network, and the setting that gives it one. Pure."""
+"""Detect a setup that failed for lack of network, and name the setting that gives it one. Pure."""
 
 from __future__ import annotations
 

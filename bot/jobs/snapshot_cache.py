@@ -1,4 +1,4 @@
-"""Hands what the greeter asked GitHub to the worker that begins the job right after."""
+"""Hand the snapshot of the acknowledgement to the worker that starts the job right after."""
 
 from __future__ import annotations
 

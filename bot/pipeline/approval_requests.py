@@ -1,4 +1,4 @@
-"""What people are asked about a change, and how a request is shown."""
+"""Ask people to approve a change, and show the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the branches that fix one workflow run is this job's: each attempt has its own, and no other is touched."""
+"""Number the branches that fix one workflow run: each attempt has its own, and no other is touched."""
 
 from __future__ import annotations
 

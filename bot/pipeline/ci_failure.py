@@ -1,4 +1,4 @@
-"""What has to be known of failing checks before anybody works on them; and why they are left alone."""
+"""Collect what has to be known of failed checks before work starts, and say why some are left alone."""
 
 from __future__ import annotations
 

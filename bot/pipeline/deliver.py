@@ -1,4 +1,4 @@
-"""What becomes of a run: published, held back until a person approves, or kept; and what is told of it."""
+"""Publish a run's result, hold it back until a person approves, or keep it; and report which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finished run came to: proven by the host where it must be, and kept."""
+"""The result of a finished run: checked by the host where it must be, and kept."""
 
 from __future__ import annotations
 

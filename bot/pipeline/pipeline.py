@@ -1,4 +1,4 @@
-"""The corridor: one job from permission to publication. Reads top to bottom as the job walks."""
+"""The job pipeline: one job from permission to publication, top to bottom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commits a job works on, and compares its work with."""
+"""Find the commits that a job works on and compares its work with."""
 
 from __future__ import annotations
 

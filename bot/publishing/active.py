@@ -1,4 +1,4 @@
-"""What acts on a GitHub page, and how little of it may stay. Pure."""
+"""Limit what acts on a GitHub page. Pure."""
 
 from __future__ import annotations
 

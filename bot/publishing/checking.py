@@ -1,4 +1,4 @@
-"""Whether a command that the agent ran proves anything by its exit code, and which earlier runs it makes void. Pure.
+"""Decide whether a command's exit code proves anything, and which earlier runs it makes void. Pure.
 
 The words of a command say it, read about as bash does. Nothing is guarded by this: exit codes come out of the sandbox,
 where hostile code can forge them (decision 15), and who reads the comment sees every command.

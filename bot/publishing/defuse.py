@@ -1,4 +1,4 @@
-"""Text from the model made harmless on a GitHub page, still readable as Markdown. Pure.
+"""Make text from the model harmless on a GitHub page, still readable as Markdown. Pure.
 
 Mentions, references to other threads, foreign links, images, raw HTML and commands lose their effect. What the
 rewriting gives is then read by GitHub's own parser; should anything live be left, the whole text is shown as a code

@@ -1,4 +1,4 @@
-"""How GitHub's own parser reads a text: cmark-gfm with the extensions that GitHub turns on.
+"""Parse a text as GitHub does: cmark-gfm with the extensions that GitHub turns on.
 
 The tree is read, not the HTML: in the tree, raw HTML and what the parser made of Markdown cannot be taken for each
 other. `cmarkgfm` brings the library; its own functions never free a tree, a few megabytes a comment, so the library

@@ -1,4 +1,4 @@
-"""What of a text would be live on a GitHub page, by GitHub's own parser. Pure."""
+"""Find what would be live in a text on a GitHub page, by GitHub's own parser. Pure."""
 
 from __future__ import annotations
 

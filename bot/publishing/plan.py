@@ -1,4 +1,4 @@
-"""From an outcome and a change to everything that will be sent, complete before anything is sent. Pure."""
+"""Plan everything that will be sent from an outcome and a change, before anything is sent. Pure."""
 
 from __future__ import annotations
 

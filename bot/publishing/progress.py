@@ -1,4 +1,4 @@
-"""What the agent has done so far, summed up from its events for the status comment. Pure."""
+"""Summarise the agent's progress from its events for the status comment. Pure."""
 
 from __future__ import annotations
 

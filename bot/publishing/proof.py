@@ -1,4 +1,4 @@
-"""What is said of how a run went, by what the host saw of it: the headline, the reason for it, the checks. Pure."""
+"""Report how a run went by what the host saw: the headline, the reason for it, the checks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the completion of a `review` to the review that is sent: prose above, comments on lines of the diff. Pure.
+"""Turn the completion of a `review` into a review: prose above, comments on lines of the diff. Pure.
 
 A review of the bot's comments and never approves; `ReviewDraft` has no word for it.
 """

@@ -1,4 +1,4 @@
-"""Which changes a person must see before they are published, and which only deserve a second look. Pure."""
+"""Find the changes that a person must see before they are published, and those worth a second look. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is to approve, whole and nothing hidden in it, or why it cannot be shown. Pure.
+"""Show a person what to approve, whole and with nothing hidden, or say why it cannot be shown. Pure.
 
 A person approves only what was shown to them whole: what cannot be shown cannot be approved.
 """

@@ -1,4 +1,4 @@
-"""What a finished run came to, by rules of the host and not by the model's words. Pure."""
+"""Judge a finished run by rules of the host and not by the model's words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the status comment says, raw; `render.py` makes it Markdown, and harmless. Pure values."""
+"""The content of the status comment, raw; `render.py` makes it Markdown, and harmless. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a saved log says of the failures in it. For a worker process: it reads strangers' bytes from a file."""
+"""Find the failures in a saved log. Runs in a worker process, because it reads strangers' bytes from a file."""
 
 from __future__ import annotations
 

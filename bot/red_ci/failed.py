@@ -1,4 +1,4 @@
-"""What failed in a workflow run, as values. Strangers wrote all texts in them; whoever shows one cleans it. Pure."""
+"""Failures of a workflow run, as values. Strangers wrote the texts in them; code that shows one cleans it. Pure."""
 
 from __future__ import annotations
 

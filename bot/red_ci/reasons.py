@@ -1,4 +1,4 @@
-"""Why failing checks are left alone: one sentence for the thread, or none where nobody should be told. Pure."""
+"""Reasons to leave failed checks alone: one sentence for the thread, or none where nobody should be told. Pure."""
 
 from __future__ import annotations
 

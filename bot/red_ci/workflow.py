@@ -1,4 +1,4 @@
-"""How a workflow's file runs one of its jobs: commands, shell, directory, variables, services. Pure.
+"""Read from a workflow's file how it runs a job: commands, shell, directory, variables, services. Pure.
 
 For a worker process, as strangers write these files. All scalars are read as texts, as they are written: `3.10` is no
 number, and nothing is made of a tag.

@@ -1,4 +1,4 @@
-"""What is too long for a job's own comment, shown whole in comments of its own before anybody is asked about it."""
+"""Show whole what is too long for a job's own comment, in comments of its own, before anybody is asked about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A permission that the bot was not given, in the words of whoever can give it."""
+"""Explain a missing permission to the person who can grant it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a job while it is worked on, and at its end."""
+"""Report on a job while it runs and at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `.gitattributes` of a commit say of paths, judged by git in a directory that holds nothing else."""
+"""Read the `.gitattributes` of a commit with git, in a directory that holds nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the setups of a repository made, kept for its later jobs, each under the key of what it depends on.
+"""Cache the results of a repository's setups for its later jobs, each under the key of what it depends on.
 
 An entry appears whole or not at all, and is checked to the byte before it is used. No sandbox ever sees it: jobs get
 copies. Who may keep something is the caller's to decide; see docs/decisions.

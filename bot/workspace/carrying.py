@@ -1,4 +1,4 @@
-"""What a job changed in its files, as bytes: for a machine that has none of them but fetches the same commit."""
+"""Carry a job's changed files as bytes to a machine that has none of them but fetches the same commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent changed, as the trusted git directory sees it. Pure values."""
+"""The agent's change, as the trusted git directory sees it. Pure values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a workspace differ from the commit that was checked out, ignored files left out."""
+"""List the files of a workspace that differ from the commit that was checked out, without ignored files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a repository and a workspace; every text ends in what to do."""
+"""Errors between a repository and a workspace; every text ends with the fix."""
 
 from __future__ import annotations
 

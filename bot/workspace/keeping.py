@@ -1,4 +1,4 @@
-"""What a workspace was when it was given to the agent, on disk beside its trusted git directory.
+"""The state of a workspace when it was given to the agent, on disk beside its trusted git directory.
 
 It is written before the agent starts, not when the job begins to wait: whenever the process dies, it is there.
 """

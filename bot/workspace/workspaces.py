@@ -1,4 +1,4 @@
-"""Where jobs get their files: a directory of mirrors and one private directory a job, always cleaned up."""
+"""Workspaces of jobs: a directory of mirrors and one private directory for each job, always cleaned up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do with a repository."""
+"""Authenticate a request, and decide what it may do with a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bare git repository by plumbing commands, each with a cleared environment. Remembers only what can never change."""
+"""Read and write a bare git repository with plumbing commands, each with a cleared environment."""
 
 from __future__ import annotations
 

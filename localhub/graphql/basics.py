@@ -1,4 +1,4 @@
-"""What all of GraphQL's values are made of: lists with pages, and people."""
+"""The parts shared by all of GraphQL's values: lists with pages, and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GraphQL's mutations do to threads."""
+"""GraphQL's mutations of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GraphQL's fields answer; mappings for most, functions where there are arguments."""
+"""Resolve GraphQL's fields: mappings for most, functions where there are arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owners of accounts do: repositories, collaborators, Apps and installations."""
+"""Actions of account owners: repositories, collaborators, Apps and installations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CI does: attempts of workflow runs, what they keep, and the check runs of other Apps."""
+"""Actions of CI: attempts of workflow runs, their artifacts, and the check runs of other Apps."""
 
 from __future__ import annotations
 

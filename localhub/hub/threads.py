@@ -1,4 +1,4 @@
-"""What people do in threads, each named by login, and what an onlooker sees there."""
+"""Actions of people in threads, each named by login, and what everybody sees there."""
 
 from __future__ import annotations
 

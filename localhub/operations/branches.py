@@ -1,4 +1,4 @@
-"""What follows when branches move: push events, pull requests whose head or base moved."""
+"""Follow up on branches that move: push events, pull requests whose head or base moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of check runs, and what people can do with a finished one."""
+"""Events of check runs, and the actions on a finished one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How accounts, repositories and Apps come to be; each is called under the site's lock."""
+"""Create accounts, repositories and Apps; each is called under the site's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An App comes to an account, is suspended there, and goes; each is called under the site's lock."""
+"""Install, suspend and remove an App on an account; each is called under the site's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository gets another name or owner, or is archived; each is called under the site's lock."""
+"""Rename, transfer and archive a repository; each is called under the site's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that changes a repository's threads and tells the world: REST, GraphQL, pages and Python all come here."""
+"""Every change to a repository's threads, with its webhooks: REST, GraphQL, pages and Python all come here."""
 
 from __future__ import annotations
 

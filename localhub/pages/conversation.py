@@ -1,4 +1,4 @@
-"""What a thread's page shows, in the order in which it happened."""
+"""The entries of a thread's page, in the order in which they happened."""
 
 from __future__ import annotations
 

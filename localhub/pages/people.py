@@ -1,4 +1,4 @@
-"""Nobody signs in: a form says as whom one acts."""
+"""Choose the account that a form acts as: nobody signs in."""
 
 from __future__ import annotations
 

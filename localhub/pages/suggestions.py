@@ -1,4 +1,4 @@
-"""A fenced block marked `suggestion` in a comment on lines shows what it would take away and put there."""
+"""Show a fenced block marked `suggestion` as the lines that it removes and adds."""
 
 from __future__ import annotations
 

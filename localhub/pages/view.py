@@ -1,4 +1,4 @@
-"""What a view gets and gives, and how it becomes HTML."""
+"""Requests and answers of a page, and its rendering as HTML."""
 
 from __future__ import annotations
 

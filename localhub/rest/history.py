@@ -1,4 +1,4 @@
-"""What was done to a thread, and who did it."""
+"""The history of a thread: each action with its actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attachments: addresses for everybody's texts, and signed ones that give the picture out for five minutes.
+"""Attachments: addresses for texts, and signed addresses that serve the picture for five minutes.
 
 As on GitHub an API token opens no attachment. Whoever may read a text asks for it in the media type `full+json`, and
 finds signed addresses in its `body_html`. An attachment of a public repository leads anybody there by a redirection.

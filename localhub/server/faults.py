@@ -1,4 +1,4 @@
-"""Trouble on demand: the next requests to a path fail in a chosen way."""
+"""Failures on demand: the next requests to a path fail in a chosen way."""
 
 from __future__ import annotations
 

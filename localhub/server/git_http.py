@@ -1,4 +1,4 @@
-"""git over HTTP: `git http-backend` as a CGI program, streamed both ways, with the API's tokens at the door."""
+"""git over HTTP: `git http-backend` as a CGI program, streamed both ways, authenticated with the API's tokens."""
 
 from __future__ import annotations
 

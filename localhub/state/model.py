@@ -1,4 +1,4 @@
-"""What the local hub knows about, as frozen values; the store replaces one when it changes."""
+"""The values that the local hub keeps, frozen; the store replaces one when it changes."""
 
 from __future__ import annotations
 

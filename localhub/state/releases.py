@@ -1,4 +1,4 @@
-"""What the hub keeps of a release."""
+"""A release, as the hub keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part of the hub shares: the store, the clock, the addresses, one lock, and the way out for webhooks."""
+"""The parts shared by the whole hub: the store, the clock, the addresses, one lock, and the sender of webhooks."""
 
 from __future__ import annotations
 

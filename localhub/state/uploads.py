@@ -1,4 +1,4 @@
-"""What people attached to their words."""
+"""Attachments that people uploaded."""
 
 from __future__ import annotations
 

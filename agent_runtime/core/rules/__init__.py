@@ -1,1 +1,1 @@
-"""How rules read paths and commands. Pure."""
+"""Read paths and commands for rules. Pure."""

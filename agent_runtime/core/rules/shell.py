@@ -1,4 +1,4 @@
-r"""What bash would run for a text: its simple commands, each with what is in doubt about it. Pure.
+r"""Read a text as bash would: its simple commands, each with what is in doubt about it. Pure.
 
 Bash's grammar (tree-sitter's) gives the structure. It is not bash itself: it takes `a\<newline>b` for two words, where
 bash sees one. So nothing counts as understood because it parses; understood is only what is made of characters and

@@ -1,4 +1,4 @@
-"""Which addresses a listed name may lead to: those of the public Internet. Pure."""
+"""Restrict the addresses of a listed name to those of the public Internet. Pure."""
 
 from __future__ import annotations
 

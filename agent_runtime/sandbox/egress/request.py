@@ -1,4 +1,4 @@
-"""What a program asks of the proxy, and what it is told: one CONNECT (RFC 9110, section 9.3.6). Pure."""
+"""Requests to the proxy and its answers: one CONNECT (RFC 9110, section 9.3.6). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a reply that breaks the protocol, as the model is told it, and in short for people. Pure."""
+"""Describe a reply that breaks the protocol: in full for the model, in short for people. Pure."""
 
 from __future__ import annotations
 

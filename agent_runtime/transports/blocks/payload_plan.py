@@ -1,4 +1,4 @@
-"""How many payloads a control block takes, read from its code without running it. Pure."""
+"""Count the payloads that a control block takes, from its code without running it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's reply means: chunks of text to prose, a control block, payloads and a completion. Pure, incremental.
+"""Parse a model's reply: chunks of text to prose, control block, payloads and completion. Pure, incremental.
 
 Where the protocol leaves a choice, this is what was chosen:
 

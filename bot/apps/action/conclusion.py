@@ -1,4 +1,4 @@
-"""What a workflow's step came to: the output `conclusion` and the exit code, which always agree. Pure."""
+"""The conclusion of a workflow's step: the output `conclusion` and the exit code, which always agree. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a workflow's step ended, as one value."""
+"""The end of a workflow's step, as one value."""
 
 from __future__ import annotations
 

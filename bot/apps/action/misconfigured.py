@@ -1,4 +1,4 @@
-"""What is told of a step that cannot begin: in the log, in the summary and, to those who may command, in the thread."""
+"""Report a step that cannot begin: in the log, in the summary and, to those who may command, in the thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks the jobs of a workflow's step: nobody comes after its process to do it."""
+"""Run the jobs of a workflow's step one after another, in this process."""
 
 from __future__ import annotations
 

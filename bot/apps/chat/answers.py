@@ -1,4 +1,4 @@
-"""What a person types at a prompt, and what of it is remembered. Pure."""
+"""Read a person's answer at a prompt, and what of it is remembered. Pure."""
 
 from __future__ import annotations
 

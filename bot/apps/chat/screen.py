@@ -1,4 +1,4 @@
-"""What a person sees of a run in the terminal."""
+"""Show a run to a person in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody asked for on the command line, made into an agent."""
+"""Make an agent from the options of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo is asked for, made into a stage: which project, which model, where."""
+"""Prepare the demo from its options: the project, the model, the directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person watching the demo sees in the terminal."""
+"""Show the demo to a person in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of what was measured: one finding a check. Pure."""
+"""Findings of the doctor, one for each measurement. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor measures: each function looks at one thing, touches nothing that stays, and gives its finding."""
+"""Measurements of the doctor: each function looks at one thing, changes nothing, and returns its finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to an issue: a command that opens it, labels, assignment, its end. Pure."""
+"""Events of an issue: a command that opens it, labels, assignment, its end. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a pull request: a command that opens it, labels, pushes, its readiness, its end. Pure."""
+"""Events of a pull request: a command that opens it, labels, pushes, readiness, its end. Pure."""
 
 from __future__ import annotations
 
