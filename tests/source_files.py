@@ -7,6 +7,7 @@ import functools
 import io
 import subprocess
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,26 @@ def code_lines(path: Path) -> frozenset[int]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             held.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return frozenset(held)
+
+
+def single_use_helpers(path: Path) -> list[Function]:
+    """The private functions and methods of a module whose name is in it once more: where it is called."""
+    used: Counter[str] = Counter()
+    called: Counter[str] = Counter()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Name | ast.Attribute):
+            used[_name_of(node)] += 1
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called[_name_of(node.func)] += 1
+    return [
+        each
+        for each in functions(path)
+        if each.name.startswith("_") and not each.name.endswith("__") and used[each.name] == called[each.name] == 1
+    ]
+
+
+def _name_of(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
 
 
 def functions(path: Path) -> Iterator[Function]:
