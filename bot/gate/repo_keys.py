@@ -1,4 +1,4 @@
-"""The keys of `.github/codepilot.yml`: what each means, and what may stand there. Pure."""
+"""The keys of `.github/codepilot.yml`, with their meanings and bounds. Pure."""
 
 from __future__ import annotations
 
@@ -135,19 +135,22 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=50), AfterVali
 
 
 class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
 class VerbKeys(_Keys):
-    """What holds for one verb where its command says nothing else."""
+    """Defaults for one verb, used unless the command sets them."""
 
-    model: _Model | None = Field(default=None, description="One of the models that the operator offers.")
-    budget_usd: _Dollars | None = Field(default=None, description="US dollars that a run may spend.")
-    max_steps: _Steps | None = Field(default=None, description="Steps that a run may take.")
+    model: _Model | None = None
+    """One of the models that the operator offers."""
+    budget_usd: _Dollars | None = None
+    """The maximum cost of a run in US dollars."""
+    max_steps: _Steps | None = None
+    """The maximum number of steps in a run."""
 
 
 class VerbsKeys(_Keys):
-    """Defaults for each verb that is an agent's work."""
+    """Defaults for each verb that starts an agent."""
 
     fix: VerbKeys = Field(default_factory=VerbKeys)
     review: VerbKeys = Field(default_factory=VerbKeys)
@@ -158,13 +161,18 @@ class VerbsKeys(_Keys):
 
 
 class LabelKeys(_Keys):
-    """What the labels are called."""
+    """The names of the labels."""
 
-    start: Label | None = Field(default=None, description="Starts work, beside the operator's.")
-    read_only: Label = Field(default="codepilot:read-only", description="Stands for the level `read-only`.")
-    ask: Label = Field(default="codepilot:ask", description="Stands for the level `ask`.")
-    auto: Label = Field(default="codepilot:auto", description="Stands for the level `auto`.")
-    fix_ci: Label = Field(default="codepilot:fix-ci", description="Has the pull request's failing checks fixed.")
+    start: Label | None = None
+    """Starts a run, in addition to the operator's."""
+    read_only: Label = "codepilot:read-only"
+    """Sets the level `read-only`."""
+    ask: Label = "codepilot:ask"
+    """Sets the level `ask`."""
+    auto: Label = "codepilot:auto"
+    """Sets the level `auto`."""
+    fix_ci: Label = "codepilot:fix-ci"
+    """Has the pull request's failing checks fixed."""
 
     @field_validator("auto", "fix_ci")
     @classmethod
@@ -177,62 +185,50 @@ class LabelKeys(_Keys):
 
 
 class FileKeys(_Keys):
-    """What a repository asks of Codepilot."""
+    """A repository's configuration of Codepilot."""
 
-    setup: Annotated[list[_Command], Field(max_length=_MOST_COMMANDS)] = Field(
-        default=[], description="Commands for bash that make the workspace ready before the agent starts."
-    )
-    cache: Annotated[list[_Path], Field(max_length=_MOST_PATHS)] = Field(
-        default=[], description="What they make that is kept for later jobs."
-    )
-    network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = Field(
-        default=None, description="What commands may reach at most: `off`, `registries`, hosts."
-    )
-    instructions: Annotated[str, StringConstraints(max_length=8_000)] = Field(
-        default="", description="Text for the agent."
-    )
-    triggers: Annotated[list[_Trigger], Field(min_length=1, max_length=_MOST_TRIGGERS)] | None = Field(
-        default=None, description="Words that begin a command here, of those that the operator has."
-    )
-    bare_issue: Literal["fix", "explain", "plan", "ask", "test"] = Field(
-        default="fix", description="What text without a verb means in an issue."
-    )
-    bare_pull: BareVerb = Field(default="ask", description="What text without a verb means in a pull request.")
-    level: Level | None = Field(
-        default=None, description="What a run may do unasked: `read-only`, `ask` or `auto`; else the operator's."
-    )
-    allow: Annotated[list[_Pattern], Field(max_length=_MOST_PATTERNS)] = Field(
-        default=[],
-        description="Patterns of commands that need no approval at the level `ask` with a network, beside known ones.",
-    )
-    protected: Annotated[list[_Glob], Field(max_length=_MOST_PATTERNS)] = Field(
-        default=[], description="Files that are published only when a person approves it, beside the built-in ones."
-    )
-    model: _Model | None = Field(default=None, description="One of the models that the operator offers.")
-    budget_usd: _Dollars | None = Field(default=None, description="US dollars that a run may spend.")
-    max_steps: _Steps | None = Field(default=None, description="Steps that a run may take.")
+    setup: Annotated[list[_Command], Field(max_length=_MOST_COMMANDS)] = []
+    """Bash commands that prepare the workspace before the agent starts."""
+    cache: Annotated[list[_Path], Field(max_length=_MOST_PATHS)] = []
+    """Paths that these commands create and that are cached for later jobs."""
+    network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = None
+    """The hosts that commands may reach at most: `off`, `registries`, hosts."""
+    instructions: Annotated[str, StringConstraints(max_length=8_000)] = ""
+    """Instructions for the agent."""
+    triggers: Annotated[list[_Trigger], Field(min_length=1, max_length=_MOST_TRIGGERS)] | None = None
+    """The words that start a command here, out of the operator's."""
+    bare_issue: Literal["fix", "explain", "plan", "ask", "test"] = "fix"
+    """The verb for text without one in an issue."""
+    bare_pull: BareVerb = "ask"
+    """The verb for text without one in a pull request."""
+    level: Level | None = None
+    """The permission level: `read-only`, `ask` or `auto`; by default the operator's."""
+    allow: Annotated[list[_Pattern], Field(max_length=_MOST_PATTERNS)] = []
+    """Patterns of commands that need no approval at the level `ask` with a network, in addition to the known ones."""
+    protected: Annotated[list[_Glob], Field(max_length=_MOST_PATTERNS)] = []
+    """Files that are published only with approval, in addition to the built-in ones."""
+    model: _Model | None = None
+    """One of the models that the operator offers."""
+    budget_usd: _Dollars | None = None
+    """The maximum cost of a run in US dollars."""
+    max_steps: _Steps | None = None
+    """The maximum number of steps in a run."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
     labels: LabelKeys = Field(default_factory=LabelKeys)
-    language: Annotated[str, AfterValidator(_language)] | None = Field(
-        default=None, description="The language that the agent answers in; else that of the command."
-    )
-    review_on: Annotated[list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)] = (
-        Field(
-            default=[],
-            description="When a pull request of somebody with write access is reviewed without a command: `opened`, "
-            "`ready`, `push`.",
-        )
-    )
-    fix_ci: Annotated[list[FixCi], BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)] = Field(
-        default=[], description="Where failing checks start a fix: `pull-requests`, `default-branch`."
-    )
-    rerun_failed_jobs: bool = Field(
-        default=False, description="Whether a workflow's failed jobs are run once more before a fix is begun."
-    )
-    wip_branches: bool = Field(default=True, description="Whether unfinished work is kept on a branch of its own.")
-    base: Annotated[str, AfterValidator(_branch)] | None = Field(
-        default=None, description="Where new pull requests are to be merged; else the default branch."
-    )
+    language: Annotated[str, AfterValidator(_language)] | None = None
+    """The language of the agent's answers; by default that of the command."""
+    review_on: Annotated[
+        list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)
+    ] = []
+    """When to review a pull request of somebody with write access without a command: `opened`, `ready`, `push`."""
+    fix_ci: Annotated[list[FixCi], BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)] = []
+    """Where failing checks start a fix: `pull-requests`, `default-branch`."""
+    rerun_failed_jobs: bool = False
+    """Whether to run a workflow's failed jobs once more before a fix is started."""
+    wip_branches: bool = True
+    """Whether to keep unfinished work on a branch of its own."""
+    base: Annotated[str, AfterValidator(_branch)] | None = None
+    """The branch to open pull requests against; by default the default branch."""
 
     @model_validator(mode="before")
     @classmethod
