@@ -174,6 +174,23 @@ _SILENCED = re.compile(
 )
 _REASON = re.compile(r"\s*(?:-|#)\s*\S")
 
+_SAME_MEANING = frozenset(
+    {
+        # A section of an agent file, and the value that is made of it.
+        "Agent",
+        "Runtime",
+        "Thinking",
+        "Tool",
+        # GitHub's own words: the hub's values, and the payloads and answers in which the bot reads them.
+        "Installation",
+        "Issue",
+        "Label",
+        "Repo",
+        "User",
+    }
+)
+"""Names of classes that more than one module may use."""
+
 _QUESTION = re.compile(r"(What|Who|Whose|Whom|Where|Which|From|How|Why|When|Whether)\b")
 
 _LINK = re.compile(r"\[[^\]]*\]\(<?(?P<target>[^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
@@ -225,6 +242,18 @@ def test_few_functions_are_private_helpers_that_are_called_once() -> None:
         f"{_MAX_SINGLE_USE_HELPERS:.1%} of all functions may be private helpers that are called once, and {share:.1%} "
         f"are. Merge those that are read together with their caller:{_listed(helpers)}"
     )
+
+
+def test_classes_of_one_name_mean_the_same() -> None:
+    places: dict[str, list[str]] = {}
+    for path in (path for path in modules() if path.parts[0] in PACKAGES):
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    new = [f"{name}: {', '.join(found)}" for name, found in twice.items() if name not in _SAME_MEANING]
+    assert not new, f"name one of them differently:{_listed(new)}"
+    assert not (gone := _SAME_MEANING - twice.keys()), f"_SAME_MEANING lists names that are unique now: {gone}"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

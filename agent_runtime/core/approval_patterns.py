@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from agent_runtime.core.outcome import PendingCall
-from agent_runtime.core.policy import Allow, CallFacts, Policy, Rule
+from agent_runtime.core.policy import CallFacts, Permitted, Policy, Rule
 from agent_runtime.core.rules.commands import RUNS_OTHERS, CommandPattern
 from agent_runtime.core.rules.shell import ParsedCommand, commands_of
 
@@ -71,7 +71,7 @@ def is_covered(policy: Policy, patterns: tuple[str, ...], call: PendingCall) -> 
     if not text or not patterns:
         return False
     wider = replace(policy, rules=(Rule(decision="allow", tool="execute", commands=patterns), *policy.rules))
-    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Allow)
+    return isinstance(wider.decide(CallFacts(tool="execute", command=text)), Permitted)
 
 
 def _patterns(
@@ -85,7 +85,7 @@ def _patterns(
         pattern = _pattern(command, shape)
         if pattern is None:
             return ()
-        if not isinstance(policy.decide(CallFacts(tool="execute", command=_written(command))), Allow):
+        if not isinstance(policy.decide(CallFacts(tool="execute", command=_written(command))), Permitted):
             found[pattern] = None
     return tuple(found) if len(found) <= _MOST_PATTERNS else ()
 

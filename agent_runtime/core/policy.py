@@ -91,27 +91,27 @@ class CallFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allow:
+class Permitted:
     """The call may be made."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class NeedsApproval:
     """Somebody has to approve the call first; the reason is for them."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deny:
+class Denied:
     """The call is not made; the reason is for the model."""
 
     reason: str
 
 
-Decision = Allow | Ask | Deny
+Decision = Permitted | NeedsApproval | Denied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ class Policy:
     def decide(self, call: CallFacts) -> Decision:
         """What becomes of a call."""
         if reason := self.refusal(call.tool):
-            return Deny(reason=reason)
+            return Denied(reason=reason)
         rules = [rule for rule in self.rules if rule.is_about(call.tool)]
         default: Verdict = "allow" if call.tool in _TAME else self.default
         if call.typed is not None and _SIGNALS.issuperset(call.typed):
@@ -322,8 +322,8 @@ def _strictest(judged: Sequence[tuple[Verdict, str]]) -> Decision:
     told = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
     match verdict:
         case "allow":
-            return Allow(reason=told)
+            return Permitted(reason=told)
         case "ask":
-            return Ask(reason=told)
+            return NeedsApproval(reason=told)
         case "deny":
-            return Deny(reason=told)
+            return Denied(reason=told)

@@ -11,7 +11,7 @@ from typing import Any
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import FormatError, Interrupt, LimitError, ToolError
 from agent_runtime.core.events import Event, Refused, ToolCalled, ToolProgressed, ToolReturned
-from agent_runtime.core.policy import Allow, Ask, Deny, Policy
+from agent_runtime.core.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.interpreter import Suspend
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
@@ -164,15 +164,15 @@ class Calls:
         if self._policy.always_allows(tool):
             return None
         match self._policy.decide(planned.facts):
-            case Allow():
+            case Permitted():
                 return None
-            case Deny(reason=reason):
+            case Denied(reason=reason):
                 refused = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
                 self._emit(Refused(error=str(refused)))
                 return refused
-            case Ask() if planned.refusal:  # it cannot succeed; the call itself says why
+            case NeedsApproval() if planned.refusal:  # it cannot succeed; the call itself says why
                 return None
-            case Ask(reason=reason):
+            case NeedsApproval(reason=reason):
                 try:
                     preview = await in_thread(planned.preview)
                     await self._gate.permit(tool=tool, args=args, reason=reason, preview=preview)

@@ -6,7 +6,7 @@ import time
 from typing import assert_never
 
 from bot.control.retry import retry_of
-from bot.domain.commands import Approve, Continue, Deny, Retry, Status, Steering, Stop
+from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
@@ -54,7 +54,7 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
                 await _answer(context, here, jobs, request_id, approved=False, note=words)
             case Retry(job_id=job_id):
                 await _retry(context, here, jobs, job_id)
-            case Status():
+            case ShowStatus():
                 return Ending(state=JobState.DONE, view=ShortReply(text=await _told(context, jobs)))
             case other:
                 assert_never(other)

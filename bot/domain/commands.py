@@ -172,7 +172,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class ShowStatus:
     """Say what is under way in the thread, and what waits."""
 
     verb: Literal["status"] = "status"
@@ -301,7 +301,7 @@ Work = Fix | Review | Explain | Plan | Ask | Test
 WORK_VERBS: Mapping[str, type[Work]] = {kind().verb: kind for kind in get_args(Work)}
 """The kinds of work by their verbs."""
 
-Steering = Continue | Approve | Deny | Stop | Retry | Status
+Steering = Continue | Approve | Deny | Stop | Retry | ShowStatus
 """What changes, or tells of, other jobs of the thread; never waits behind them."""
 
 Talk = Help | Unknown | Malformed

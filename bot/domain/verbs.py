@@ -22,7 +22,7 @@ from bot.domain.commands import (
     Plan,
     Retry,
     Review,
-    Status,
+    ShowStatus,
     Stop,
     Test,
     Undo,
@@ -202,7 +202,7 @@ VERBS: tuple[Verb, ...] = (
         group="steering",
         arguments="",
         meaning="Say what is under way here, and what waits.",
-        make=lambda *_: Status(),
+        make=lambda *_: ShowStatus(),
     ),
     Verb(name="help", group="steering", arguments="", meaning="Show this list.", make=lambda *_: Help()),
 )

@@ -14,7 +14,7 @@ from localhub.git import plumbing as git
 from localhub.graphql import checks
 from localhub.graphql.basics import actor, connection, person
 from localhub.operations.search import mentioned
-from localhub.state.model import Comment, Issue, Label, Pull, Repo, Review, ReviewComment, reaction_kind
+from localhub.state.model import Comment, Issue, Label, Pull, PullRequestReview, Repo, ReviewComment, reaction_kind
 from localhub.state.site import Json, iso, iso_or_none, node_id
 from localhub.views import accounts as account_views
 from localhub.views import reviews as reviews_views
@@ -141,7 +141,7 @@ def comment(call: Call, repo: Repo, value: Comment) -> Json:
     }
 
 
-def review(call: Call, repo: Repo, value: Review) -> Json:
+def review(call: Call, repo: Repo, value: PullRequestReview) -> Json:
     """`PullRequestReview`."""
     return {
         "__typename": "PullRequestReview",
@@ -216,7 +216,7 @@ def _merge_commit(call: Call, repo: Repo, pull: Pull) -> Json | None:
     return None if sha is None else checks.commit(call, repo, git.commit(repo.path, sha))
 
 
-def _decision(reviews: Sequence[Review]) -> str | None:
+def _decision(reviews: Sequence[PullRequestReview]) -> str | None:
     """What the newest word of each reviewer comes to; None as long as nobody must review."""
     newest = {each.author_id: each.state for each in reviews if each.state != "COMMENTED"}
     for state in ("CHANGES_REQUESTED", "APPROVED"):

@@ -13,7 +13,7 @@ from localhub.state.site import Site
 from localhub.state.workflows import WorkflowRun
 
 
-class Estate:
+class AccountActions:
     """The part of `LocalHub` about accounts, repositories, Apps and installations."""
 
     _site: Site
@@ -246,7 +246,7 @@ class Estate:
             jobs: its jobs, with their logs.
         """
         with self._site.lock:
-            ended = workflows.RunResult(
+            ended = workflows.EndedRun(
                 workflow=workflow,
                 path=path,
                 event=event,

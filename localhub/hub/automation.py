@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from localhub.hub.threads import Threads
+from localhub.hub.threads import ThreadActions
 from localhub.operations import check_runs, workflows
 from localhub.state.model import App, CheckRun, Repo
 from localhub.state.workflows import Artifact, WorkflowRun
 
 
-class Automation(Threads):
+class AutomationActions(ThreadActions):
     """The part of `LocalHub` about CI; `workflow_run` says that a run has ended."""
 
     def run_again(self, run: WorkflowRun, *, by: str) -> WorkflowRun:
@@ -61,7 +61,5 @@ class Automation(Threads):
     def check(self, repo: Repo, app: App, *, head_sha: str, name: str, conclusion: str, summary: str = "") -> CheckRun:
         """Say that another App's check of a commit has ended, as CI that is no workflow reports it."""
         with self._site.lock:
-            ended = check_runs.CheckRunResult(
-                app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary
-            )
+            ended = check_runs.EndedCheck(app=app, head_sha=head_sha, name=name, conclusion=conclusion, summary=summary)
             return check_runs.end(self._site, self._now(repo), ended)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from localhub.hub.automation import Automation
+from localhub.hub.automation import AutomationActions
 from localhub.operations import webhooks
 from localhub.operations.webhooks import WebhookSender
 from localhub.pages import Pages
@@ -28,7 +28,7 @@ from localhub.state.model import WebhookDelivery
 from localhub.state.site import Site
 
 
-class LocalHub(Automation):
+class LocalHub(AutomationActions):
     """A GitHub in one process: REST, GraphQL, git over HTTP, webhooks and pages on one port.
 
     `async with` runs it on the caller's event loop, `with` in a thread. All methods but `start` and `stop` may be

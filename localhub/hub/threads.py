@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from localhub.hub.accounts import Estate
+from localhub.hub.accounts import AccountActions
 from localhub.operations import check_runs, reviews, threads
 from localhub.operations import pulls as pull_requests
 from localhub.operations.reviews import NewComment
@@ -14,16 +14,16 @@ from localhub.state.model import (
     Comment,
     Issue,
     IssueEvent,
+    PullRequestReview,
     Reaction,
     Repo,
-    Review,
     ReviewComment,
     ReviewState,
     Side,
 )
 
 
-class Threads(Estate):
+class ThreadActions(AccountActions):
     """The part of `LocalHub` about issues, pull requests and what is said in them."""
 
     def open_issue(
@@ -177,7 +177,7 @@ class Threads(Estate):
         body: str = "",
         state: ReviewState = "COMMENTED",
         comments: Sequence[NewComment] = (),
-    ) -> Review:
+    ) -> PullRequestReview:
         """Review a pull request.
 
         Raises:
@@ -226,7 +226,7 @@ class Threads(Estate):
         with self._site.lock:
             reviews.delete(self._site, comment, self._user(by))
 
-    def reviews(self, repo: Repo, number: int) -> list[Review]:
+    def reviews(self, repo: Repo, number: int) -> list[PullRequestReview]:
         """A pull request's reviews, oldest first."""
         with self._site.lock:
             return self._site.store.reviews_of(self.issue(repo, number))

@@ -21,7 +21,7 @@ _ACTIONS_ID = 15368
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRunResult:
+class EndedCheck:
     """What is said of a check run of another App; see `LocalHub.check`."""
 
     app: App
@@ -31,7 +31,7 @@ class CheckRunResult:
     summary: str
 
 
-def end(site: Site, repo: Repo, ended: CheckRunResult) -> CheckRun:
+def end(site: Site, repo: Repo, ended: EndedCheck) -> CheckRun:
     """Keep a check run that has ended, and tell of it and of its suite."""
     store, now = site.store, site.now()
     beside = suite_at(site, repo, ended.app, ended.head_sha)

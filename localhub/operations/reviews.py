@@ -10,7 +10,7 @@ from localhub.api.errors import HubError
 from localhub.git import diff as git_diff
 from localhub.git import rows
 from localhub.operations import webhooks
-from localhub.state.model import Issue, Repo, Review, ReviewComment, ReviewState, Side, User
+from localhub.state.model import Issue, PullRequestReview, Repo, ReviewComment, ReviewState, Side, User
 from localhub.state.site import Json, Site
 from localhub.views import reviews as reviews_views
 from localhub.views import threads as threads_views
@@ -38,7 +38,7 @@ class NewComment:
 
 def submit(
     site: Site, issue: Issue, author: User, *, state: ReviewState, body: str, comments: Sequence[NewComment] = ()
-) -> tuple[Review, list[ReviewComment]]:
+) -> tuple[PullRequestReview, list[ReviewComment]]:
     """Review a pull request at its present head; nothing is kept when one of the comments has no place.
 
     A `PENDING` review is kept and told to nobody, until `publish` submits it.
@@ -62,7 +62,9 @@ def submit(
     return review, made
 
 
-def publish(site: Site, issue: Issue, old: Review, author: User, *, state: ReviewState, body: str) -> Review:
+def publish(
+    site: Site, issue: Issue, old: PullRequestReview, author: User, *, state: ReviewState, body: str
+) -> PullRequestReview:
     """Submit a pending review with its comments.
 
     Raises:
@@ -74,7 +76,7 @@ def publish(site: Site, issue: Issue, old: Review, author: User, *, state: Revie
     return review
 
 
-def discard(site: Site, old: Review) -> None:
+def discard(site: Site, old: PullRequestReview) -> None:
     """Remove a pending review with its comments."""
     for comment in [c for c in site.store.review_comments if c.review_id == old.id]:
         site.store.review_comments.remove(comment.id)
@@ -87,7 +89,7 @@ def _demand_other_author(issue: Issue, author: User, state: ReviewState) -> None
         raise HubError(422, "Unprocessable Entity", errors=(f"Can not {verb} your own pull request",))
 
 
-def dismiss(site: Site, old: Review, sender: User) -> Review:
+def dismiss(site: Site, old: PullRequestReview, sender: User) -> PullRequestReview:
     """Dismiss a review and tell of it."""
     repo = site.store.repos[old.repo_id]
     new = site.store.reviews.put(replace(old, state="DISMISSED"))
@@ -117,10 +119,10 @@ def reply(site: Site, issue: Issue, author: User, to: ReviewComment, body: str) 
     return made
 
 
-def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body: str) -> Review:
+def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body: str) -> PullRequestReview:
     if issue.pull is None:
         raise HubError(404, "Not Found")
-    return Review(
+    return PullRequestReview(
         id=site.store.new_id(),
         repo_id=issue.repo_id,
         number=issue.number,
@@ -132,7 +134,7 @@ def _review(site: Site, issue: Issue, author: User, *, state: ReviewState, body:
     )
 
 
-def _keep(site: Site, issue: Issue, author: User, review: Review, comments: list[ReviewComment]) -> None:
+def _keep(site: Site, issue: Issue, author: User, review: PullRequestReview, comments: list[ReviewComment]) -> None:
     """GitHub makes a review around every comment, also around a single one, and tells of both."""
     repo = site.store.repos[issue.repo_id]
     site.store.reviews.put(review)
@@ -145,7 +147,7 @@ def _keep(site: Site, issue: Issue, author: User, review: Review, comments: list
         _announce(site, comment, author, "created")
 
 
-def _placed(site: Site, issue: Issue, review: Review, wanted: NewComment) -> ReviewComment:
+def _placed(site: Site, issue: Issue, review: PullRequestReview, wanted: NewComment) -> ReviewComment:
     patch = _patch(site.store.repos[issue.repo_id], issue, wanted.path)
     found = rows.rows(patch)
     at = rows.position(found, wanted.line, wanted.side)

@@ -31,7 +31,7 @@ class EndedJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
+class EndedRun:
     """What is said of a run; see `LocalHub.workflow_run`."""
 
     workflow: str
@@ -46,7 +46,7 @@ class RunResult:
     jobs: Sequence[EndedJob] = ()
 
 
-def end(site: Site, repo: Repo, ended: RunResult) -> WorkflowRun:
+def end(site: Site, repo: Repo, ended: EndedRun) -> WorkflowRun:
     """Keep a run that has ended and tell of it; the sender is who started it."""
     store = site.store
     workflow = _workflow(site, repo, ended)
@@ -152,7 +152,7 @@ def _tell(site: Site, repo: Repo, run: WorkflowRun, action: str) -> None:
         check_runs.announce_actions(site, repo, run)
 
 
-def _workflow(site: Site, repo: Repo, ended: RunResult) -> Workflow:
+def _workflow(site: Site, repo: Repo, ended: EndedRun) -> Workflow:
     for known in site.store.workflows:
         if (known.repo_id, known.path) == (repo.id, ended.path):
             return known

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from localhub.git.rows import Row, rows
-from localhub.state.model import Comment, Issue, IssueEvent, Review, ReviewComment
+from localhub.state.model import Comment, Issue, IssueEvent, PullRequestReview, ReviewComment
 from localhub.state.store import Store
 
 SHOWN_ROWS = 6
@@ -16,7 +16,7 @@ SHOWN_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class LineConversation:
     """A comment on a line and the answers to it.
 
     Attributes:
@@ -39,23 +39,23 @@ class Conversation:
 class Reviewed:
     """A review with the conversations that it began."""
 
-    review: Review
-    conversations: tuple[Conversation, ...]
+    review: PullRequestReview
+    conversations: tuple[LineConversation, ...]
 
 
 Entry: TypeAlias = Comment | Reviewed | IssueEvent
 
 
-def conversations(store: Store, issue: Issue) -> list[Conversation]:
+def conversations(store: Store, issue: Issue) -> list[LineConversation]:
     """The conversations on a pull request's lines, in the order in which they began."""
     said = store.review_comments_of(issue)
     return [_conversation(first, said) for first in said if first.in_reply_to is None]
 
 
-def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> Conversation:
+def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> LineConversation:
     found = rows(first.diff_hunk)
     wanted = range(first.start_line or first.line, first.line + 1)
-    return Conversation(
+    return LineConversation(
         first=first,
         replies=tuple(comment for comment in said if comment.in_reply_to == first.id),
         rows=tuple(found[-SHOWN_ROWS:]),
@@ -65,7 +65,7 @@ def _conversation(first: ReviewComment, said: Sequence[ReviewComment]) -> Conver
 
 def timeline(store: Store, issue: Issue) -> list[Entry]:
     """Comments, reviews and events; a review that only answers elsewhere is left out."""
-    began: dict[int, list[Conversation]] = {}
+    began: dict[int, list[LineConversation]] = {}
     for each in conversations(store, issue):
         began.setdefault(each.first.review_id, []).append(each)
     reviewed = [Reviewed(review=r, conversations=tuple(began.get(r.id, ()))) for r in store.reviews_of(issue)]

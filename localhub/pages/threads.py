@@ -11,7 +11,7 @@ from localhub.git import diff as git_diff
 from localhub.git.rows import rows
 from localhub.operations import pulls as pull_requests
 from localhub.operations import threads
-from localhub.pages.conversation import Conversation, conversations, timeline
+from localhub.pages.conversation import LineConversation, conversations, timeline
 from localhub.pages.people import actor, people
 from localhub.pages.view import Page, PageVisit, plain, render
 from localhub.state.model import Issue, Pull
@@ -125,7 +125,7 @@ def pull_files(visit: PageVisit) -> Page:
     """The changed files of a pull request."""
     issue, pull = _pull_of(visit)
     found = git_diff.of_pull(visit.repo.path, pull)
-    said: dict[tuple[str, int], list[Conversation]] = {}
+    said: dict[tuple[str, int], list[LineConversation]] = {}
     for each in conversations(visit.site.store, issue):
         if each.first.commit_sha == pull.head_sha:
             said.setdefault((each.first.path, each.first.position), []).append(each)

@@ -11,7 +11,7 @@ from localhub.api.errors import HubError, invalid, not_found, unprocessable
 from localhub.api.routing import Call, Response, Routes, check_length, listed
 from localhub.operations import reviews
 from localhub.rest.pulls import pull_of
-from localhub.state.model import Issue, Review, ReviewComment, ReviewState, Side
+from localhub.state.model import Issue, PullRequestReview, ReviewComment, ReviewState, Side
 from localhub.views import reviews as reviews_views
 
 routes = Routes()
@@ -195,7 +195,7 @@ def create_review(call: Call) -> Response:
     return Response(body=reviews_views.review(call.site, call.repo, made))
 
 
-def _review_of(call: Call) -> Review:
+def _review_of(call: Call) -> PullRequestReview:
     issue, _ = pull_of(call)
     found = call.site.store.reviews.get(call.number("review_id"))
     if found is None or found not in (*call.site.store.reviews_of(issue), _pending(call, issue)):
@@ -203,7 +203,7 @@ def _review_of(call: Call) -> Review:
     return found
 
 
-def _pending(call: Call, issue: Issue) -> Review | None:
+def _pending(call: Call, issue: Issue) -> PullRequestReview | None:
     return None if call.viewer.user is None else call.site.store.pending_review_of(issue, call.viewer.user)
 
 

@@ -172,7 +172,7 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class PullRequestReview:
     """What somebody said of a pull request as a whole; each comment on a line belongs to one.
 
     Attributes:

@@ -18,9 +18,9 @@ from localhub.state.model import (
     Issue,
     IssueEvent,
     Label,
+    PullRequestReview,
     Reaction,
     Repo,
-    Review,
     ReviewComment,
     Role,
     User,
@@ -93,7 +93,7 @@ class Store:
     issues: Table[Issue] = field(default_factory=Table)
     comments: Table[Comment] = field(default_factory=Table)
     history: Table[IssueEvent] = field(default_factory=Table)
-    reviews: Table[Review] = field(default_factory=Table)
+    reviews: Table[PullRequestReview] = field(default_factory=Table)
     review_comments: Table[ReviewComment] = field(default_factory=Table)
     reactions: Table[Reaction] = field(default_factory=Table)
     statuses: Table[CommitStatus] = field(default_factory=Table)
@@ -146,16 +146,16 @@ class Store:
         """A thread's comments, oldest first."""
         return [c for c in self.comments if c.repo_id == issue.repo_id and c.number == issue.number]
 
-    def reviews_of(self, issue: Issue) -> list[Review]:
+    def reviews_of(self, issue: Issue) -> list[PullRequestReview]:
         """A pull request's reviews, oldest first, without the pending ones."""
         return [r for r in self._reviews_of(issue) if r.state != "PENDING"]
 
-    def pending_review_of(self, issue: Issue, author: User) -> Review | None:
+    def pending_review_of(self, issue: Issue, author: User) -> PullRequestReview | None:
         """The review that somebody has begun and not submitted."""
         own = (r for r in self._reviews_of(issue) if r.author_id == author.id)
         return next((r for r in own if r.state == "PENDING"), None)
 
-    def _reviews_of(self, issue: Issue) -> Iterator[Review]:
+    def _reviews_of(self, issue: Issue) -> Iterator[PullRequestReview]:
         return (r for r in self.reviews if r.repo_id == issue.repo_id and r.number == issue.number)
 
     def review_comments_of(self, issue: Issue) -> list[ReviewComment]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TypeAlias
 
-from localhub.state.model import Comment, IssueEvent, Repo, Review
+from localhub.state.model import Comment, IssueEvent, PullRequestReview, Repo
 from localhub.state.site import Json, Site, iso, node_id
 from localhub.views import accounts as account_views
 from localhub.views import reviews as reviews_views
 from localhub.views import threads as threads_views
 
-Entry: TypeAlias = IssueEvent | Comment | Review
+Entry: TypeAlias = IssueEvent | Comment | PullRequestReview
 """What a timeline is made of."""
 
 
@@ -43,7 +43,7 @@ def event(site: Site, repo: Repo, value: IssueEvent) -> Json:
 
 def moment(value: Entry) -> tuple[datetime, int]:
     """What a timeline is sorted by."""
-    return (value.submitted_at if isinstance(value, Review) else value.created_at), value.id
+    return (value.submitted_at if isinstance(value, PullRequestReview) else value.created_at), value.id
 
 
 def timeline_entry(site: Site, repo: Repo, value: Entry) -> Json:
@@ -51,7 +51,7 @@ def timeline_entry(site: Site, repo: Repo, value: Entry) -> Json:
     if isinstance(value, Comment):
         said = threads_views.comment(site, repo, value)
         return said | {"event": "commented", "actor": said["user"]}
-    if isinstance(value, Review):
+    if isinstance(value, PullRequestReview):
         return reviews_views.told_review(site, repo, value) | {"event": "reviewed"}
     shown = event(site, repo, value)
     shown.pop("assigner", None)

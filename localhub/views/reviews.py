@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from localhub.state.model import Repo, Review, ReviewComment
+from localhub.state.model import PullRequestReview, Repo, ReviewComment
 from localhub.state.site import Json, Site, iso, node_id
 from localhub.views import accounts as account_views
 from localhub.views import reactions as reactions_views
 
 
-def review(site: Site, repo: Repo, value: Review) -> Json:
+def review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
     """`pull-request-review`."""
     page = f"{site.html(repo.owner, repo.name, 'pull', value.number)}#pullrequestreview-{value.id}"
     pull = site.api("repos", repo.owner, repo.name, "pulls", value.number)
@@ -27,7 +27,7 @@ def review(site: Site, repo: Repo, value: Review) -> Json:
     }
 
 
-def told_review(site: Site, repo: Repo, value: Review) -> Json:
+def told_review(site: Site, repo: Repo, value: PullRequestReview) -> Json:
     """The same as events tell it: the state in small letters, and no text where it is empty."""
     return review(site, repo, value) | {"state": value.state.lower(), "body": value.body or None}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_runtime.core.policy import Allow, Ask, CallFacts, Policy, Rule
+from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted, Policy, Rule
 from agent_runtime.core.rules.shell import commands_of
 from tests.security.command_attacks import ALLOWED, ATTACKS, PATTERNS
 
@@ -26,9 +26,9 @@ enable -n : enable
 """No program is to be found and no builtin is left, so all that would run is told to the handler, and nothing runs."""
 
 
-def decided(command: str) -> Allow | Ask:
+def decided(command: str) -> Permitted | NeedsApproval:
     decision = POLICY.decide(CallFacts(tool="execute", args={"command": command}, command=command))
-    assert isinstance(decision, Allow | Ask)
+    assert isinstance(decision, Permitted | NeedsApproval)
     return decision
 
 
@@ -67,7 +67,7 @@ def is_told_by(ran: list[str], words: tuple[str | None, ...] | None) -> bool:
 )
 def test_a_rule_never_approves_more_than_it_says(aim: str, command: str) -> None:
     decision = decided(command)
-    assert isinstance(decision, Ask), aim
+    assert isinstance(decision, NeedsApproval), aim
     assert decision.reason
 
 
@@ -78,7 +78,7 @@ def test_there_are_many_attacks() -> None:
 
 @pytest.mark.parametrize("command", ALLOWED, ids=repr)
 def test_what_is_plainly_meant_is_approved_and_bash_runs_just_that(command: str, tmp_path: Path) -> None:
-    assert isinstance(decided(command), Allow)
+    assert isinstance(decided(command), Permitted)
     ran = run_by_bash(command, tmp_path)
     assert ran
     commands = commands_of(command)
@@ -98,8 +98,8 @@ def test_a_list_is_approved_when_each_of_its_commands_is_and_only_then(parts: li
     text = ""
     for index, (simple, joint, nested) in enumerate(parts):
         text += (joint if index else "") + (f"({simple})" if nested else simple)
-    wanted = all(isinstance(decided(simple), Allow) for simple, _, _ in parts)
-    assert isinstance(decided(text), Allow) is wanted
+    wanted = all(isinstance(decided(simple), Permitted) for simple, _, _ in parts)
+    assert isinstance(decided(text), Permitted) is wanted
 
 
 _FRAGMENTS = st.sampled_from(
@@ -121,7 +121,7 @@ def test_whatever_is_approved_bash_runs_only_what_was_read(
     tmp_path: Path, fragments: list[str], beginning: str
 ) -> None:
     text = beginning + "".join(fragments)
-    if not isinstance(decided(text), Allow):
+    if not isinstance(decided(text), Permitted):
         return
     commands = commands_of(text)
     for ran in run_by_bash(text, tmp_path):

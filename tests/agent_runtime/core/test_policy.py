@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.policy import Allow, Ask, CallFacts, Decision, Deny, Policy, Rule, Verdict
+from agent_runtime.core.policy import CallFacts, Decision, Denied, NeedsApproval, Permitted, Policy, Rule, Verdict
 from agent_runtime.core.rules.globs import PathGlob
 
 
@@ -20,13 +20,13 @@ def of_typing(policy: Policy, text: str) -> Decision:
 
 
 def test_without_rules_everything_is_allowed_and_nothing_need_be_looked_at() -> None:
-    assert isinstance(of_command(Policy(), "rm -rf /"), Allow)
+    assert isinstance(of_command(Policy(), "rm -rf /"), Permitted)
     assert Policy().always_allows("execute")
     assert not Policy(default="ask").always_allows("execute")
     assert not Policy(rules=(Rule(decision="deny", tool="execute"),)).always_allows("send_input")
 
 
-@pytest.mark.parametrize(("default", "kind"), [("allow", Allow), ("ask", Ask), ("deny", Deny)])
+@pytest.mark.parametrize(("default", "kind"), [("allow", Permitted), ("ask", NeedsApproval), ("deny", Denied)])
 def test_what_no_rule_is_about_gets_the_default(default: Verdict, kind: type[Decision]) -> None:
     policy = Policy(rules=(Rule(decision="deny", tool="other"),), default=default)
     assert isinstance(of_paths(policy, "a"), kind)
@@ -39,9 +39,9 @@ def test_the_first_rule_that_is_about_it_decides() -> None:
         Rule(decision="ask", tool="exec*"),
     )
     policy = Policy(rules=rules)
-    assert isinstance(of_command(policy, "git status"), Allow)
-    assert of_command(policy, "git push") == Deny(reason="hands off")
-    assert isinstance(of_command(policy, "ls"), Ask)
+    assert isinstance(of_command(policy, "git status"), Permitted)
+    assert of_command(policy, "git push") == Denied(reason="hands off")
+    assert isinstance(of_command(policy, "ls"), NeedsApproval)
 
 
 def test_the_strictest_part_decides_the_call() -> None:
@@ -50,28 +50,30 @@ def test_the_strictest_part_decides_the_call() -> None:
         Rule(decision="deny", paths=("secret/**",), reason="no"),
     )
     policy = Policy(rules=rules, default="ask")
-    assert isinstance(of_paths(policy, "src/a", "src/b"), Allow)
-    assert isinstance(of_paths(policy, "src/a", "b"), Ask)
-    assert of_paths(policy, "src/a", "b", "secret/c") == Deny(reason="no")
+    assert isinstance(of_paths(policy, "src/a", "src/b"), Permitted)
+    assert isinstance(of_paths(policy, "src/a", "b"), NeedsApproval)
+    assert of_paths(policy, "src/a", "b", "secret/c") == Denied(reason="no")
 
 
 def test_reasons_name_the_parts_that_matter() -> None:
     policy = Policy(rules=(Rule(decision="allow", commands=("ls",)),), default="ask")
-    assert of_command(policy, "ls; rm a; rm b") == Ask(reason="no rule is about `rm a`; no rule is about `rm b`")
+    assert of_command(policy, "ls; rm a; rm b") == NeedsApproval(
+        reason="no rule is about `rm a`; no rule is about `rm b`"
+    )
     many = of_command(policy, "; ".join(f"rm {i}" for i in range(9)))
     assert many.reason.endswith("no rule is about `rm 4`; and 4 more")
 
 
 def test_rules_of_paths_are_not_about_commands_nor_the_other_way_round() -> None:
     policy = Policy(rules=(Rule(decision="allow", paths=("**",)), Rule(decision="deny", commands=("*",))))
-    assert isinstance(of_command(policy, "ls"), Deny)
-    assert isinstance(of_paths(policy, "a"), Allow)
+    assert isinstance(of_command(policy, "ls"), Denied)
+    assert isinstance(of_paths(policy, "a"), Permitted)
 
 
 def test_a_rule_with_neither_is_about_every_part() -> None:
     rules = (Rule(decision="allow", commands=("pytest *",)), Rule(decision="ask", tool="execute", reason="look"))
-    assert isinstance(of_command(Policy(rules=rules), "pytest -q"), Allow)
-    assert of_command(Policy(rules=rules), "pytest -q; rm x") == Ask(reason="look")
+    assert isinstance(of_command(Policy(rules=rules), "pytest -q"), Permitted)
+    assert of_command(Policy(rules=rules), "pytest -q; rm x") == NeedsApproval(reason="look")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_rule_with_neither_is_about_every_part() -> None:
     ],
 )
 def test_a_denied_command_is_found_wherever_it_stands(command: str) -> None:
-    assert of_command(Policy(rules=(Rule(decision="deny", commands=("git push *",), reason="no"),)), command) == Deny(
+    assert of_command(Policy(rules=(Rule(decision="deny", commands=("git push *",), reason="no"),)), command) == Denied(
         reason="no"
     )
 
@@ -116,31 +118,31 @@ def test_what_may_be_a_denied_command_is_asked_about(command: str) -> None:
     decision = of_command(
         Policy(rules=(Rule(decision="deny", commands=("git push *",), reason="no pushing"),)), command
     )
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, NeedsApproval)
 
 
 @pytest.mark.parametrize(
     "command", ["git status", "echo $HOME > x", "ls | while read x; do cat $x; done", "a=1", "find . -name x"]
 )
 def test_what_cannot_be_a_denied_command_is_let_be(command: str) -> None:
-    assert isinstance(of_command(Policy(rules=(Rule(decision="deny", commands=("git push *",)),)), command), Allow)
+    assert isinstance(of_command(Policy(rules=(Rule(decision="deny", commands=("git push *",)),)), command), Permitted)
 
 
 def test_what_may_be_denied_stays_denied_where_that_is_the_default() -> None:
     policy = Policy(rules=(Rule(decision="deny", commands=("git push *",)),), default="deny")
-    assert isinstance(of_command(policy, "$X"), Deny)
+    assert isinstance(of_command(policy, "$X"), Denied)
 
 
 def test_commands_that_run_others_need_to_be_named() -> None:
     anything = Policy(rules=(Rule(decision="allow", commands=("*",)),), default="ask")
-    assert isinstance(of_command(anything, "rm x"), Allow)
-    assert isinstance(of_command(anything, "sh -c 'rm x'"), Ask)
-    assert isinstance(of_command(anything, "/bin/sh -c 'rm x'"), Ask)
-    assert isinstance(of_command(anything, "find . -exec rm x"), Ask)
-    assert isinstance(of_command(anything, "find . -name x"), Allow)
+    assert isinstance(of_command(anything, "rm x"), Permitted)
+    assert isinstance(of_command(anything, "sh -c 'rm x'"), NeedsApproval)
+    assert isinstance(of_command(anything, "/bin/sh -c 'rm x'"), NeedsApproval)
+    assert isinstance(of_command(anything, "find . -exec rm x"), NeedsApproval)
+    assert isinstance(of_command(anything, "find . -name x"), Permitted)
     named = Policy(rules=(Rule(decision="allow", commands=("timeout 60 pytest *",)),), default="ask")
-    assert isinstance(of_command(named, "timeout 60 pytest -q"), Allow)
-    assert isinstance(of_command(named, "timeout 60 rm -q"), Ask)
+    assert isinstance(of_command(named, "timeout 60 pytest -q"), Permitted)
+    assert isinstance(of_command(named, "timeout 60 rm -q"), NeedsApproval)
 
 
 # What is typed.
@@ -148,24 +150,28 @@ def test_commands_that_run_others_need_to_be_named() -> None:
 
 @pytest.mark.parametrize("text", ["\x03", "\x04", "\x03\x03", "\x1c", ""])
 def test_ending_a_program_is_never_asked_about(text: str) -> None:
-    assert isinstance(of_typing(Policy(default="ask"), text), Allow)
-    assert isinstance(of_typing(Policy(rules=(Rule(decision="ask", tool="execute"),), default="deny"), text), Allow)
+    assert isinstance(of_typing(Policy(default="ask"), text), Permitted)
+    assert isinstance(of_typing(Policy(rules=(Rule(decision="ask", tool="execute"),), default="deny"), text), Permitted)
 
 
 def test_what_is_typed_passes_the_gate_of_commands() -> None:
     patterns = Policy(rules=(Rule(decision="allow", tool="execute", commands=("pytest *", "*")),), default="ask")
-    assert isinstance(of_typing(patterns, "pytest\n"), Ask)
-    assert isinstance(of_typing(patterns, "\x03pytest\n"), Ask)
-    assert isinstance(of_typing(Policy(rules=(Rule(decision="allow", tool="execute"),), default="ask"), "y\n"), Allow)
-    assert isinstance(of_typing(Policy(rules=(Rule(decision="deny", tool="execute"),)), "y\n"), Deny)
-    assert isinstance(of_typing(Policy(rules=(Rule(decision="deny", tool="execute"),)), "\x03"), Deny)
-    assert isinstance(of_typing(Policy(rules=(Rule(decision="allow", tool="send_input"),), default="ask"), "y"), Allow)
+    assert isinstance(of_typing(patterns, "pytest\n"), NeedsApproval)
+    assert isinstance(of_typing(patterns, "\x03pytest\n"), NeedsApproval)
+    assert isinstance(
+        of_typing(Policy(rules=(Rule(decision="allow", tool="execute"),), default="ask"), "y\n"), Permitted
+    )
+    assert isinstance(of_typing(Policy(rules=(Rule(decision="deny", tool="execute"),)), "y\n"), Denied)
+    assert isinstance(of_typing(Policy(rules=(Rule(decision="deny", tool="execute"),)), "\x03"), Denied)
+    assert isinstance(
+        of_typing(Policy(rules=(Rule(decision="allow", tool="send_input"),), default="ask"), "y"), Permitted
+    )
 
 
 def test_what_is_typed_may_be_a_denied_command() -> None:
     policy = Policy(rules=(Rule(decision="deny", tool="execute", commands=("git push *",)),))
-    assert isinstance(of_typing(policy, "git push\n"), Deny)
-    assert isinstance(of_typing(policy, "y\n"), Ask)
+    assert isinstance(of_typing(policy, "git push\n"), Denied)
+    assert isinstance(of_typing(policy, "y\n"), NeedsApproval)
 
 
 # Paths.
@@ -207,8 +213,8 @@ def test_what_is_typed_may_be_a_denied_command() -> None:
 def test_globs_allow_to_the_letter_and_deny_generously(glob: str, path: str, *, allowed: bool, denied: bool) -> None:
     allow = Policy(rules=(Rule(decision="allow", paths=(glob,)),), default="ask")
     deny = Policy(rules=(Rule(decision="deny", paths=(glob,)),))
-    assert isinstance(of_paths(allow, path), Allow) is allowed
-    assert isinstance(of_paths(deny, path), Deny) is denied
+    assert isinstance(of_paths(allow, path), Permitted) is allowed
+    assert isinstance(of_paths(deny, path), Denied) is denied
 
 
 def test_a_file_that_a_rule_names_is_withheld_from_calls_that_do_not_name_it() -> None:
@@ -231,15 +237,15 @@ def test_a_file_that_a_rule_names_is_withheld_from_calls_that_do_not_name_it() -
 
 @pytest.mark.parametrize("tool", ["ask_user", "read_output", "terminate_terminal", "archive_context"])
 def test_tools_that_reach_nothing_are_asked_about_by_a_rule_only(tool: str) -> None:
-    assert isinstance(Policy(default="deny").decide(CallFacts(tool=tool)), Allow)
+    assert isinstance(Policy(default="deny").decide(CallFacts(tool=tool)), Permitted)
     named = Policy(rules=(Rule(decision="ask", tool=tool),))
-    assert isinstance(named.decide(CallFacts(tool=tool)), Ask)
+    assert isinstance(named.decide(CallFacts(tool=tool)), NeedsApproval)
 
 
 def test_a_denied_tool_is_denied_before_all_rules() -> None:
     policy = Policy(rules=(Rule(decision="allow"),), denied_tools={"execute": "read-only"})
-    assert of_command(policy, "ls") == Deny(reason="read-only")
-    assert of_typing(policy, "ls") == Deny(reason="read-only")
+    assert of_command(policy, "ls") == Denied(reason="read-only")
+    assert of_typing(policy, "ls") == Denied(reason="read-only")
 
 
 @pytest.mark.parametrize(
@@ -263,9 +269,9 @@ def test_a_rule_that_cannot_be_read_is_refused(make: object) -> None:
 @pytest.mark.parametrize("shell", ["powershell", "cmd"])
 def test_what_another_shell_would_read_is_never_covered_by_a_pattern(shell: str) -> None:
     policy = Policy(rules=(Rule(decision="allow", tool="execute", commands=("pytest *",)),), default="ask")
-    assert isinstance(policy.decide(CallFacts(tool="execute", command="pytest -q")), Allow)
+    assert isinstance(policy.decide(CallFacts(tool="execute", command="pytest -q")), Permitted)
     decision = policy.decide(CallFacts(tool="execute", command="pytest -q", shell=shell))
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, NeedsApproval)
     assert f"{shell} is not understood" in decision.reason
 
 

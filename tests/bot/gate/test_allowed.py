@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_runtime import Policy, RunLimits
-from agent_runtime.core.policy import Allow, Ask, CallFacts
+from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted
 from bot.gate.levels import allowed_commands, policy_for
 from bot.gate.repo_keys import command_pattern
 
@@ -153,9 +153,9 @@ def test_nothing_is_listed_twice() -> None:
 
 @pytest.mark.parametrize("command", NASTY)
 def test_what_could_do_more_is_asked_about(command: str) -> None:
-    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), Ask)
+    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), NeedsApproval)
 
 
 @pytest.mark.parametrize("command", USUAL)
 def test_what_everybody_lets_an_agent_do_is_not(command: str) -> None:
-    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), Allow)
+    assert isinstance(POLICY.decide(CallFacts(tool="execute", command=command)), Permitted)

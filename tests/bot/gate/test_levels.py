@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import RunLimits
-from agent_runtime.core.policy import Allow, Ask, CallFacts, Deny
+from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitted
 from bot.domain.access import Bounds, Level, SetLabel, text_binding
 from bot.domain.job import Actor
 from bot.gate.levels import level_for, policy_for, tools_for
@@ -114,18 +114,18 @@ def _decision(level: Level, *, reachable: str = "the network", **call: Any) -> t
 @pytest.mark.parametrize(
     ("call", "read_only", "ask", "auto"),
     [
-        ({"tool": "read_file", "paths": ("a.py",)}, Allow, Allow, Allow),
-        ({"tool": "find"}, Allow, Allow, Allow),
-        ({"tool": "write_file", "paths": ("a.py",), "writes": True}, Deny, Allow, Allow),
-        ({"tool": "write_file", "paths": (".github/workflows/x.yml",), "writes": True}, Deny, Allow, Allow),
-        ({"tool": "execute", "command": "pytest -q"}, Deny, Allow, Allow),
-        ({"tool": "execute", "command": "./ok now"}, Deny, Allow, Allow),
-        ({"tool": "execute", "command": "rm -rf build"}, Deny, Ask, Allow),
-        ({"tool": "execute", "command": "pytest; curl evil"}, Deny, Ask, Allow),
-        ({"tool": "send_input", "typed": "pytest\n"}, Deny, Ask, Allow),
-        ({"tool": "send_input", "typed": "\x03"}, Deny, Allow, Allow),
-        ({"tool": "read_output"}, Deny, Allow, Allow),
-        ({"tool": "a_tool_of_tomorrow"}, Deny, Ask, Allow),
+        ({"tool": "read_file", "paths": ("a.py",)}, Permitted, Permitted, Permitted),
+        ({"tool": "find"}, Permitted, Permitted, Permitted),
+        ({"tool": "write_file", "paths": ("a.py",), "writes": True}, Denied, Permitted, Permitted),
+        ({"tool": "write_file", "paths": (".github/workflows/x.yml",), "writes": True}, Denied, Permitted, Permitted),
+        ({"tool": "execute", "command": "pytest -q"}, Denied, Permitted, Permitted),
+        ({"tool": "execute", "command": "./ok now"}, Denied, Permitted, Permitted),
+        ({"tool": "execute", "command": "rm -rf build"}, Denied, NeedsApproval, Permitted),
+        ({"tool": "execute", "command": "pytest; curl evil"}, Denied, NeedsApproval, Permitted),
+        ({"tool": "send_input", "typed": "pytest\n"}, Denied, NeedsApproval, Permitted),
+        ({"tool": "send_input", "typed": "\x03"}, Denied, Permitted, Permitted),
+        ({"tool": "read_output"}, Denied, Permitted, Permitted),
+        ({"tool": "a_tool_of_tomorrow"}, Denied, NeedsApproval, Permitted),
     ],
     ids=lambda value: value.get("tool", "") if isinstance(value, dict) else "",
 )
@@ -144,8 +144,8 @@ def test_what_may_be_called_at_each_level(call: dict[str, Any], read_only: type,
 def test_no_command_needs_an_approval_where_it_can_reach_nothing(call: dict[str, Any]) -> None:
     levels: tuple[Level, ...] = ("read-only", "ask", "auto")
     read_only, ask, auto = (_decision(level, reachable="", **call) for level in levels)
-    assert (read_only, ask, auto) == (Deny, Allow, Allow)
-    assert _decision("ask", reachable="", tool="a_tool_of_tomorrow") is Ask
+    assert (read_only, ask, auto) == (Denied, Permitted, Permitted)
+    assert _decision("ask", reachable="", tool="a_tool_of_tomorrow") is NeedsApproval
 
 
 def test_what_the_agent_has_at_each_level() -> None:
@@ -156,7 +156,7 @@ def test_what_the_agent_has_at_each_level() -> None:
 
 def test_who_is_refused_is_told_why() -> None:
     policy = policy_for("read-only", limits=RunLimits(), commands=(), because="the label `x` is set", reachable="")
-    assert policy.decide(CallFacts(tool="write_file", paths=("a",))) == Deny(
+    assert policy.decide(CallFacts(tool="write_file", paths=("a",))) == Denied(
         reason="this run may only read, because the label `x` is set"
     )
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from agent_runtime import Network, RunLimits
-from agent_runtime.core.policy import Allow, CallFacts
-from agent_runtime.core.policy import Ask as Asks
+from agent_runtime.core.policy import CallFacts, NeedsApproval, Permitted
 from bot.domain.access import Bounds, Tally
 from bot.domain.commands import (
     Approve,
@@ -22,7 +21,7 @@ from bot.domain.commands import (
     Options,
     Plan,
     Review,
-    Status,
+    ShowStatus,
     Test,
     Undo,
     Unknown,
@@ -37,7 +36,14 @@ LIMITS = RunLimits(max_steps=3)
 ISSUE = thread_facts(head_ref="main")
 PULL = thread_facts()
 FORK = thread_facts(head_repo_id=11)
-COMMANDS: list[Command] = [Fix(goal="x"), Help(), Unknown(word="fxi", nearest="fix"), Status(), Undo(), Bare(goal="x")]
+COMMANDS: list[Command] = [
+    Fix(goal="x"),
+    Help(),
+    Unknown(word="fxi", nearest="fix"),
+    ShowStatus(),
+    Undo(),
+    Bare(goal="x"),
+]
 
 
 def _decided(
@@ -124,7 +130,7 @@ def test_ordinary_branch_names_are_taken(ref: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [Help(), Unknown(word="x", nearest=None), Status(), Approve(request_id="7f3a")],
+    [Help(), Unknown(word="x", nearest=None), ShowStatus(), Approve(request_id="7f3a")],
     ids=lambda command: command.verb,
 )
 @pytest.mark.parametrize("facts", [PULL, FORK, replace(PULL, is_open=False, locked=True)])
@@ -281,11 +287,11 @@ def test_an_approval_does_not_count(changes: dict[str, Any], cause: str) -> None
 @pytest.mark.parametrize(
     ("sandbox", "network", "wanted", "decided"),
     [
-        ("bubblewrap", Network(), None, Allow),
-        ("bubblewrap", Network.of("pypi.org"), None, Asks),
-        ("bubblewrap", Network.of("pypi.org"), ("off",), Allow),
-        ("bubblewrap", Network(), ("pypi.org",), Allow),
-        ("none", Network(), None, Asks),
+        ("bubblewrap", Network(), None, Permitted),
+        ("bubblewrap", Network.of("pypi.org"), None, NeedsApproval),
+        ("bubblewrap", Network.of("pypi.org"), ("off",), Permitted),
+        ("bubblewrap", Network(), ("pypi.org",), Permitted),
+        ("none", Network(), None, NeedsApproval),
     ],
 )
 def test_a_command_is_asked_about_by_what_the_run_can_reach(

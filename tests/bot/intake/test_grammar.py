@@ -20,7 +20,7 @@ from bot.domain.commands import (
     Plan,
     Retry,
     Review,
-    Status,
+    ShowStatus,
     Stop,
     Test,
     Undo,
@@ -93,7 +93,7 @@ def test_a_command_is_found(comment: str, command: Command) -> None:
         ("stop it --now please", Stop()),
         ("retry", Retry()),
         ("status?", Unknown(word="status?", nearest="status")),
-        ("status of this", Status()),
+        ("status of this", ShowStatus()),
     ],
 )
 def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> None:
