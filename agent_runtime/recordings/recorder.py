@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar, get_args
 
 from agent_runtime.agent.agent import Agent
-from agent_runtime.core.calls import Plain
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.events import Event, Recorded
 from agent_runtime.providers.recording import RecordingProvider
@@ -66,7 +65,35 @@ class Recorder:
         Raises:
             SettingsError: the file exists, or cannot be made.
         """
-        self._provider = RecordingProvider(agent.provider, path, about=_about(agent), secrets=secrets)
+        # Who works, and where: what `replaying.agent_of` makes an agent from again.
+        workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
+        try:
+            digest = Manifest.of(workspace).digest
+        finally:
+            workspace.close()
+        self._provider = RecordingProvider(
+            agent.provider,
+            path,
+            about={
+                "agent": {
+                    "name": agent.name,
+                    "role": agent.role,
+                    "instructions": agent.instructions,
+                    "tools": None if agent.tools is None else list(agent.tools),
+                    "memory": asdict(agent.memory),
+                    "chat": agent.chat,
+                    "unsafe_mode": agent.unsafe_mode,
+                    "repository_instructions": dict(agent.repository_instructions),
+                    "max_output_chars": dict(agent.max_output_chars),
+                    "policy": asdict(agent.policy),
+                    **({"start_in": agent.start_in} if agent.start_in else {}),
+                },
+                "sandbox": agent.sandbox.level,
+                "work_dir": agent.sandbox.seen_as(agent.work_dir),
+                "workspace": digest,
+            },
+            secrets=secrets,
+        )
         around = agent.clock_and_random
         self.agent = replace(
             agent,
@@ -96,30 +123,3 @@ class Recorder:
     def _note(self, event: Event) -> None:
         if isinstance(event, get_args(Recorded)):
             self._provider.note(EVENT, json.loads(encode(event)))
-
-
-def _about(agent: Agent) -> dict[str, Plain]:
-    """Who works, and where: what `replaying.agent_of` makes an agent from again."""
-    workspace = Workspace(agent.work_dir, seen_as=agent.sandbox.seen_as(agent.work_dir))
-    try:
-        digest = Manifest.of(workspace).digest
-    finally:
-        workspace.close()
-    return {
-        "agent": {
-            "name": agent.name,
-            "role": agent.role,
-            "instructions": agent.instructions,
-            "tools": None if agent.tools is None else list(agent.tools),
-            "memory": asdict(agent.memory),
-            "chat": agent.chat,
-            "unsafe_mode": agent.unsafe_mode,
-            "repository_instructions": dict(agent.repository_instructions),
-            "max_output_chars": dict(agent.max_output_chars),
-            "policy": asdict(agent.policy),
-            **({"start_in": agent.start_in} if agent.start_in else {}),
-        },
-        "sandbox": agent.sandbox.level,
-        "work_dir": agent.sandbox.seen_as(agent.work_dir),
-        "workspace": digest,
-    }

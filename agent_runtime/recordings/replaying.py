@@ -17,7 +17,7 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ScriptError, SettingsError
-from agent_runtime.core.events import Ended, Event, Parked, Paused, Started
+from agent_runtime.core.events import Ended, Parked, Paused, Started
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.policy import Policy, Rule, RunLimits
 from agent_runtime.providers.protocol import Provider
@@ -104,11 +104,25 @@ async def replay_recording(
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
         outcomes = await _run(agent, [event for event in events if isinstance(event, Started)])
+    # How the recorded runs ended, up to the first that waited for a person.
+    endings: list[Outcome] = []
+    for event in events:
+        match event:
+            case Ended(outcome=outcome):
+                endings.append(outcome)
+            case Paused(pending=pending):
+                endings.append(Outcome(status=Status.PAUSED, pending=pending))
+                break
+            case Parked(reason=reason):
+                endings.append(Outcome(status=Status.MODEL_UNAVAILABLE, reason=reason))
+                break
+            case _:
+                pass
     return Replayed(
         requests=provider.replayed,
         left=provider.remaining,
         outcomes=tuple(outcomes),
-        recorded=tuple(_endings(events)),
+        recorded=tuple(endings),
         same_start=same,
         difference=provider.departure,
     )
@@ -223,24 +237,6 @@ async def _run(agent: Agent, started: Sequence[Started]) -> list[Outcome]:
             if outcomes[-1].status in {Status.PAUSED, Status.MODEL_UNAVAILABLE, Status.FAILED, Status.SANDBOX_FAILED}:
                 break
     return outcomes
-
-
-def _endings(events: Sequence[Event]) -> list[Outcome]:
-    """How the recorded runs ended, up to the first that waited for a person."""
-    endings: list[Outcome] = []
-    for event in events:
-        match event:
-            case Ended(outcome=outcome):
-                endings.append(outcome)
-            case Paused(pending=pending):
-                endings.append(Outcome(status=Status.PAUSED, pending=pending))
-                break
-            case Parked(reason=reason):
-                endings.append(Outcome(status=Status.MODEL_UNAVAILABLE, reason=reason))
-                break
-            case _:
-                pass
-    return endings
 
 
 def _digest(agent: Agent) -> str:

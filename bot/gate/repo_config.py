@@ -178,7 +178,33 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
         ) from error
     except SettingsError as error:
         raise RepoConfigError(str(error), source=source) from error
-    return _config(file)
+    labels = file.labels
+    return RepoConfig(
+        setup=tuple(file.setup),
+        cache=tuple(file.cache),
+        network=None if file.network is None else tuple(file.network),
+        instructions=file.instructions.strip(),
+        triggers=None if file.triggers is None else tuple(file.triggers),
+        bare_issue=file.bare_issue,
+        bare_pull=file.bare_pull,
+        level=file.level,
+        allow=tuple(file.allow),
+        protected=tuple(file.protected),
+        model=file.model,
+        budget_usd=file.budget_usd,
+        max_steps=file.max_steps,
+        verbs={verb: _wishes(getattr(file.verbs, verb)) for verb in VERBS if verb in file.verbs.model_fields_set},
+        labels=LabelNames(
+            start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto, fix_ci=labels.fix_ci
+        ),
+        language=file.language,
+        review_on=frozenset(file.review_on),
+        fix_ci=frozenset(file.fix_ci),
+        rerun_failed_jobs=file.rerun_failed_jobs,
+        wip_branches=file.wip_branches,
+        base=file.base,
+        given=frozenset(file.model_fields_set) | {f"labels.{name}" for name in labels.model_fields_set},
+    )
 
 
 def defaults_when_broken() -> RepoConfig:
@@ -249,36 +275,6 @@ def _over(first: Overrides, second: Overrides) -> Overrides:
         model=second.model if first.model is None else first.model,
         budget_usd=second.budget_usd if first.budget_usd is None else first.budget_usd,
         max_steps=second.max_steps if first.max_steps is None else first.max_steps,
-    )
-
-
-def _config(file: FileKeys) -> RepoConfig:
-    labels = file.labels
-    return RepoConfig(
-        setup=tuple(file.setup),
-        cache=tuple(file.cache),
-        network=None if file.network is None else tuple(file.network),
-        instructions=file.instructions.strip(),
-        triggers=None if file.triggers is None else tuple(file.triggers),
-        bare_issue=file.bare_issue,
-        bare_pull=file.bare_pull,
-        level=file.level,
-        allow=tuple(file.allow),
-        protected=tuple(file.protected),
-        model=file.model,
-        budget_usd=file.budget_usd,
-        max_steps=file.max_steps,
-        verbs={verb: _wishes(getattr(file.verbs, verb)) for verb in VERBS if verb in file.verbs.model_fields_set},
-        labels=LabelNames(
-            start=labels.start, read_only=labels.read_only, ask=labels.ask, auto=labels.auto, fix_ci=labels.fix_ci
-        ),
-        language=file.language,
-        review_on=frozenset(file.review_on),
-        fix_ci=frozenset(file.fix_ci),
-        rerun_failed_jobs=file.rerun_failed_jobs,
-        wip_branches=file.wip_branches,
-        base=file.base,
-        given=frozenset(file.model_fields_set) | {f"labels.{name}" for name in labels.model_fields_set},
     )
 
 

@@ -93,7 +93,24 @@ class Workspaces:
                 (folder / "repo").write_text(str(repo_id))
                 mirror = self._mirror(repo_id)
                 await mirror.provide(source, keep=job_id)
-                tree = await self._check_out(folder, mirror, source.sha)
+                sha = source.sha
+                trusted, files = folder / "trusted", folder / "files"
+                for each in (trusted, files):
+                    each.mkdir(mode=0o700)
+                git = self._git(folder)
+                await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
+                info = trusted / "repo.git" / "info"
+                info.mkdir(exist_ok=True)
+                (info / "attributes").write_text(_ATTRIBUTES)
+                # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
+                (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
+                listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
+                modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
+                await self._pristine(mirror).copy(git, sha, files)
+                baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
+                given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
+                await asyncio.to_thread(save, trusted, given)
+                tree = self._tree(folder, mirror, given)
                 yield tree
             finally:
                 # A cancelled job is cleaned up too: the shield lets the cleaning finish first.
@@ -237,25 +254,6 @@ class Workspaces:
             environment=self._environment,
             bounds=ProcessBounds(seconds=self._seconds),
         )
-
-    async def _check_out(self, folder: Path, mirror: Mirror, sha: str) -> Tree:
-        trusted, files = folder / "trusted", folder / "files"
-        for each in (trusted, files):
-            each.mkdir(mode=0o700)
-        git = self._git(folder)
-        await git.run("init", "--bare", "--quiet", "--template=", trusted / "repo.git")
-        info = trusted / "repo.git" / "info"
-        info.mkdir(exist_ok=True)
-        (info / "attributes").write_text(_ATTRIBUTES)
-        # What `clone --shared` does: the mirror's objects are read in place, and the keep ref holds them there.
-        (trusted / "repo.git" / "objects" / "info" / "alternates").write_text(f"{mirror.path}/objects\n")
-        listing = await git.run("ls-tree", "-r", "-z", "--full-tree", sha)
-        modes, blobs = await asyncio.to_thread(listed, sha, listing)  # a second for 200,000 files
-        await self._pristine(mirror).copy(git, sha, files)
-        baseline = Baseline(modes=modes, entries=await asyncio.to_thread(entries_of, files))
-        given = Given(base_sha=sha, blobs=blobs, baseline=baseline)
-        await asyncio.to_thread(save, trusted, given)
-        return self._tree(folder, mirror, given)
 
     def _tree(self, folder: Path, mirror: Mirror, given: Given) -> Tree:
         hold = partial(mirror.provide, keep=_onto(folder))
