@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent_runtime import Network
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import JobRecord, StoredRecord
 from bot.jobs import approvals
 from localhub import CheckRun, Comment
 from tests.stage import Stage
@@ -61,11 +60,11 @@ async def pause_of_job(stage: Stage, job_id: str, number: int, *, after: str = "
         stored = await stage.queue.get(job_id)
         assert stored is not None
         assert TRANSITIONS[stored.state], f"{stored.state}: {stored.reason}"
-        asked = await approvals.asked(JobMemory(stage.queue, job_id))
+        asked = await approvals.asked(StoredRecord(stage.queue, job_id))
         if stored.state is not JobState.WAITING or asked is None or asked.request_id == after:
             return None
-        told = (await stage.queue.recall(job_id))["comment"].partition(" ")[0]
-        [status] = [each.body for each in stage.hub.comments(stage.repo, number) if str(each.id) == told]
+        told = (await stage.queue.record(job_id)).comment.posted
+        [status] = [each.body for each in stage.hub.comments(stage.repo, number) if told and each.id == told.id]
         return Pause(job_id=job_id, number=number, request_id=asked.request_id, status=status)
 
     return await eventually(paused, within=30)
@@ -75,23 +74,27 @@ async def still_waits(stage: Stage, pause: Pause) -> bool:
     """Whether a job waits, and has no answer."""
     stored = await stage.queue.get(pause.job_id)
     assert stored is not None
-    return stored.state is JobState.WAITING and not await approvals.is_answered(JobMemory(stage.queue, pause.job_id))
+    return stored.state is JobState.WAITING and not await approvals.is_answered(StoredRecord(stage.queue, pause.job_id))
 
 
 async def out_of_time(stage: Stage, pause: Pause) -> None:
     """Let the time for an answer be over; the queue itself does not notice."""
-    memory = JobMemory(stage.queue, pause.job_id)
-    asked = await approvals.asked(memory)
+    record = StoredRecord(stage.queue, pause.job_id)
+    asked = await approvals.asked(record)
     assert asked is not None
-    await approvals.ask(memory, replace(asked, until=1.0))
+    await approvals.ask(record, replace(asked, until=1.0))
 
 
 async def shown_later(stage: Stage, pause: Pause) -> None:
     """Let a request have been shown a while from now, as if what is said in between had been written before."""
-    fact = f"shown {pause.request_id}"
-    shown = json.loads((await stage.queue.recall(pause.job_id))[fact])
-    later = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    await stage.queue.remember(pause.job_id, fact, json.dumps(shown | {"at": later}))
+    at = (datetime.now(UTC) + timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def later(record: JobRecord) -> JobRecord:
+        shown = record.approvals.shown
+        request = replace(shown[pause.request_id], at=at)
+        return replace(record, approvals=replace(record.approvals, shown={**shown, pause.request_id: request}))
+
+    await stage.queue.update(pause.job_id, later)
 
 
 def check_of(stage: Stage, job_id: str) -> CheckRun:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from bot.domain.job import Job
 from bot.github import GitHub, PullDraft
 from bot.publishing.plan import CommitPlan, Publication
 from bot.publishing.publish import Delivered, Target, publish
+from bot.publishing.published import Published
 from bot.publishing.redact import Redactor
 from bot.publishing.wording import branch_name, commit_body, pull_body
 from bot.workspace import Source, Tree, Workspaces
@@ -19,23 +21,26 @@ from localhub import Issue, LocalHub, Repo
 from tests.builders import a_job
 from tests.origin import git
 
+T = TypeVar("T")
+
 SECRET = "a-secret-of-the-bots-own"
 REDACTOR = Redactor([SECRET])
 
 
 @dataclass(slots=True)
-class Remembered:
-    """A job's memory without a database; `deaf` stands for a worker killed before it could write."""
+class Remembered(Generic[T]):
+    """A part of a job's record without a database; `deaf` stands for a worker killed before it could write."""
 
-    values: dict[str, str] = field(default_factory=dict)
+    value: T
     deaf: bool = False
 
-    async def recall(self, key: str) -> str | None:
-        return self.values.get(key)
+    async def read(self) -> T:
+        return self.value
 
-    async def remember(self, key: str, value: str) -> None:
+    async def update(self, change: Callable[[T], T]) -> T:
         if not self.deaf:
-            self.values[key] = value
+            self.value = change(self.value)
+        return self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,7 @@ class Outlet:
     github: GitHub
     tree: Tree
     target: Target
-    memory: Remembered
+    record: Remembered[Published]
     installation: int
 
     @property
@@ -78,7 +83,7 @@ class Outlet:
     ) -> Delivered:
         return await publish(
             self.github,
-            self.memory,
+            self.record,
             publication,
             job=self.job("issue" if publication.pull_request else "pull"),
             target=self.target,
@@ -124,6 +129,6 @@ async def an_outlet(hub: LocalHub, state: Path, *, files: Mapping[str, str] | No
                 github=github,
                 tree=tree,
                 target=Target.of(facts),
-                memory=Remembered(),
+                record=Remembered(Published()),
                 installation=installation,
             )

@@ -156,13 +156,14 @@ class Stage:
             stored = await self.queue.get(job_id)
             if stored is None or TRANSITIONS[stored.state]:
                 return None
-            told = (await self.queue.recall(job_id)).get("comment", "").partition(" ")[0]
+            posted = (await self.queue.record(job_id)).comment.posted
             if not stored.job.thread.number:
                 return End(job_id=job_id, state=stored.state, reason=stored.reason, status="")
             number = stored.job.thread.number
-            bodies = {str(each.id): each.body for each in self.hub.comments(self.repo, number)}
-            bodies |= {str(each.id): each.body for each in self.hub.review_comments(self.repo, number)}
-            return End(job_id=job_id, state=stored.state, reason=stored.reason, status=bodies.get(told, ""))
+            bodies = {each.id: each.body for each in self.hub.comments(self.repo, number)}
+            bodies |= {each.id: each.body for each in self.hub.review_comments(self.repo, number)}
+            status = bodies.get(posted.id, "") if posted else ""
+            return End(job_id=job_id, state=stored.state, reason=stored.reason, status=status)
 
         return await eventually(over, within=within)
 
@@ -171,7 +172,7 @@ class Stage:
         answer = await self.answer_to(event, action)
         assert "job" in answer, answer
         end = await self.ended(answer["job"])
-        begun = (await self.queue.recall(end.job_id)).get("leads-to")
+        begun = (await self.queue.record(end.job_id)).leads_to
         return end if begun is None else await self.ended(begun)
 
     async def waits(self, comment: Comment) -> str:

@@ -232,7 +232,7 @@ async def _see_through(
             ended=last.state,
             job=last.job,
             ending=endings[-1] if endings else None,
-            facts=await queue.recall(last.job.id),
+            record=await queue.record(last.job.id),
             patch=patch,
             patch_file=shared.work.file(last.job.id),
             session_file=session_file,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bot.domain.access import may_command
 from bot.domain.commands import ChecksFailed, Explain, Fix
 from bot.domain.job import TRANSITIONS, Actor, Job, JobState, Origin, Thread
@@ -9,9 +11,6 @@ from bot.gate.repo_config import RepoConfig
 from bot.intake.asking import job_id
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.repo_settings import lately_on_default_branch
-
-LEADS_TO = "leads-to"
-"""The fact that keeps the id of the work that an event began."""
 
 
 async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
@@ -33,7 +32,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
         return Ending(state=JobState.DONE, reason="work on this commit is under way already")
     job = await _work(context, command, thread, ordinal=len(beside))
     await context.queue.enqueue(job)
-    await context.memory.remember(LEADS_TO, job.id)
+    await context.record.update(lambda record: replace(record, leads_to=job.id))
     return Ending(state=JobState.DONE)
 
 

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import assert_never
 
 from bot.control.automatic_review import is_unasked_review
-from bot.control.failed_checks import LEADS_TO, start_ci_fix
+from bot.control.failed_checks import start_ci_fix
 from bot.control.retry import fix_for, review_of_push
 from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
 from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RepoEvent
 from bot.domain.job import JobState
+from bot.engine.job_record import RecordedEnding
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.jobs import approvals
@@ -25,9 +26,7 @@ from bot.jobs.resume_base import resume_base
 from bot.jobs.snapshot import check_access
 from bot.publishing.text import code
 from bot.reporting import endings
-from bot.reporting.check_run import CHECKED
 from bot.reporting.reporter import StatusReporter
-from bot.reporting.status_comment import COMMENTING
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +140,13 @@ async def _review_push(context: JobContext, head_sha: str) -> None:
                 context, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one."
             )
     await context.queue.enqueue(review, held_seconds=context.services.push_pause)
-    await context.memory.remember(LEADS_TO, review.id)
+    await context.record.update(lambda record: replace(record, leads_to=review.id))
 
 
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
     """End a job that waits at once; have one that runs stop."""
     if await context.queue.end(
-        live.job.id, JobState.STOPPED, why, owed=await _last_words(context.about(live.job), why)
+        live.job.id, JobState.STOPPED, why, ending=await _last_words(context.about(live.job), why)
     ):
         await context.services.workspaces.discard(live.job.id)
     else:
@@ -163,12 +162,13 @@ async def _departed(context: JobContext, repo_ids: tuple[int, ...]) -> None:
         await _end_or_stop(context, each, why)
 
 
-async def _last_words(context: JobContext, why: str) -> dict[str, str]:
-    """What its comment is to say of a job that nobody works on any more; nothing where it has none."""
-    if await context.memory.recall(COMMENTING) is None:
-        return {}
+async def _last_words(context: JobContext, why: str) -> RecordedEnding | None:
+    """What its comment is to say of a job that nobody works on any more; None where it has none."""
+    record = await context.record.read()
+    if not record.comment.requests:
+        return None
     ending = Ending(state=JobState.STOPPED, reason=why, view=StatusReporter(context).now(state="stopped", reason=why))
-    return await endings.facts_of(context, ending, checked=await context.memory.recall(CHECKED))
+    return await endings.recorded(context, ending, checked=record.check.head_sha)
 
 
 async def _jobs(context: JobContext) -> tuple[Stored, ...]:

@@ -19,6 +19,7 @@ from bot.control.save_artifact import SESSION_FILE, comment_of
 from bot.control.steering import steer
 from bot.domain.commands import Approve, Continue, Deny, Retry, Steering
 from bot.domain.job import JobState
+from bot.engine.job_record import decode_record
 from bot.gate.decision import Refusal
 from bot.github import ArtifactFacts, CommentFacts, GitHubError, LogError, Spot, save_log
 from bot.jobs.context import Ending, JobContext
@@ -75,7 +76,7 @@ async def _claim(context: JobContext, saved: SavedJob, handover: Handover) -> bo
 
 async def _waiting_comment(context: JobContext, saved: SavedJob) -> tuple[Spot, CommentFacts] | None:
     """The job's status comment, if it still stands as the run has left it: nobody has answered since."""
-    found = await comment_of(context.github, saved.job, saved.facts)
+    found = await comment_of(context.github, saved.job, decode_record(saved.record).comment)
     return found if found is not None and digest_of(found[1].body) == saved.comment else None
 
 
@@ -160,8 +161,8 @@ class _Fetching:
         await asyncio.to_thread(self._put, saved)
         await context.queue.enqueue(saved.job)
         await context.queue.claim(worker, _SECONDS)
-        for key, value in saved.facts.items():
-            await context.queue.remember(job_id, key, value)
+        record = decode_record(saved.record)
+        await context.queue.update(job_id, lambda _: record)
         self._handover.saved[job_id] = saved
         # One that has expired is told so by whoever answers it.
         until = max(saved.until, time.time() + _EXPIRED_SECONDS)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bot.domain.job import Job
+from bot.engine.job_record import CommentRecord, encode_record
 from bot.github import CommentFacts, GitHub, Spot
 from bot.jobs import approvals
 from bot.jobs.context import JobContext, spot_of
-from bot.jobs.results import WORK
 from bot.jobs.sealed_state import SavedJob, SealError, digest_of, seal
 from bot.workspace.carrying import Carried
 
@@ -29,19 +29,21 @@ async def save(context: JobContext) -> Path:
         WorkspaceError: its files cannot be kept.
         GitHubError: the comment could not be read.
     """
-    handover, asked = context.services.handover, await approvals.awaited(context.memory)
-    facts = dict(await context.memory.recall_all())
-    found = await comment_of(context.github, context.job, facts)
+    handover, asked = context.services.handover, await approvals.awaited(context.record)
+    record = await context.record.read()
+    found = await comment_of(context.github, context.job, record.comment)
     if handover is None or asked is None or found is None:
         raise SealError(_UNASKED)
     saved = SavedJob(
         job=context.job,
         request_id=asked.request_id,
         until=asked.until,
-        facts=facts,
+        record=encode_record(record),
         session=await asyncio.to_thread(_read, context.services.session_of(context.job)),
-        patch=await asyncio.to_thread(context.services.work.whole, context.job.id) if WORK in facts else None,
-        work=Carried() if WORK in facts else await _changed(context),
+        patch=await asyncio.to_thread(context.services.work.whole, context.job.id)
+        if record.result is not None
+        else None,
+        work=Carried() if record.result is not None else await _changed(context),
         comment=digest_of(found[1].body),
     )
     sealed = await asyncio.to_thread(seal, saved, handover.key)
@@ -51,12 +53,12 @@ async def save(context: JobContext) -> Path:
     return path
 
 
-async def comment_of(github: GitHub, job: Job, facts: Mapping[str, str]) -> tuple[Spot, CommentFacts] | None:
+async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[Spot, CommentFacts] | None:
     """A job's status comment as it is now, and where it is; None when it is gone."""
-    if "comment" not in facts:
+    if comment.posted is None:
         return None
-    spot = Spot(kind="thread", number=job.thread.number) if "below" in facts else spot_of(job)
-    found = await github.comments.get(job.repo.full_name, spot, int(facts["comment"].partition(" ")[0]))
+    spot = Spot(kind="thread", number=job.thread.number) if comment.below else spot_of(job)
+    found = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
     return None if found is None else (spot, found)
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import assert_never
 
 from bot.control.retry import retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
+from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal, may_command
 from bot.gate.sanitise import clean
 from bot.jobs import approvals, model_outage
-from bot.jobs.approvals import ApprovalAnswer, ShownRequest, Waiting
-from bot.jobs.context import ENDING, Ending, JobContext, ShortReply
+from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import code, duration, fenced
 
 _MESSAGE_CHARS = 8_000
 _NOTHING = "Nothing is under way in this thread."
-_MEANT = "meant"
-"""The fact that keeps which request a command has answered: a second attempt of it must not answer the next one."""
 
 LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 """The states of a job that has not ended."""
@@ -99,10 +98,10 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
 
 async def _hears(context: JobContext, stored: Stored) -> bool:
     """Whether a job's agent reads what it is told; not before an answer, while it waits for that."""
-    memory = context.of(stored.job)
+    record = context.of(stored.job)
     if stored.state is JobState.WAITING:
-        return await model_outage.is_waited_out(memory, stored.until)
-    return await memory.recall(ENDING) is None
+        return await model_outage.is_waited_out(record, stored.until)
+    return (await record.read()).ending is None
 
 
 async def _answer(
@@ -115,7 +114,8 @@ async def _answer(
     note: str,
     like: bool = False,
 ) -> None:
-    before = await context.memory.recall(_MEANT)
+    # A second attempt of this command must not answer the next request.
+    before = (await context.record.read()).answering
     if before is not None and not await _is_asked(context, jobs, before):
         await _wake_answered(context, jobs)
         return
@@ -211,7 +211,7 @@ async def _is_asked(context: JobContext, jobs: tuple[Stored, ...], request_id: s
 async def _give(
     context: JobContext, target: Job, asked: Waiting, *, approved: bool, note: str, like: tuple[str, ...] = ()
 ) -> None:
-    await context.memory.remember(_MEANT, asked.request_id)
+    await context.record.update(lambda record: replace(record, answering=asked.request_id))
     given = ApprovalAnswer(request_id=asked.request_id, approved=approved, note=note, by=context.job.actor, like=like)
     counts = await approvals.answer(context.of(target), given)
     # Also for whoever answered first: they may have died before they could.
@@ -222,9 +222,9 @@ async def _give(
 
 async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
     for each in jobs:
-        memory = context.of(each.job)
-        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(memory, each.until)
-        if waits and await approvals.is_answered(memory):
+        record = context.of(each.job)
+        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(record, each.until)
+        if waits and await approvals.is_answered(record):
             await context.queue.wake(each.job.id)
 
 
@@ -233,7 +233,7 @@ async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, 
         raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         if await _is_ours(context, here, each):
-            opened = await context.of(each.job).recall("pull") is not None
+            opened = (await context.of(each.job).read()).published.pull is not None
             await context.queue.enqueue(retry_of(each.job, asked_by=context.job, opened=opened))
             return
     if job_id:
@@ -259,13 +259,13 @@ async def _told(context: JobContext, jobs: tuple[Stored, ...]) -> str:
 
 
 async def _line(context: JobContext, stored: Stored) -> str:
-    job, memory = stored.job, context.of(stored.job)
-    url = (await memory.recall("comment") or "").partition(" ")[2]
-    name = f"[{job.command.verb}]({url})" if url else job.command.verb
-    if stored.state is JobState.WAITING and await model_outage.is_waited_out(memory, stored.until):
+    job, record = stored.job, context.of(stored.job)
+    comment = (await record.read()).comment.posted
+    name = f"[{job.command.verb}]({comment.url})" if comment is not None else job.command.verb
+    if stored.state is JobState.WAITING and await model_outage.is_waited_out(record, stored.until):
         waits, state = None, "waiting for the model service"
     else:
-        waits, state = await approvals.asked(memory) if stored.state is JobState.WAITING else None, stored.state.value
+        waits, state = await approvals.asked(record) if stored.state is JobState.WAITING else None, stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
     return f"{name} for @{job.actor.login}: {state}{what}, asked for {ago} ago"

@@ -12,27 +12,25 @@ from bot.jobs.context import Ending, JobContext
 from bot.jobs.snapshot import ThreadSnapshot, check_access
 from bot.publishing.plan import Publication, plan_undo
 from bot.publishing.publish import Target, publish
+from bot.publishing.published import CommitRef
 from bot.publishing.text import code
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Source
-
-_AIM = "undoing"
-"""The fact that keeps which commit is taken back, and its branch."""
 
 _OWN_BRANCH = re.compile(r"(?:(?:issue|pull)-[0-9]+|branch)-([a-z0-9]+)")
 
 
 async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | Refusal:
     """The place with the branch and the commit that are to be taken back, or why there is nothing to undo."""
-    before = await context.memory.recall(_AIM)
+    before = (await context.record.read()).undoing
     aim = before or await _last_commit(context, here)
     if aim is None:
         return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to take back.")
-    sha, _, branch = aim.partition(" ")
+    sha, branch = aim.sha, aim.branch
     if before is None:
         if (refusal := await _moved(context, here, sha, branch)) is not None:
             return refusal
-        await context.memory.remember(_AIM, aim)
+        await context.record.update(lambda record: replace(record, undoing=aim))
     thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
     return replace(here, thread=thread)
 
@@ -72,7 +70,7 @@ async def undo(
             publication = Publication(commit=None, pull_request=None, withheld=NO_WRITE_ACCESS.reason)
         delivered = await publish(
             context.github,
-            context.memory,
+            context.record.published,
             publication,
             job=context.job,
             target=Target.of(access.repo, context.services.conventions.branch_prefix),
@@ -96,8 +94,8 @@ async def undo(
     return Ending(state=state, reason=delivered.withheld, view=view)
 
 
-async def _last_commit(context: JobContext, here: ThreadSnapshot) -> str | None:
-    """The commit and the branch, with a space between, of the newest job of this thread that made one."""
+async def _last_commit(context: JobContext, here: ThreadSnapshot) -> CommitRef | None:
+    """The commit of the newest job of this thread that made one."""
     jobs = [each.job for each in await context.queue.of_thread(context.job.repo.id, context.job.thread.key)]
     prefix, head = context.services.conventions.branch_prefix, here.thread.head_ref
     is_own = context.job.thread.kind == "pull" and head.startswith(prefix)
@@ -105,7 +103,7 @@ async def _last_commit(context: JobContext, here: ThreadSnapshot) -> str | None:
     if own is not None and (maker := await context.queue.get(own[1])) is not None and maker.job.repo.id == here.repo.id:
         jobs.append(maker.job)  # the pull request is the bot's own: the thread that it was asked for in is another
     for job in jobs:
-        noted = await context.of(job).recall("commit")
+        noted = (await context.of(job).read()).published.commit
         if noted is not None and job.id != context.job.id:
             return noted
     return None

@@ -13,10 +13,11 @@ from typing import TypeVar
 from filelock import FileLock
 
 from bot.domain.errors import QueueError
+from bot.engine.facts import record_of_facts
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Kept in the file as `PRAGMA user_version`; a file with a higher one is refused."""
 
 _BUSY_SECONDS = 15.0
@@ -45,12 +46,10 @@ CREATE TABLE jobs (
 ) STRICT;
 """
 
-_FACTS = """
-CREATE TABLE facts (
-    job_id TEXT NOT NULL REFERENCES jobs (id),
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (job_id, key)
+_RECORDS = """
+CREATE TABLE records (
+    job_id TEXT PRIMARY KEY REFERENCES jobs (id),
+    body TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
 
@@ -132,9 +131,10 @@ ALTER TABLE jobs_2 RENAME TO jobs;
 """
 
 _STEPS: dict[int, tuple[str, ...]] = {
-    0: (_JOBS, _FACTS, _NEW_IN_2, _NEW_IN_3),
-    1: (_JOBS.replace("TABLE jobs", "TABLE jobs_2"), _MOVE_FROM_1, _NEW_IN_2, _NEW_IN_3),
-    2: (_NEW_IN_3,),
+    0: (_JOBS, _RECORDS, _NEW_IN_2, _NEW_IN_3),
+    1: (_JOBS.replace("TABLE jobs", "TABLE jobs_2"), _MOVE_FROM_1, _RECORDS, _NEW_IN_2, _NEW_IN_3),
+    2: (_RECORDS, _NEW_IN_3),
+    3: (_RECORDS,),
 }
 """From which version what brings a file to `SCHEMA_VERSION`; 0 is a new file."""
 
@@ -255,12 +255,23 @@ def prepared(path: Path) -> sqlite3.Connection:
             if version != SCHEMA_VERSION:
                 for statement in "".join(_STEPS[version]).split(";"):
                     rows.execute(statement)
+                if version:
+                    _move_facts(rows)
                 rows.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         rows.execute("PRAGMA foreign_keys = ON")
     except BaseException:  # whatever it was, nobody else knows of the connection
         rows.close()
         raise
     return rows
+
+
+def _move_facts(rows: sqlite3.Connection) -> None:
+    """Bring what versions before 4 kept of jobs as strings by name into a record each."""
+    facts: dict[str, dict[str, str]] = {}
+    for job_id, key, value in rows.execute("SELECT job_id, key, value FROM facts"):
+        facts.setdefault(job_id, {})[key] = value
+    rows.executemany("INSERT INTO records VALUES (?, ?)", [(id_, record_of_facts(kept)) for id_, kept in facts.items()])
+    rows.execute("DROP TABLE facts")
 
 
 def _version(rows: sqlite3.Connection, path: Path) -> int:

@@ -1,52 +1,316 @@
-"""The record of one job's progress, kept in the queue so that a restart does nothing twice."""
+"""The typed record of one job's progress, which a restart reads so that nothing is done twice."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError, WrapValidator
 
-from bot.engine.queue import Queue
+from agent_runtime import Outcome
+from bot.domain.errors import QueueError
+from bot.domain.job import JobState
+from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
+from bot.github import CheckDraft
+from bot.publishing.progress import Progress
+from bot.publishing.published import CommitRef, Published, RecordPart
+from bot.publishing.verdict import Verdict
+from bot.publishing.view import DeniedCall
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
 
-def encode(kind: TypeAdapter[T], value: T) -> str:
-    """A value as a fact can hold it: half a surrogate pair too, which patches and models' words may have."""
+RECORD_VERSION = 1
+"""Written with each record. A change that an older record does not fit raises it and adds a step to `decode_record`."""
+
+
+def _if_readable(value: object, read: Callable[[object], Any]) -> object:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What GitHub made for a job: a comment or a check run."""
+
+    id: int
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentRecord:
+    """A comment of a job.
+
+    Attributes:
+        requests: how often GitHub was asked to make it; after more than one there may be two.
+        posted: the comment, once GitHub has told its id.
+        below: whether it is below the pull request, since its thread of lines is gone.
+    """
+
+    requests: int = 0
+    posted: Posted | None = None
+    below: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRecord:
+    """The check run of a job.
+
+    Attributes:
+        head_sha: the commit that it is of; None where the job has none.
+        requests: how often GitHub was asked to make it; after more than one there may be two.
+        posted: the check run, once GitHub has told its id.
+    """
+
+    head_sha: str | None = None
+    requests: int = 0
+    posted: Posted | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEnding:
+    """What is told of a job's end; nothing changes it any more.
+
+    Attributes:
+        state: the state the job ends in.
+        body: the text of the comment.
+        check: what the check run says; None where there is none, or where another version wrote it.
+        proven: whether the asker is known to have access; else nobody is told before GitHub says so.
+    """
+
+    state: JobState
+    body: str
+    check: Annotated[CheckDraft | None, WrapValidator(_if_readable)] = None
+    proven: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalsRecord:
+    """What a job has asked people, and what they answered.
+
+    Attributes:
+        waiting: what it waits for, or waited for last.
+        shown: every request that its comment has shown, by id.
+        answers: the first answer to each request, by id.
+        alike_void: whether something was pushed, so that approvals are for no further calls.
+    """
+
+    waiting: Waiting | None = None
+    shown: Mapping[str, ShownRequest] = field(default_factory=dict, metadata={"progress": False})
+    answers: Mapping[str, ApprovalAnswer] = field(default_factory=dict, metadata={"progress": False})
+    alike_void: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A finished run of the agent.
+
+    Attributes:
+        outcome: how it ended.
+        progress: what the agent did.
+        base_sha: the commit it worked on.
+        tree_sha: the git tree it left; the patch must give the same again.
+    """
+
+    outcome: Outcome
+    progress: Progress
+    base_sha: str
+    tree_sha: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """An outage of the model service, as one job has met it.
+
+    Attributes:
+        since: when it was first met, in seconds since the epoch.
+        tries: how often the job has come to wait for its end.
+        steps: how far the run was; a run that gets further has seen the end of it.
+        until: when the job is tried again.
+    """
+
+    since: float
+    tries: int
+    steps: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitHubOutage:
+    """Since when GitHub does not do what it is asked, and when it was asked last, in seconds since the epoch."""
+
+    since: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """All that is recorded of one job.
+
+    Attributes:
+        seen: whether the command has its reaction.
+        greeted_at: when the comment was made that says the job is queued, in seconds since the epoch.
+        comment: its status comment.
+        parts: further comments that show what is too long for that one, by name.
+        check: its check run.
+        base_sha: the commit that it works on.
+        bound: whether something allowed it for that commit only.
+        continues: the number of the pull request that it goes on in; 0 for none.
+        branch_number: which of the branches that fix one workflow run is its own.
+        steps: how many steps its agent has made.
+        progress: what its agent did until it came to wait.
+        denied: the calls that were denied because nobody could be asked.
+        approvals: what it asked people.
+        outage: the outage of the model service that it has met last.
+        github_outage: the trouble with GitHub that it has met last.
+        result: what its finished run came to.
+        verdict: what the host knows of that.
+        published: what it has sent.
+        answering: the request that an `approve` or `deny` is about.
+        undoing: the commit that an `undo` takes back.
+        leads_to: the id of the work that an event began.
+        ending: how it ended.
+    """
+
+    seen: bool = False
+    greeted_at: float | None = None
+    comment: CommentRecord = CommentRecord()
+    parts: Mapping[str, CommentRecord] = field(default_factory=dict)
+    check: CheckRecord = CheckRecord()
+    base_sha: str | None = None
+    bound: bool = False
+    continues: int | None = None
+    branch_number: int | None = None
+    steps: int = 0
+    progress: Progress | None = None
+    denied: tuple[DeniedCall, ...] | None = None
+    approvals: ApprovalsRecord = ApprovalsRecord()
+    outage: Outage | None = None
+    github_outage: GitHubOutage | None = None
+    result: RunResult | None = None
+    verdict: Verdict | None = None
+    published: Published = field(default_factory=Published)
+    answering: str | None = None
+    undoing: CommitRef | None = None
+    leads_to: str | None = None
+    ending: RecordedEnding | None = None
+
+
+_RECORD = TypeAdapter(JobRecord)
+_GROUPS = (JobRecord, CommentRecord, CheckRecord, ApprovalsRecord, Published)
+
+
+def encode_record(record: JobRecord) -> str:
+    """A record as text, half a surrogate pair included, which patches and models' words may have."""
     # The standard library's JSON spells those; UTF-8, and so pydantic's own JSON, cannot.
-    return json.dumps(kind.dump_python(value, mode="json"))
+    return json.dumps({"version": RECORD_VERSION, **_RECORD.dump_python(record, mode="json")})
 
 
-def decode(kind: TypeAdapter[T], fact: str) -> T:
-    """What `encode` made a fact of.
+def decode_record(text: str) -> JobRecord:
+    """What `encode_record` made text of.
 
     Raises:
-        ValidationError: it is none of this kind.
+        QueueError: another version of Codepilot wrote it, and this one cannot read it.
     """
-    return kind.validate_python(json.loads(fact))
+    read = json.loads(text)
+    if read.pop("version") != RECORD_VERSION:
+        raise QueueError("the record of a job was written by another version of Codepilot; run that version")
+    try:
+        return _RECORD.validate_python(read)
+    except ValidationError as error:
+        # One value that cannot be read must not keep the job, and its thread, from all else.
+        unreadable = {each["loc"][0] for each in error.errors()}
+        log.warning("a job's record has values that this version cannot read, and does without: %s", unreadable)
+        return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
 
 
-class JobMemory:
-    """The facts that the queue keeps about one job."""
+def got_on(before: JobRecord, after: JobRecord) -> bool:
+    """Whether a change records something that was not there before; what other people did is none of it."""
+    return not set(_done(after)) <= set(_done(before))
 
-    def __init__(self, queue: Queue, job_id: str) -> None:
-        self._queue = queue
-        self._job_id = job_id
 
-    async def recall(self, key: str) -> str | None:
-        """The value kept under `key`, or None."""
-        return (await self._queue.recall(self._job_id)).get(key)
+def _done(value: object, name: str = "") -> Iterator[str]:
+    if isinstance(value, _GROUPS):
+        for each in fields(value):
+            if each.metadata.get("progress", True):
+                yield from _done(getattr(value, each.name), f"{name}.{each.name}")
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _done(each, f"{name}.{key}")
+    elif value is not None and value is not False and value != 0:
+        yield name
 
-    async def recall_all(self) -> Mapping[str, str]:
-        """Everything that is kept, by its key."""
-        return await self._queue.recall(self._job_id)
 
-    async def remember(self, key: str, value: str) -> None:
-        """Keep `value` under `key`; it is on disk when this returns."""
-        await self._queue.remember(self._job_id, key, value)
+class JobRecords(Protocol):
+    """The records of all jobs; every method may raise `QueueError`."""
 
-    async def remember_once(self, key: str, value: str) -> bool:
-        """Keep `value` under `key` when nothing is kept there; False when something is, which stays."""
-        return await self._queue.remember_once(self._job_id, key, value)
+    async def record(self, job_id: str) -> JobRecord:
+        """The record of a job; an empty one where nothing is recorded."""
+        ...
+
+    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """Record what `change` makes of a job's record, in one transaction; it is on disk when this returns.
+
+        `change` is pure. It may be called more than once, and never at the same time as another one of that job.
+        """
+        ...
+
+
+class StoredPart(Generic[T]):
+    """One group of values in the record of one job."""
+
+    def __init__(
+        self,
+        records: JobRecords,
+        job_id: str,
+        get: Callable[[JobRecord], T],
+        put: Callable[[JobRecord, T], JobRecord],
+    ) -> None:
+        self._records, self._job_id, self._get, self._put = records, job_id, get, put
+
+    async def read(self) -> T:
+        """What is recorded now."""
+        return self._get(await self._records.record(self._job_id))
+
+    async def update(self, change: Callable[[T], T]) -> T:
+        """Record what `change` makes of it; see `JobRecords.update`."""
+        after = await self._records.update(self._job_id, lambda record: self._put(record, change(self._get(record))))
+        return self._get(after)
+
+
+class StoredRecord(StoredPart[JobRecord]):
+    """The record of one job, where it is stored."""
+
+    def __init__(self, records: JobRecords, job_id: str) -> None:
+        super().__init__(records, job_id, lambda record: record, lambda _, record: record)
+
+    @property
+    def comment(self) -> RecordPart[CommentRecord]:
+        """Its status comment."""
+        return self._part(lambda record: record.comment, lambda record, comment: replace(record, comment=comment))
+
+    @property
+    def check(self) -> RecordPart[CheckRecord]:
+        """Its check run."""
+        return self._part(lambda record: record.check, lambda record, check: replace(record, check=check))
+
+    @property
+    def published(self) -> RecordPart[Published]:
+        """What it has sent."""
+        return self._part(lambda record: record.published, lambda record, done: replace(record, published=done))
+
+    def part(self, name: str) -> RecordPart[CommentRecord]:
+        """A further comment."""
+        return self._part(
+            lambda record: record.parts.get(name, CommentRecord()),
+            lambda record, part: replace(record, parts={**record.parts, name: part}),
+        )
+
+    def _part(self, get: Callable[[JobRecord], T], put: Callable[[JobRecord, T], JobRecord]) -> RecordPart[T]:
+        return StoredPart(self._records, self._job_id, get, put)

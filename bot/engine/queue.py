@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -14,6 +14,7 @@ from bot.engine import owed_endings as debts
 from bot.engine import records, statements
 from bot.engine.database import Database
 from bot.engine.deaths import MOST_DEATHS
+from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
 from bot.engine.owed_endings import Owed
 from bot.engine.records import Signal, Stored
 
@@ -45,7 +46,7 @@ class Claimed:
         return self.deaths >= MOST_DEATHS
 
 
-class Queue(Protocol):
+class Queue(JobRecords, Protocol):
     """Jobs on their way from a door to a worker, kept across restarts; every method may raise `QueueError`.
 
     Jobs walk in two lanes (`Job.lane`). Of a thread's work only one job runs at a time, and one that waits for a person
@@ -66,8 +67,7 @@ class Queue(Protocol):
     async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
         """Take the oldest queued job of a lane, of work only where none of its thread runs.
 
-        A job whose worker let its lease run out is queued again first; so is one that waited until its time was over,
-        with the fact `expired` = `yes`.
+        A job whose worker let its lease run out is queued again first; so is one that waited until its time was over.
 
         Args:
             worker: a name that no other live worker has.
@@ -94,7 +94,9 @@ class Queue(Protocol):
             LeaseLostError: the job is no longer this worker's.
         """
 
-    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
+    async def park(
+        self, job_id: str, worker: str, *, until: float, heard: int | None = None, request_id: str = ""
+    ) -> bool:
         """Let a claimed job wait for a person, in nobody's hands.
 
         Whoever answers keeps the answer first and calls `wake` then, so that nobody waits for what has been said.
@@ -104,7 +106,7 @@ class Queue(Protocol):
             worker: whose it is.
             until: seconds since the epoch; it is queued again then, see `claim`.
             heard: the number of the last signal that the worker has seen.
-            answer: the fact that an answer is kept as; empty when none ends the wait.
+            request_id: whose answer ends the wait; empty when none does.
 
         Returns:
             False when there is a later signal than `heard`, or the answer: the job is still this worker's.
@@ -133,14 +135,14 @@ class Queue(Protocol):
             TransitionError: a running job may not go to that state.
         """
 
-    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
+    async def end(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """End a queued or waiting job; False when a worker has it, or it has ended.
 
         Args:
             job_id: the job.
             state: how it ended.
             reason: why.
-            owed: facts to keep with that, from which its ending is to be told; None when it is not.
+            ending: what is to be told of that; None when nothing is.
 
         Raises:
             TransitionError: such a job may not go to that state.
@@ -170,15 +172,6 @@ class Queue(Protocol):
     async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
         """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
 
-    async def remember(self, job_id: str, key: str, value: str) -> None:
-        """Keep a fact about a job for good, e.g. the comment it made; an older value of the same key is replaced."""
-
-    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
-        """Keep a fact about a job unless one of that key is kept; False when one is: the first of several counts."""
-
-    async def recall(self, job_id: str) -> dict[str, str]:
-        """Every fact kept about a job."""
-
     async def get(self, job_id: str) -> Stored | None:
         """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
 
@@ -204,7 +197,7 @@ class Queue(Protocol):
         """Write something and have it reach the disk, as a job would have to; raises `QueueError` when that fails."""
 
     async def sweep(self, keep_days: float) -> int:
-        """Forget the words, facts and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
+        """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
 
         Their ids stay, so that a delivery that is sent again is known.
         """
@@ -256,9 +249,11 @@ class SqliteQueue:
         await self._run(lambda rows: statements.release(rows, job_id, worker, held_until))
         self._work.set()
 
-    async def park(self, job_id: str, worker: str, *, until: float, heard: int | None = None, answer: str = "") -> bool:
+    async def park(
+        self, job_id: str, worker: str, *, until: float, heard: int | None = None, request_id: str = ""
+    ) -> bool:
         """See `Queue.park`."""
-        parked = await self._run(lambda rows: statements.park(rows, job_id, worker, until, heard, answer))
+        parked = await self._run(lambda rows: statements.park(rows, job_id, worker, until, heard, request_id))
         self._work.set()
         return parked
 
@@ -275,9 +270,9 @@ class SqliteQueue:
         await self._run(lambda rows: statements.finish(rows, job_id, worker, state, reason, self._clock(), owed))
         self._work.set()
 
-    async def end(self, job_id: str, state: JobState, reason: str, *, owed: Mapping[str, str] | None = None) -> bool:
+    async def end(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """See `Queue.end`."""
-        return await self._run(lambda rows: statements.end(rows, job_id, state, reason, self._clock(), owed or {}))
+        return await self._run(lambda rows: statements.end(rows, job_id, state, reason, self._clock(), ending))
 
     async def requeue_orphans(self, workers: Collection[str]) -> None:
         """See `Queue.take_back`."""
@@ -313,17 +308,13 @@ class SqliteQueue:
         """See `Queue.signals`."""
         return await self._run(lambda rows: records.signals(rows, job_id, after))
 
-    async def remember(self, job_id: str, key: str, value: str) -> None:
-        """See `Queue.remember`."""
-        await self._run(lambda rows: statements.remember(rows, job_id, key, value))
+    async def record(self, job_id: str) -> JobRecord:
+        """See `JobRecords.record`."""
+        return await self._run(lambda rows: records.record(rows, job_id))
 
-    async def remember_once(self, job_id: str, key: str, value: str) -> bool:
-        """See `Queue.remember_once`."""
-        return await self._run(lambda rows: statements.remember_once(rows, job_id, key, value))
-
-    async def recall(self, job_id: str) -> dict[str, str]:
-        """See `Queue.recall`."""
-        return await self._run(lambda rows: records.recall(rows, job_id))
+    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """See `JobRecords.update`."""
+        return await self._run(lambda rows: statements.update(rows, job_id, change))
 
     async def get(self, job_id: str) -> Stored | None:
         """See `Queue.get`."""

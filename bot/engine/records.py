@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from bot.domain.errors import QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.database import exclusive
+from bot.engine.job_record import JobRecord, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 
@@ -140,19 +141,15 @@ def check(rows: sqlite3.Connection, now: float) -> None:
         rows.execute("INSERT OR REPLACE INTO told VALUES (0, 0, 'the file can be written', ?)", (now,))
 
 
-def recall(rows: sqlite3.Connection, job_id: str) -> dict[str, str]:
-    """Every fact kept about a job."""
-    return dict(rows.execute("SELECT key, value FROM facts WHERE job_id = ? ORDER BY key", (job_id,)).fetchall())
+def record(rows: sqlite3.Connection, job_id: str) -> JobRecord:
+    """The record of a job; an empty one where nothing is recorded."""
+    found = rows.execute("SELECT body FROM records WHERE job_id = ?", (job_id,)).fetchone()
+    return decode_record(found[0]) if found else JobRecord()
 
 
-def put_fact(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
-    """Keep a fact, in place of an older one of the same key."""
-    rows.execute("INSERT OR REPLACE INTO facts (job_id, key, value) VALUES (?, ?, ?)", (job_id, key, value))
-
-
-def drop_fact(rows: sqlite3.Connection, job_id: str, key: str) -> None:
-    """Forget a fact."""
-    rows.execute("DELETE FROM facts WHERE job_id = ? AND key = ?", (job_id, key))
+def put_record(rows: sqlite3.Connection, job_id: str, record: JobRecord) -> None:
+    """Write the record of a job, in place of an older one."""
+    rows.execute("INSERT OR REPLACE INTO records (job_id, body) VALUES (?, ?)", (job_id, encode_record(record)))
 
 
 def put_signal(rows: sqlite3.Connection, job_id: str, sent: Signal) -> None:
@@ -185,7 +182,7 @@ def sweep(rows: sqlite3.Connection, before: float) -> int:
             "SELECT id FROM jobs WHERE body IS NOT NULL AND finished_at < ? AND id NOT IN (SELECT job_id FROM owed)",
             (before,),
         ).fetchall()
-        rows.executemany("DELETE FROM facts WHERE job_id = ?", old)
+        rows.executemany("DELETE FROM records WHERE job_id = ?", old)
         rows.executemany("DELETE FROM signals WHERE job_id = ?", old)
         rows.executemany("UPDATE jobs SET body = NULL WHERE id = ?", old)
     return len(old)

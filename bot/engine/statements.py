@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -12,6 +13,7 @@ from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine import deaths, records
 from bot.engine.database import exclusive
+from bot.engine.job_record import JobRecord, RecordedEnding, got_on
 from bot.engine.owed_endings import owe, taken_back
 
 log = logging.getLogger(__name__)
@@ -49,12 +51,6 @@ AND NOT EXISTS (
 
 _LEASE_OVER = "SELECT id FROM jobs WHERE state = 'running' AND lease_until < :now"
 _WAIT_OVER = "SELECT id FROM jobs WHERE state = 'waiting' AND waits_until <= :now"
-
-_STEPS = "steps"
-"""The fact that keeps how many steps the agent has made."""
-
-EXPIRED = "expired"
-"""The fact, `yes`, of a job that nobody answered in time; gone when it waits again."""
 
 
 def insert(rows: sqlite3.Connection, job: Job, now: float, held_until: float) -> bool:
@@ -100,7 +96,6 @@ def claim(
             _requeue_orphan(rows, job_id, now)
         for (job_id,) in rows.execute(_WAIT_OVER, names).fetchall():
             _requeue(rows, job_id)
-            records.put_fact(rows, job_id, EXPIRED, "yes")
         while (row := rows.execute(_CLAIMABLE[lane], names).fetchone()) is not None:
             job_id, attempts, body = row
             _move(rows, job_id, JobState.RUNNING)
@@ -134,13 +129,13 @@ def release(rows: sqlite3.Connection, job_id: str, worker: str, held_until: floa
         rows.execute("UPDATE jobs SET attempts = attempts - 1, held_until = ? WHERE id = ?", (held_until, job_id))
 
 
-def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None, answer: str) -> bool:  # noqa: PLR0917 - see Queue.park
-    """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or the answer is there."""
+def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard: int | None, request_id: str) -> bool:  # noqa: PLR0917 - see Queue.park
+    """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or there is an answer."""
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
         if heard is not None and records.last_signal(rows, job_id) > heard:
             return False
-        if answer in records.recall(rows, job_id):
+        if request_id in records.record(rows, job_id).approvals.answers:
             return False
         _move(rows, job_id, JobState.WAITING)
         # This attempt did not die; those after the answer count anew.
@@ -149,7 +144,6 @@ def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard
             "UPDATE jobs SET waits_until = ?, attempts = 0, worker = NULL, lease_until = NULL WHERE id = ?",
             (until, job_id),
         )
-        records.drop_fact(rows, job_id, EXPIRED)
     return True
 
 
@@ -175,17 +169,16 @@ def finish(  # noqa: PLR0917 - one column each
 
 
 def end(  # noqa: PLR0917 - one column each
-    rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float, owed: Mapping[str, str]
+    rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float, ending: RecordedEnding | None
 ) -> bool:
-    """End a job that no worker has, with the facts that tell how, if any; False when one has it, or it has ended."""
+    """End a job that no worker has, with what is told of that, if anything; False when one has it, or it has ended."""
     _check_last(job_id, state)
     with exclusive(rows):
         if _state(rows, job_id) not in {JobState.QUEUED, JobState.WAITING}:
             return False
         _end(rows, job_id, state, reason, now)
-        for key, value in owed.items():
-            records.put_fact(rows, job_id, key, value)
-        if owed:
+        if ending is not None:
+            records.put_record(rows, job_id, replace(records.record(rows, job_id), ending=ending))
             owe(rows, job_id, now, 0.0)
     return True
 
@@ -202,28 +195,23 @@ def requeue_orphans(rows: sqlite3.Connection, workers: Collection[str], now: flo
 def get_on(rows: sqlite3.Connection, job_id: str, steps: int) -> None:
     """Keep how many steps the agent of a job has made; more than ever before clear it of suspicion."""
     with exclusive(rows):
-        if steps > int(records.recall(rows, job_id).get(_STEPS, "0")):
-            records.put_fact(rows, job_id, _STEPS, str(steps))
+        record = records.record(rows, job_id)
+        if steps > record.steps:
+            records.put_record(rows, job_id, replace(record, steps=steps))
             deaths.clear(rows, job_id)
 
 
-def remember(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> None:
-    """Keep a fact about a job, whoever runs it now: what was done stays done."""
+def update(rows: sqlite3.Connection, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    """Change the record of a job, whoever runs it now: what was done stays done."""
     with exclusive(rows):
         _state(rows, job_id)
-        if key not in records.recall(rows, job_id):
-            deaths.clear(rows, job_id)  # it got on
-        records.put_fact(rows, job_id, key, value)
-
-
-def remember_once(rows: sqlite3.Connection, job_id: str, key: str, value: str) -> bool:
-    """Keep a fact that nobody has kept before; False when somebody has."""
-    with exclusive(rows):
-        _state(rows, job_id)
-        if key in records.recall(rows, job_id):
-            return False
-        records.put_fact(rows, job_id, key, value)
-        return True
+        before = records.record(rows, job_id)
+        after = change(before)
+        if got_on(before, after):
+            deaths.clear(rows, job_id)
+        if after != before:
+            records.put_record(rows, job_id, after)
+        return after
 
 
 def signal(rows: sqlite3.Connection, job_id: str, sent: records.Signal) -> bool:

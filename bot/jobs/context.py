@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from agent_runtime import Status
 from bot.domain.job import Job, JobState
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import StoredRecord
 from bot.engine.ledger import Ledger
 from bot.engine.queue import Queue
 from bot.gate.decision import Refusal
@@ -26,10 +26,6 @@ def spot_of(job: Job) -> Spot:
     if job.origin.kind == "review_comment":
         return Spot(kind="review_thread", number=job.thread.number, root=job.origin.root or job.origin.id)
     return Spot(kind="thread", number=job.thread.number)
-
-
-ENDING = "ending"
-"""The fact that keeps what is told of a job's end, once nothing changes that any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +106,7 @@ class JobContextFactory:
                 github=github,
                 queue=self.queue,
                 ledger=self.ledger,
-                memory=JobMemory(self.queue, job.id),
+                record=StoredRecord(self.queue, job.id),
                 access_checks=self.access_checks,
                 marker=self.services.marker(job),
             )
@@ -126,7 +122,7 @@ class JobContext:
         github: the client that may act for it.
         queue: where it came from, and the other jobs of its thread are.
         ledger: what is kept of threads beside their jobs.
-        memory: what this job has done so far.
+        record: what this job has done so far.
         visits: what was asked of GitHub for jobs that are about to begin.
         marker: the signed mark of its comment.
     """
@@ -136,7 +132,7 @@ class JobContext:
     github: GitHub
     queue: Queue
     ledger: Ledger
-    memory: JobMemory
+    record: StoredRecord
     access_checks: AccessChecks
     marker: str
 
@@ -160,11 +156,11 @@ class JobContext:
 
     def about(self, other: Job) -> JobContext:
         """Another job, with the client of this one."""
-        return replace(self, job=other, memory=self.of(other), marker=self.services.marker(other))
+        return replace(self, job=other, record=self.of(other), marker=self.services.marker(other))
 
-    def of(self, other: Job) -> JobMemory:
+    def of(self, other: Job) -> StoredRecord:
         """What another job has done so far."""
-        return JobMemory(self.queue, other.id)
+        return StoredRecord(self.queue, other.id)
 
     async def react(self, content: Reaction) -> bool:
         """Answer the command with a reaction. It may be deleted by now; no job fails, and nobody is told, for that.

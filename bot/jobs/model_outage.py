@@ -5,66 +5,40 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from pydantic import TypeAdapter
-
 from agent_runtime import Outcome
-from bot.engine.job_record import JobMemory, decode, encode
+from bot.engine.job_record import Outage, StoredRecord
 from bot.publishing.text import duration
 
 FIRST_PAUSE = 120.0
 LONGEST_PAUSE = 1800.0
 
-_OUTAGE = "model outage"
-"""The fact that keeps the outage which a job has met last."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outage:
-    """An outage of the model service, as one job has met it.
-
-    Attributes:
-        since: when it was first met, in seconds since the epoch.
-        tries: how often the job has come to wait for its end.
-        steps: how far the run was; a run that gets further has seen the end of it.
-        until: when the job is tried again.
-    """
-
-    since: float
-    tries: int
-    steps: int
-    until: float
-
-
-_OUTAGES = TypeAdapter(Outage)
-
-
-async def last_outage(memory: JobMemory) -> Outage | None:
+async def last_outage(record: StoredRecord) -> Outage | None:
     """The outage that a job has met last, if it ever met one."""
-    found = await memory.recall(_OUTAGE)
-    return decode(_OUTAGES, found) if found else None
+    return (await record.read()).outage
 
 
-async def is_waited_out(memory: JobMemory, until: float | None) -> bool:
+async def is_waited_out(record: StoredRecord, until: float | None) -> bool:
     """Whether a job that waits until `until` waits for the model service, and not for a person."""
-    outage = await last_outage(memory)
+    outage = await last_outage(record)
     return outage is not None and outage.until == until
 
 
 async def wait_out(
-    memory: JobMemory, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
+    record: StoredRecord, outcome: Outcome, *, patience: float, chance: Callable[[], float] = random.random
 ) -> Outage | None:
     """Keep that a job waits for the model service; None when it has waited for as long as it may.
 
     Args:
-        memory: the job's.
+        record: the job's.
         outcome: of its run, which is `model_unavailable`.
         patience: seconds for which one outage is waited for.
         chance: a number in [0, 1) to spread the tries of many jobs by.
     """
-    now, last = time.time(), await last_outage(memory)
+    now, last = time.time(), await last_outage(record)
     same = last is not None and last.steps == outcome.steps
     since, tries = (last.since, last.tries) if last is not None and same else (now, 0)
     pause = min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * (0.75 + chance() / 2)
@@ -73,7 +47,7 @@ async def wait_out(
     )
     if outage.until - since > patience:
         return None
-    await memory.remember(_OUTAGE, encode(_OUTAGES, outage))
+    await record.update(lambda kept: replace(kept, outage=outage))
     return outage
 
 

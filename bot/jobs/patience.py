@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import GitHubOutage, StoredRecord
 from bot.github import GitHubError
 
 PATIENCE_SECONDS = 6 * 3600.0
@@ -13,9 +13,6 @@ PATIENCE_SECONDS = 6 * 3600.0
 
 ACCESS_PATIENCE_SECONDS = 600.0
 """For 401, 403 and 404, which GitHub also answers for seconds or minutes when nothing is wrong."""
-
-_SILENT = "silent"
-"""The fact that keeps since when GitHub has been silent and when it was asked last, in seconds since the epoch."""
 
 _FIRST_PAUSE_SECONDS = 2.0
 _FORGOTTEN_SECONDS = 1800.0
@@ -34,14 +31,14 @@ class Patience:
     seconds: float = PATIENCE_SECONDS
     longest_pause: float = 60.0
 
-    async def pause(self, memory: JobMemory, error: GitHubError) -> float | None:
+    async def pause(self, record: StoredRecord, error: GitHubError) -> float | None:
         """Seconds to put the job off, which grow with the time that it lasts; None when it has lasted for too long."""
         if not (error.passing or error.unsettled):
             return None
         now = time.time()
-        since, _, last = (await memory.recall(_SILENT) or "").partition(" ")
-        begun = float(since) if since and now - float(last or since) < _FORGOTTEN_SECONDS else now
-        await memory.remember(_SILENT, f"{begun} {now}")
+        met = (await record.read()).github_outage
+        begun = met.since if met is not None and now - met.last < _FORGOTTEN_SECONDS else now
+        await record.update(lambda kept: replace(kept, github_outage=GitHubOutage(since=begun, last=now)))
         lasts = now - begun
         if lasts > (self.seconds if error.passing else min(self.seconds, ACCESS_PATIENCE_SECONDS)):
             return None

@@ -8,41 +8,15 @@ import os
 import shutil
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import TypeAdapter, ValidationError
-
-from agent_runtime import Outcome
-from bot.engine.job_record import JobMemory, decode, encode
-from bot.publishing.progress import Progress
+from bot.engine.job_record import RunResult, StoredRecord
 from bot.workspace.change import Change
 
-WORK = "work"
-"""The fact that keeps what a finished run came to."""
 _SHOWN_BYTES = 4 * 1024 * 1024
 _DAY_SECONDS = 24 * 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """A finished run.
-
-    Attributes:
-        outcome: how it ended.
-        progress: what the agent did.
-        base_sha: the commit it worked on.
-        tree_sha: the git tree it left; the patch must give the same again.
-    """
-
-    outcome: Outcome
-    progress: Progress
-    base_sha: str
-    tree_sha: str
-
-
-_WORK = TypeAdapter(RunResult)
 
 
 class RunResults:
@@ -56,21 +30,16 @@ class RunResults:
     def __init__(self, folder: Path, *, lasting: bool = False) -> None:
         self._folder, self._lasting = folder, lasting
 
-    async def keep(self, job_id: str, memory: JobMemory, work: RunResult, change: Change) -> None:
+    async def keep(self, job_id: str, record: StoredRecord, work: RunResult, change: Change) -> None:
         """Keep both; they are on disk when this returns."""
         await asyncio.to_thread(self._write, job_id, change)
-        await memory.remember(WORK, encode(_WORK, work))
+        await record.update(lambda kept: replace(kept, result=work))
 
-    async def find(self, job_id: str, memory: JobMemory) -> tuple[RunResult, Path] | None:
+    async def find(self, job_id: str, record: StoredRecord) -> tuple[RunResult, Path] | None:
         """The work of an earlier attempt and the file with its patch, or None where they are not to be had here."""
-        fact = await memory.recall(WORK)
+        result = (await record.read()).result
         path = self._path(job_id)
-        if fact is None or not path.is_file():
-            return None
-        try:
-            return decode(_WORK, fact), path
-        except ValidationError:
-            return None
+        return (result, path) if result is not None and path.is_file() else None
 
     def patch(self, job_id: str) -> str:
         """The beginning of the patch that is kept, more than any page shows; or an empty text."""

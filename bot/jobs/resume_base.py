@@ -9,22 +9,16 @@ from bot.gate.decision import Grant
 from bot.jobs import approvals
 from bot.jobs.context import JobContext
 
-_BASE = "base"
-"""The fact that keeps the commit which a job works on."""
-
-_BOUND = "bound"
-"""The fact, `yes` or `no`, whether something allowed the job for that commit only."""
-
 
 async def resume_base(context: JobContext) -> str | None:
     """The commit that an attempt before this worked on, when it left something to go on with; else None."""
     session = context.services.session_of(context.job)
     goes_on = (
-        await approvals.asked(context.memory) is not None
-        or await context.services.work.find(context.job.id, context.memory) is not None
+        await approvals.asked(context.record) is not None
+        or await context.services.work.find(context.job.id, context.record) is not None
         or (session is not None and await asyncio.to_thread(session.exists))
     )
-    return await context.memory.recall(_BASE) if goes_on else None
+    return (await context.record.read()).base_sha if goes_on else None
 
 
 async def pin_base(context: JobContext, grant: Grant) -> Grant:
@@ -33,8 +27,7 @@ async def pin_base(context: JobContext, grant: Grant) -> Grant:
     What one attempt did under a label for that commit follows no other commit in a later one.
     """
     before = await resume_base(context)
-    if before is None:
-        await context.memory.remember(_BASE, grant.bound_to_sha)
-    bound = not grant.replay or (before is not None and await context.memory.recall(_BOUND) == "yes")
-    await context.memory.remember(_BOUND, "yes" if bound else "no")
-    return replace(grant, bound_to_sha=before or grant.bound_to_sha, replay=not bound)
+    base = before or grant.bound_to_sha
+    bound = not grant.replay or (before is not None and (await context.record.read()).bound)
+    await context.record.update(lambda record: replace(record, base_sha=base, bound=bound))
+    return replace(grant, bound_to_sha=base, replay=not bound)

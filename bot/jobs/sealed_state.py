@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cryptography.fernet import Fernet, InvalidToken
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
+from bot.engine.facts import record_of_facts
 from bot.workspace.carrying import Carried
 
 MAX_SEALED_BYTES = 24 * 1024 * 1024
 _MAX_OPEN_BYTES = 160 * 1024 * 1024
-_FORMAT = 1
+_FORMAT = 2
+_FORMAT_WITH_FACTS = 1
 
 
 class SealError(BotError):
@@ -33,7 +36,7 @@ class SavedJob:
         job: what was asked.
         request_id: the request that somebody has to answer.
         until: seconds since the epoch at which it is too late to.
-        facts: what is kept of the job.
+        record: what is recorded of the job, as `encode_record` writes it.
         session: the files of its session, by their names.
         patch: what is kept of a finished run's change; None when it is not finished.
         work: what it has changed in its files, when it is not.
@@ -46,7 +49,7 @@ class SavedJob:
     job: Job
     request_id: str
     until: float
-    facts: Mapping[str, str]
+    record: str
     session: Mapping[str, bytes]
     patch: bytes | None
     work: Carried
@@ -84,10 +87,12 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
     except InvalidToken as error:
         raise SealError("it was not made with this key, or was altered") from error
     opened = zlib.decompressobj()
-    content = opened.decompress(packed, _MAX_OPEN_BYTES)
     try:
-        saved = _SAVED.validate_json(content)
-    except ValidationError as error:
+        content = json.loads(opened.decompress(packed, _MAX_OPEN_BYTES))
+        if content.get("format") == _FORMAT_WITH_FACTS:
+            content |= {"format": _FORMAT, "record": record_of_facts(content.pop("facts"))}
+        saved = _SAVED.validate_json(json.dumps(content))
+    except ValueError as error:
         raise SealError("another version of Codepilot made it") from error
     if saved.format != _FORMAT:
         raise SealError("another version of Codepilot made it")

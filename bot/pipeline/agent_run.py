@@ -19,19 +19,19 @@ from agent_runtime import (
     ResumeError,
     Status,
 )
+from bot.engine.approvals import ApprovalAnswer, Waiting
+from bot.engine.job_record import RunResult
 from bot.engine.queue import Signal
 from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
 from bot.jobs import approvals
-from bot.jobs.approvals import ApprovalAnswer, Waiting
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext
-from bot.jobs.results import RunResult as Done
 from bot.jobs.services import AgentSpec
 from bot.jobs.setup import SetupResult
 from bot.pipeline import pictures
 from bot.pipeline.deliver import ResultDelivery
-from bot.pipeline.denied_calls import NOBODY_ANSWERS, Unattended, keep_denied
+from bot.pipeline.denied_calls import NOBODY_ANSWERS, Unattended
 from bot.pipeline.host_check import is_to_be_proven, keep, prove
 from bot.pipeline.material import gather
 from bot.pipeline.messages import Messages
@@ -75,15 +75,15 @@ class AgentRun:
 
     async def go(self) -> Ending:
         """Begin, go on, or publish, whatever comes next."""
-        memory, work = self._context.memory, self._context.services.work
-        asked = await approvals.asked(memory)
-        done = await work.find(self._context.job.id, memory)
+        record, work = self._context.record, self._context.services.work
+        asked = await approvals.asked(record)
+        done = await work.find(self._context.job.id, record)
         if done is not None:
             return await self._publish_again(done[0], done[1], asked)
         if asked is None:
             return await self._begin()
         await self._reporter.recall()
-        answer = await approvals.answered(memory, asked)
+        answer = await approvals.answered(record, asked)
         if answer is not None and not self._stopped:
             return await self._go_on(asked, answer)
         if self._stopped:
@@ -99,10 +99,10 @@ class AgentRun:
         Raises:
             WorkspaceError: its files are gone.
         """
-        why, memory = self._assignment.closing, self._context.memory
+        why = self._assignment.closing
         self._stopped = why
         await self._reporter.recall()
-        done = await self._context.services.work.find(self._context.job.id, memory)
+        done = await self._context.services.work.find(self._context.job.id, self._context.record)
         if done is not None:
             ended = replace(done[0], outcome=replace(done[0].outcome, status=status, reason=why))
             return await self._publish_again(ended, done[1], None)
@@ -240,12 +240,12 @@ class AgentRun:
             return settled
         outcome = readable(settled)
         if denied := self._reporter.progress.denied:
-            await keep_denied(context.memory, denied)
+            await context.record.update(lambda record: replace(record, denied=denied))
         if outcome.pending is not None and context.can_ask:
             until = time.time() + context.services.bounds.approval_seconds
             asked = approvals.request_for(outcome.pending, self._assignment.grant, until=until)
             await self._reporter.keep()
-            await approvals.ask(context.memory, asked)
+            await approvals.ask(context.record, asked)
             self._parked = True
             return await self._delivery.waits(asked)
         change = await tree.change(unfinished=outcome.status is not Status.FINISHED)
@@ -256,7 +256,7 @@ class AgentRun:
         await keep(context, self._reporter, outcome, change)
         return await self._delivery.deliver(tree, outcome, change)
 
-    async def _publish_again(self, done: Done, patch: Path, asked: Waiting | None) -> Ending:
+    async def _publish_again(self, done: RunResult, patch: Path, asked: Waiting | None) -> Ending:
         """Publish what an earlier attempt kept, once it may be published."""
         context, begun = self._context, self._assignment
         log.info("job %s: its work is done already; publishing it", context.job.id)

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Literal
 
-from bot.jobs.approvals import Waiting
+from bot.engine.approvals import Waiting
 from bot.jobs.context import JobContext
 from bot.publishing.plan import Publication
 from bot.publishing.showing import ShownChange

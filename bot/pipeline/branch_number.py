@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from bot.jobs.context import JobContext
 from bot.publishing.wording import branch_name, is_named_by_run
-
-_FACT = "branch-number"
 
 
 async def branch_number(context: JobContext, repo: str) -> int:
@@ -19,9 +18,9 @@ async def branch_number(context: JobContext, repo: str) -> int:
     """
     if not is_named_by_run(context.job):
         return 1
-    noted = await context.memory.recall(_FACT)
+    noted = (await context.record.read()).branch_number
     if noted is not None:
-        return int(noted)
+        return noted
     prefix = context.services.conventions.branch_prefix
     taken = set(await context.github.repos.branches_named(repo, branch_name(context.job, prefix=prefix)))
     for number in count(1):
@@ -29,5 +28,5 @@ async def branch_number(context: JobContext, repo: str) -> int:
         if taken.isdisjoint(names):
             break
     # Kept before anything is sent, so that an attempt which is cut off finds what it made.
-    await context.memory.remember(_FACT, str(number))
+    await context.record.update(lambda record: replace(record, branch_number=number))
     return number

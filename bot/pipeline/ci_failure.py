@@ -51,7 +51,7 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
         return told
     if context.job.thread.has_comments or not context.services.checks:
         return replace(told, view=ShortReply(text=skip.reason))
-    check = JobCheckRun(context.github, context.memory, context.job, head_sha=facts.now_sha)
+    check = JobCheckRun(context.github, context.record.check, context.job, head_sha=facts.now_sha)
     await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
     return told
 
@@ -171,7 +171,10 @@ async def _attempts(context: JobContext) -> int:
     """How often failing checks have started work on this commit, or on one that the bot made it from."""
     stored = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
     tried = [each.job for each in stored if _is_attempt(each) and each.job.id != context.job.id]
-    made = {(await context.of(job).recall("commit") or "").partition(" ")[0]: job for job in tried}
+    made = {}
+    for job in tried:
+        if (commit := (await context.of(job).read()).published.commit) is not None:
+            made[commit.sha] = job
     count, head = 0, context.job.head_sha
     for _ in range(_LINEAGE):
         count += sum(job.head_sha == head for job in tried)

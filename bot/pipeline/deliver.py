@@ -12,11 +12,12 @@ from agent_runtime import Outcome, Status
 from bot.control.retry import carried_out
 from bot.domain.commands import Fix, Plan, Review
 from bot.domain.job import JobState
+from bot.engine.approvals import Waiting
 from bot.gate.decision import Refusal
 from bot.github import Urgency
 from bot.jobs import approvals
 from bot.jobs.admission import decide
-from bot.jobs.approvals import ApprovalVerdict, Waiting
+from bot.jobs.approvals import ApprovalVerdict
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import Ending, JobContext
 from bot.jobs.snapshot import ThreadSnapshot, check_access, fetch_snapshot
@@ -96,7 +97,7 @@ class ResultDelivery:
                 publication = await self._planned(place, outcome, part.rest, verdict, left_out=publication.blocked)
         delivered = await publish(
             context.github,
-            context.memory,
+            context.record.published,
             publication,
             job=context.job,
             target=Target.of(here.repo, context.services.conventions.branch_prefix),
@@ -132,7 +133,7 @@ class ResultDelivery:
 
     async def verdict(self, asked: Waiting, stopped: str) -> ApprovalVerdict | None:
         """What was said about a change that waits to be published; None while it still waits."""
-        answer = await approvals.answered(self._context.memory, asked)
+        answer = await approvals.answered(self._context.record, asked)
         if stopped:
             return ApprovalVerdict(approved=False, why=stopped)
         if answer is not None:
@@ -168,7 +169,7 @@ class ResultDelivery:
             bound_to=self._assignment.grant.bound_to_sha,
             until=time.time() + context.services.bounds.approval_seconds,
         )
-        await approvals.ask(context.memory, asked)
+        await approvals.ask(context.record, asked)
         return await self.waits(asked, completion=outcome.summary, usage=outcome.usage, steps=outcome.steps)
 
     def _shown_plan(self, outcome: Outcome) -> str:
@@ -225,7 +226,7 @@ class ResultDelivery:
     async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: ShownChange) -> Ending:
         """Wait for a person to approve what may not be published without one."""
         asked = await publication_request(self._context, publication, change, shown)
-        await approvals.ask(self._context.memory, asked)
+        await approvals.ask(self._context.record, asked)
         return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
 
     async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
@@ -243,7 +244,7 @@ class ResultDelivery:
         partial = part is not None
         came_to = self._reporter.verdict(begun.command, changed=bool(change), partial=partial) if finished else None
         if came_to is not None:
-            await context.memory.remember(VERDICT, came_to.value)
+            await context.record.update(lambda record: replace(record, verdict=came_to))
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
         state = _STATES.get(outcome.status, JobState.FAILED)
         view = self._reporter.now(

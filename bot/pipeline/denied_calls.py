@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import TypeAdapter
-
 from agent_runtime import HookSystem, NoAnswer, PendingCall, exact_patterns
-from bot.engine.job_record import JobMemory, decode, encode
 from bot.jobs.assignment import Assignment
 from bot.publishing.view import DeniedCall
 from bot.reporting.reporter import StatusReporter
 
 NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
 """What the agent is told of it before it begins."""
-
-_DENIED = "denied"
-"""The fact that keeps the calls that were denied, as a JSON list."""
-_CALLS = TypeAdapter(tuple[DeniedCall, ...])
 
 _ASKED_CHARS = 2_000
 _NOBODY = "nobody can be asked in this run"
@@ -74,17 +66,3 @@ class Unattended:
         if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
             return "label-off", lowering
         return "level", "auto"
-
-
-async def keep_denied(memory: JobMemory, calls: tuple[DeniedCall, ...]) -> None:
-    """Keep what was denied, for whoever looks at the job from outside."""
-    await memory.remember(_DENIED, encode(_CALLS, calls))
-
-
-def denied_calls(facts: Mapping[str, str]) -> tuple[DeniedCall, ...]:
-    """The calls that were denied in a job, because nobody could be asked.
-
-    Args:
-        facts: what is kept of the job.
-    """
-    return decode(_CALLS, facts[_DENIED]) if _DENIED in facts else ()

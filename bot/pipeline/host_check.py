@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from agent_runtime import CommandRunner, Outcome
 from bot.domain.commands import Fix
+from bot.engine.job_record import RunResult
 from bot.gate.network import narrowed
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
-from bot.jobs.results import RunResult
 from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.text import one_line
 from bot.publishing.verdict import Check
@@ -52,7 +52,7 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
 async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
     """Keep what a run came to before any of it is published; its session is needed no more."""
     work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.keep(context.job.id, context.memory, work, change)
+    await context.services.work.keep(context.job.id, context.record, work, change)
     await asyncio.to_thread(context.services.forget_session, context.job)
 
 

@@ -16,8 +16,6 @@ from bot.publishing.publish import Delivered
 from bot.publishing.wording import branch_prefix
 from bot.workspace.change import Change
 
-_CONTINUES = "continues"
-"""The fact that keeps the number of the pull request that a job goes on in; 0 for none."""
 _MOST_BRANCHES = 20
 
 
@@ -36,11 +34,12 @@ async def continue_own_pull(context: JobContext, here: ThreadSnapshot, config: R
     command = resolved(job.command, kind=job.thread.kind, config=config)
     if job.thread.kind != "issue" or not isinstance(command, Fix) or command.options.new:
         return here
-    noted = await context.memory.recall(_CONTINUES)
+    noted = (await context.record.read()).continues
     if noted is not None and await resume_base(context) is not None:
-        return await still_open(context, here, int(noted))
+        return await still_open(context, here, noted)
     found = await _open_pull(context, here, command.options.base or context.services.conventions.base or None)
-    await context.memory.remember(_CONTINUES, str(found.number if found else 0))
+    number = found.number if found else 0
+    await context.record.update(lambda record: replace(record, continues=number))
     return _at(here, found) if found else here
 
 
@@ -61,7 +60,7 @@ async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: De
     link = here.pull_link
     if link is None or delivered.pull_number is not None or (change and delivered.commit_sha is None):
         return delivered
-    await context.memory.remember("pull", f"{link.number} {link.html_url}")
+    await context.record.published.update(lambda done: replace(done, pull=link))
     return replace(delivered, pull_number=link.number, pull_url=link.html_url)
 
 

@@ -30,7 +30,7 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
     if not context.services.comes_back:  # nobody tries again later
         return outcome
     patience = context.services.model_patience
-    outage = await model_outage.wait_out(context.memory, outcome, patience=patience)
+    outage = await model_outage.wait_out(context.record, outcome, patience=patience)
     if outage is None:
         return replace(outcome, reason=model_outage.given_up(outcome, patience))
     reporter.progress = replace(reporter.progress, awaits="")
@@ -42,7 +42,7 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
 
 async def policy_of(context: JobContext, policy: Policy) -> Policy:
     """What a run may do and spend; one that waited for the model before does not hold a worker up by waiting again."""
-    if await model_outage.last_outage(context.memory) is None:
+    if await model_outage.last_outage(context.record) is None:
         return policy
     return replace(policy, limits=replace(policy.limits, outage_seconds=0.0))
 

@@ -33,17 +33,13 @@ from bot.pipeline.structured_output import output_schema_of
 from bot.pipeline.work_sources import at_base, base_of, wanted_base, work_source
 from bot.publishing.text import code, one_line
 from bot.publishing.view import StatusView
-from bot.reporting.check_run import CHECKED, JobCheckRun
+from bot.reporting.check_run import JobCheckRun
 from bot.reporting.reporter import StatusReporter
 from bot.reporting.status_comment import StatusComment
 from bot.workspace import Source, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-_SEEN = "seen"
-"""The fact that a command has its reaction."""
-_GREETED = "greeted"
-"""The fact that keeps when the job's comment was made before the job was taken up, in seconds since the epoch."""
 _SHORT_LINE = 3
 """With more writes than this in line, a comment that only says that a job waits would keep others from their ends."""
 _LATE_CHARS = 200
@@ -59,7 +55,7 @@ class JobPipeline:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self.comment = StatusComment(context.github, context.memory, context.job, marker=context.marker)
+        self.comment = StatusComment(context.github, context.record.comment, context.job, marker=context.marker)
         self.check: JobCheckRun | None = None
         self._reporter = StatusReporter(context)
         self._agent_run: AgentRun | None = None
@@ -119,7 +115,7 @@ class JobPipeline:
         if not access.may_command:
             return None
         if await context.react("eyes"):
-            await context.memory.remember(_SEEN, "yes")
+            await context.record.update(lambda record: replace(record, seen=True))
         context.access_checks.keep(context.job.id, access)
         return access
 
@@ -129,7 +125,8 @@ class JobPipeline:
             return
         if isinstance(await self._may_begin(await self._look(access)), Grant):
             await self.comment.show(self._reporter.now(state="queued"))
-            await self._context.memory.remember(_GREETED, str(time.time()))
+            now = time.time()
+            await self._context.record.update(lambda record: replace(record, greeted_at=now))
 
     @property
     def is_to_stop(self) -> bool:
@@ -171,7 +168,7 @@ class JobPipeline:
         unproven = unproven and self._access is None and not self._context.job.is_unasked
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
-        done = await self._context.services.work.find(self._context.job.id, self._context.memory)
+        done = await self._context.services.work.find(self._context.job.id, self._context.record)
         patch = await asyncio.to_thread(self._context.services.work.patch, self._context.job.id) if done else ""
         kept = self._context.kept if patch else ""
         view = self._reporter.now(state="failed", reason=reason, remedy=remedy, kept=kept)
@@ -285,9 +282,9 @@ class JobPipeline:
 
     async def checked(self) -> str | None:
         """The commit that the job's check run stands on; None when it has none."""
-        head = await self._context.memory.recall(CHECKED)
+        head = (await self._context.record.read()).check.head_sha
         if self.check is None and head is not None:  # of an attempt that died
-            self.check = JobCheckRun(self._context.github, self._context.memory, self._context.job, head_sha=head)
+            self.check = self._check_run(head)
         return None if self.check is None or self.check.given_up else self.check.head_sha
 
     async def show_check(self, ending: Ending) -> None:
@@ -299,21 +296,26 @@ class JobPipeline:
     async def _begin_check(self, head_sha: str) -> None:
         if not self._context.services.checks:
             return
-        self.check = JobCheckRun(self._context.github, self._context.memory, self._context.job, head_sha=head_sha)
+        self.check = self._check_run(head_sha)
         if warning := await self.check.begin(self._reporter.now()):
             self._reporter.warn(warning)
-        self._reporter.run_url = (await self._context.memory.recall("check") or "").partition(" ")[2]
+        posted = (await self._context.record.read()).check.posted
+        self._reporter.run_url = posted.url if posted is not None else ""
+
+    def _check_run(self, head_sha: str) -> JobCheckRun:
+        context = self._context
+        return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
 
     async def _greet_late(self) -> None:
         """Do what the greeter has not done."""
         context = self._context
-        if await context.memory.recall(_SEEN) is None and await context.react("eyes"):
-            await context.memory.remember(_SEEN, "yes")
-        greeted = await context.memory.recall(_GREETED)
-        if greeted is None:
+        record = await context.record.read()
+        if not record.seen and await context.react("eyes"):
+            await context.record.update(lambda record: replace(record, seen=True))
+        if record.greeted_at is None:
             await self._show()
         else:
-            self._shown_at = float(greeted)
+            self._shown_at = record.greeted_at
 
     async def _show(self) -> None:
         await self.comment.show(self._reporter.now())

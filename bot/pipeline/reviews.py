@@ -36,4 +36,6 @@ async def read_review(context: JobContext, begun: Assignment, outcome: Outcome) 
 async def send_review(context: JobContext, begun: Assignment, here: ThreadSnapshot, review: ReviewDraft) -> Delivered:
     """Send it, once however often this is started again."""
     place = ReviewPlace(repo=here.repo.full_name, number=context.job.thread.number, marker=context.marker)
-    return await publish_review(context.github, context.memory, review, place=place, dry_run=begun.grant.dry_run)
+    return await publish_review(
+        context.github, context.record.published, review, place=place, dry_run=begun.grant.dry_run
+    )

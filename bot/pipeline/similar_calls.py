@@ -23,7 +23,7 @@ def approves_alike(context: JobContext, assignment: Assignment) -> Callable[...,
     moved = context.job.thread.kind == "pull" and assignment.here.thread.head_sha != grant.bound_to_sha
 
     async def approve(pending: PendingCall, **_: object) -> bool | None:
-        patterns = () if moved else await approvals.approved_alike(context.memory)
+        patterns = () if moved else await approvals.approved_alike(context.record)
         return True if is_covered(grant.policy, patterns, pending) else None
 
     return approve

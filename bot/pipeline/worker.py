@@ -13,18 +13,16 @@ from agent_runtime import AgentError
 from bot.domain.errors import BotError, LeaseLostError, QueueError, WrongInputError
 from bot.domain.job import JobState, Lane
 from bot.engine.deaths import MOST_DEATHS
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import StoredRecord
 from bot.engine.queue import Claimed, Queue
 from bot.gate.repo_config import RepoConfigError
 from bot.github import GitHubError, Urgency
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.patience import PATIENCE_SECONDS, Patience
-from bot.jobs.results import WORK
 from bot.pipeline.pipeline import JobPipeline
 from bot.reporting import endings
 from bot.reporting.endings import EndingReporter
-from bot.reporting.status_comment import COMMENTING
 from bot.workspace import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -123,7 +121,7 @@ class Worker:
             raise
         except GitHubError as error:
             # What could not be asked or told now is asked or told when the job is taken up again.
-            pause = await self._patience.pause(JobMemory(self._queue, job.id), error)
+            pause = await self._patience.pause(StoredRecord(self._queue, job.id), error)
             seconds = self._lease_seconds if pause is None else pause
             log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, seconds)
             with suppress(LeaseLostError):
@@ -157,14 +155,14 @@ class Worker:
         """Walk a job, tell its ending, and give it out of our hands."""
         job = claimed.job
         async with self._contexts.case(job) as context:
-            memory = context.memory
+            record = context.record
             pipeline = JobPipeline(context)
-            if (state := await endings.state_of(memory)) is not None:
-                await self._conclude(pipeline, context, Ending(state=state, reason="told by a later attempt"))
+            if (ended := (await record.read()).ending) is not None:
+                await self._conclude(pipeline, context, Ending(state=ended.state, reason="told by a later attempt"))
                 return
             listener = SignalListener(self._queue, job.id, pipeline)
             async with listener.open():
-                told = await memory.recall(COMMENTING) is not None
+                told = (await record.read()).comment.requests > 0
                 ending = await self._ending(pipeline, context, claimed, told=told)
             context.github.hurry(Urgency.ENDING)
             ending = pipeline.heard_out(ending)
@@ -175,7 +173,7 @@ class Worker:
                 await self._park(context, pipeline, ending, heard=listener.heard)
                 return
             self._contexts.ended(ending)
-            await endings.keep(memory, await endings.facts_of(context, ending, checked=await pipeline.checked()))
+            await endings.keep(record, await endings.recorded(context, ending, checked=await pipeline.checked()))
             if ending.partial:
                 await asyncio.to_thread(self._contexts.services.work.narrow, job.id, ending.patch)
             elif ending.view is not None and not ending.patch and ending.state is not JobState.REFUSED:
@@ -198,18 +196,17 @@ class Worker:
             if (body := await endings.body_of(context, ending)) is not None:
                 await pipeline.comment.put(body)
             if pipeline.comment.told_at:
-                await approvals.note_shown(context.memory, at=pipeline.comment.told_at)
+                await approvals.note_shown(context.record, at=pipeline.comment.told_at)
         except GitHubError as error:
-            if await self._patience.pause(context.memory, error) is not None:
+            if await self._patience.pause(context.record, error) is not None:
                 raise
             log.warning("job %s: what it waits for could not be told: %s", context.job.id, error)
 
     async def _park(self, context: JobContext, pipeline: JobPipeline, ending: Ending, *, heard: int) -> None:
         """Let a job wait for a person or the model; whoever was faster than this has answered, or stopped it."""
         job_id = context.job.id
-        answer = approvals.fact_of_answer(ending.request_id) if ending.request_id else ""
         if pipeline.is_to_stop or not await self._queue.park(
-            job_id, self._name, until=ending.until, heard=heard, answer=answer
+            job_id, self._name, until=ending.until, heard=heard, request_id=ending.request_id
         ):
             await self._queue.release(job_id, self._name)
 
@@ -222,7 +219,7 @@ class Worker:
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
             stops = pipeline.is_to_stop and error.unsettled
-            if not stops and await self._patience.pause(context.memory, error) is not None:
+            if not stops and await self._patience.pause(context.record, error) is not None:
                 raise
             ending = await pipeline.failed(str(error), told=told, unproven=True)
             return replace(ending, misconfigured=error.lacks_permission)
@@ -240,7 +237,7 @@ class Worker:
 
     async def _given_up(self, pipeline: JobPipeline, context: JobContext, claimed: Claimed, *, told: bool) -> Ending:
         """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""
-        finished = await context.memory.recall(WORK) is not None
+        finished = (await context.record.read()).result is not None
         if finished and claimed.deaths < _PUBLISHING_DEATHS:
             return await pipeline.walk()
         reason = "The bot's process died several times while it had this job in hand, so it was given up."

@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 
 from bot.domain.errors import BotError
 from bot.domain.job import Job
-from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft, PullLink
+from bot.github import GitHub, GitHubError, HeadMovedError, PullDraft
 from bot.publishing.plan import CommitPlan, Publication
+from bot.publishing.published import Published, RecordPart
 from bot.publishing.redact import Redactor
-from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, SendingRecord, Sent, Target
+from bot.publishing.sending import CommitSender, ForbiddenTargetError, LeakError, Pusher, Sent, Target
 from bot.publishing.text import code
 from bot.publishing.verdict import Verdict
 from bot.publishing.wording import branch_name, pull_body
 from bot.workspace import ConflictError, LargeFileError, PushRejectedError, Source, WorkflowsForbiddenError
 
-__all__ = ["Delivered", "ForbiddenTargetError", "Pusher", "SendingRecord", "Target", "publish"]
-
-_DRAFT = "draft"
+__all__ = ["Delivered", "ForbiddenTargetError", "Pusher", "Target", "publish"]
 
 REPLAYS = 2
 """How often a change follows a branch that people push to, before it gets a branch of its own."""
@@ -60,7 +59,7 @@ class _NothingLeftError(BotError):
 
 async def publish(
     github: GitHub,
-    memory: SendingRecord,
+    record: RecordPart[Published],
     publication: Publication,
     *,
     job: Job,
@@ -77,7 +76,7 @@ async def publish(
 
     Args:
         github: acts for the job.
-        memory: what earlier attempts did.
+        record: what earlier attempts sent.
         publication: what to send.
         job: whose it is.
         target: where it may go.
@@ -94,7 +93,7 @@ async def publish(
     commit = publication.commit
     if commit is None:
         return Delivered(withheld=publication.withheld)
-    sender = CommitSender(github=github, memory=memory, target=target, pusher=pusher, redactor=redactor)
+    sender = CommitSender(github=github, record=record, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
         return Delivered(withheld="The pull request comes from the default branch, which the bot never writes to.")
     try:
@@ -126,12 +125,12 @@ async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: B
             raise moved
         try:
             # Make the same change on the commit that the branch stands at now.
-            earlier = await sender.memory.recall("onto")
+            earlier = (await sender.record.read()).onto
             token = await sender.github.tokens.for_clone(sender.target.repo)
             onto = Source(url=sender.target.clone_url, token=token, ref=f"refs/heads/{commit.branch}", sha=head)
             change = await sender.pusher.replay(commit.change, onto)
             if change:
-                await sender.memory.remember("onto", head)
+                await sender.note_onto(head)
                 return await sender.send(replace(commit, expected_head=head, change=change))
             # It may have been sent by an attempt that was killed before it could note it.
             sent = await sender.sent_on(commit, head, parent=earlier)
@@ -169,29 +168,20 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
         delivered = replace(delivered, note=note, replayed=True)
     if request is not None:
-        done = await sender.memory.recall("pull")
+        link = (await sender.record.read()).pull
         try:
-            if done:
-                link = _remembered(done, draft=await sender.memory.recall(_DRAFT) is not None)
-            else:
+            if link is None:
                 link = await sender.github.pulls.create(sender.target.repo, request, head=delivered.branch or "")
         except GitHubError as error:
             if error.passing:
                 raise
             return replace(delivered, withheld=f"The commit is there, but the pull request is not. {error}")
-        if link.draft:
-            await sender.memory.remember(_DRAFT, "yes")
-        await sender.memory.remember("pull", f"{link.number} {link.html_url}")
+        await sender.record.update(lambda done: replace(done, pull=link))
         return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:
         compared = f"{commit.expected_head}...{sent.branch}"
         return replace(delivered, wip_url=f"{sender.target.html_url}/compare/{compared}")
     return delivered
-
-
-def _remembered(value: str, *, draft: bool) -> PullLink:
-    number, _, url = value.partition(" ")
-    return PullLink(number=int(number), html_url=url, draft=draft)
 
 
 def _would(commit: CommitPlan, request: PullDraft | None) -> str:

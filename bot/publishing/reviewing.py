@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bot.github import GitHub, GitHubError, ReviewDraft, ReviewFacts
 from bot.publishing.publish import Delivered
-from bot.publishing.sending import SendingRecord
+from bot.publishing.published import Published, RecordPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +25,13 @@ class ReviewPlace:
 
 
 async def publish_review(
-    github: GitHub, memory: SendingRecord, draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
+    github: GitHub, record: RecordPart[Published], draft: ReviewDraft, *, place: ReviewPlace, dry_run: bool = False
 ) -> Delivered:
     """Review the pull request and give back where the review is.
 
     Args:
         github: acts for the job.
-        memory: what earlier attempts did.
+        record: what earlier attempts sent.
         draft: what to say.
         place: where.
         dry_run: send nothing, and tell what would be sent.
@@ -42,18 +42,19 @@ async def publish_review(
     if dry_run:
         count = len(draft.notes)
         return Delivered(would=f"A review with {count} comment{'' if count == 1 else 's'} on lines.")
-    url = await memory.recall("review")
+    url = (await record.read()).review_url
     if url is None:
-        url = (await _once(github, memory, draft, place)).html_url
-        await memory.remember("review", url)
+        made = await _once(github, record, draft, place)
+        url = made.html_url
+        await record.update(lambda done: replace(done, review_url=made.html_url))
     return Delivered(review_url=url)
 
 
-async def _once(github: GitHub, memory: SendingRecord, draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
-    if await memory.recall("reviewing") is not None and (found := await _find(github, place)) is not None:
+async def _once(github: GitHub, record: RecordPart[Published], draft: ReviewDraft, place: ReviewPlace) -> ReviewFacts:
+    if (await record.read()).review_requested and (found := await _find(github, place)) is not None:
         return found
     # Noted first: who is stopped between the asking and the noting of the answer must look for it the next time.
-    await memory.remember("reviewing", "begun")
+    await record.update(lambda done: replace(done, review_requested=True))
     marked = replace(draft, body=f"{draft.body}\n\n{place.marker}")
     try:
         return await github.reviews.create(place.repo, place.number, marked)

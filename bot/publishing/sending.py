@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from bot.domain.errors import BotError
@@ -20,22 +20,11 @@ from bot.github import (
     is_made,
 )
 from bot.publishing.plan import CommitPlan
+from bot.publishing.published import CommitRef, Published, RecordPart
 from bot.publishing.redact import Redactor
 from bot.publishing.text import code
 from bot.workspace import Source, WorkflowsForbiddenError
 from bot.workspace.change import Change, LargeFile
-
-
-class SendingRecord(Protocol):
-    """What a job has done so far, kept over restarts."""
-
-    async def recall(self, key: str) -> str | None:
-        """The value kept under `key`, or None."""
-        ...
-
-    async def remember(self, key: str, value: str) -> None:
-        """Keep `value` under `key` before the next step is taken."""
-        ...
 
 
 class Pusher(Protocol):
@@ -128,25 +117,24 @@ class CommitSender:
 
     Attributes:
         github: acts for the job.
-        memory: what earlier attempts did.
+        record: what earlier attempts sent.
         target: where it may go.
         pusher: for what GitHub's commit API cannot express.
         redactor: knows the secrets.
     """
 
     github: GitHub
-    memory: SendingRecord
+    record: RecordPart[Published]
     target: Target
     pusher: Pusher
     redactor: Redactor = field(repr=False)
 
     async def sent_before(self) -> Sent | None:
         """What an earlier attempt sent and noted."""
-        noted = await self.memory.recall("commit")
+        noted = (await self.record.read()).commit
         if noted is None:
             return None
-        sha, _, branch = noted.partition(" ")
-        return Sent(branch=branch, facts=await self.github.repos.commit(self.target.repo, sha))
+        return Sent(branch=noted.branch, facts=await self.github.repos.commit(self.target.repo, noted.sha))
 
     async def send(self, commit: CommitPlan, request: PullDraft | None = None) -> Sent:
         """Make the commit where it is to be; what an earlier attempt sent without noting it is found.
@@ -183,10 +171,13 @@ class CommitSender:
 
     async def note(self, sent: Sent) -> Sent:
         """Keep what was sent."""
-        if sent.pull is not None:
-            await self.memory.remember("pull", f"{sent.pull.number} {sent.pull.html_url}")
-        await self.memory.remember("commit", f"{sent.facts.sha} {sent.branch}")
+        commit = CommitRef(sha=sent.facts.sha, branch=sent.branch)
+        await self.record.update(lambda done: replace(done, commit=commit, pull=sent.pull or done.pull))
         return sent
+
+    async def note_onto(self, head: str) -> None:
+        """Keep the commit onto which the change is replayed next."""
+        await self.record.update(lambda done: replace(done, onto=head))
 
     async def check(self, commit: CommitPlan) -> None:
         """See whether a commit may be sent at all.

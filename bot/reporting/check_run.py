@@ -9,19 +9,15 @@ from http import HTTPStatus
 
 from agent_runtime import Status
 from bot.domain.job import Job
+from bot.engine.job_record import CheckRecord, Posted
 from bot.github import CheckDraft, GitHub, GitHubError, ReviewDraft
 from bot.publishing.check import render_check
+from bot.publishing.published import RecordPart
 from bot.publishing.render import StatusView
-from bot.publishing.sending import SendingRecord
 
 log = logging.getLogger(__name__)
 
-CHECKED = "checked"
-"""The fact that keeps the commit which the check run stands on."""
-_CHECKING = "checking"
-"""The fact that a check run was asked for, which is not known to be there yet."""
-_AGAIN = "again"
-"""What it says once another one was asked for, so that there may be two."""
+_TWICE = 2
 
 
 class JobCheckRun:
@@ -29,7 +25,7 @@ class JobCheckRun:
 
     Args:
         github: acts for the job.
-        memory: what earlier attempts did.
+        record: what earlier attempts did.
         job: what was asked.
         head_sha: the commit it stands on: the pull request's head, or the default branch's for an issue.
 
@@ -39,9 +35,9 @@ class JobCheckRun:
         missing: why there is none, for the comment; empty while nothing stands against it.
     """
 
-    def __init__(self, github: GitHub, memory: SendingRecord, job: Job, *, head_sha: str) -> None:
+    def __init__(self, github: GitHub, record: RecordPart[CheckRecord], job: Job, *, head_sha: str) -> None:
         self._github = github
-        self._memory = memory
+        self._record = record
         self._job = job
         self.head_sha = head_sha
         self._id: int | None = None
@@ -51,7 +47,7 @@ class JobCheckRun:
 
     async def begin(self, view: StatusView) -> str:
         """Make the check run; where GitHub does not, give back what the comment, which then is alone, says of that."""
-        await self._memory.remember(CHECKED, self.head_sha)
+        await self._record.update(lambda noted: replace(noted, head_sha=self.head_sha))
         try:
             await self.show(view)
         except GitHubError as error:
@@ -109,9 +105,10 @@ class JobCheckRun:
         Returns:
             Whether there may be such check runs, now or later: an answer was lost, and so another one made.
         """
-        if self.given_up or await self._memory.recall(_CHECKING) != _AGAIN:
+        noted = await self._record.read()
+        if self.given_up or noted.requests < _TWICE:
             return False
-        repo, url = self._job.repo.full_name, (await self._memory.recall("check") or "").partition(" ")[2]
+        repo, url = self._job.repo.full_name, noted.posted.url if noted.posted is not None else ""
         summary = f"GitHub made this check run late; [another one]({url}) has the whole story."
         for each in await self._github.checks.find(repo, draft):
             if each.id != self._id:
@@ -128,20 +125,20 @@ class JobCheckRun:
             await self._github.checks.update(repo, self._id, draft)
             return
         # Noted first: who is stopped between the making and the noting of the id must look for it the next time.
-        begun = await self._memory.recall(_CHECKING) is not None
-        await self._memory.remember(_CHECKING, _AGAIN if begun else "begun")
+        await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
         made = await self._github.checks.create(repo, draft)
         if made.again:
-            await self._memory.remember(_CHECKING, _AGAIN)
+            await self._record.update(lambda noted: replace(noted, requests=noted.requests + 1))
         self._id = made.id
-        await self._memory.remember("check", f"{made.id} {made.html_url}")
+        posted = Posted(id=made.id, url=made.html_url)
+        await self._record.update(lambda noted: replace(noted, posted=posted))
 
     async def _known_id(self, draft: CheckDraft) -> int | None:
         """The check run that an earlier attempt made."""
-        noted = await self._memory.recall("check")
-        if noted is not None:
-            return int(noted.partition(" ")[0])
-        if await self._memory.recall(_CHECKING) is None:
+        noted = await self._record.read()
+        if noted.posted is not None:
+            return noted.posted.id
+        if not noted.requests:
             return None
         found = await self._github.checks.find(self._job.repo.full_name, draft)
         return found[0].id if found else None

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from pydantic import TypeAdapter
+from dataclasses import dataclass, replace
 
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import Job, JobState
-from bot.engine.job_record import JobMemory, decode, encode
+from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.owed_endings import KEEP_SECONDS
 from bot.engine.queue import Owed
-from bot.github import CheckDraft, GitHubError, Urgency
-from bot.jobs.context import ENDING, Ending, JobContext, JobContextFactory
+from bot.github import GitHubError, Urgency
+from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.snapshot import check_access
 from bot.publishing.check import render_check
 from bot.publishing.render import render_reply, render_status
@@ -29,13 +26,6 @@ log = logging.getLogger(__name__)
 
 LATE_SECONDS = 120.0
 """How long after the end a comment is looked for that GitHub may have made long after it was asked to."""
-
-_CHECK = "ending-check"
-"""The fact that keeps what the check run is to say of the end."""
-_UNPROVEN = "unproven"
-"""The fact, `yes`, of an ending that nobody is to be told before GitHub said that the asker may command."""
-
-_DRAFT = TypeAdapter(CheckDraft)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +55,8 @@ async def body_of(context: JobContext, ending: Ending) -> str | None:
     )
 
 
-async def facts_of(context: JobContext, ending: Ending, *, checked: str | None) -> dict[str, str]:
-    """The facts from which any worker can tell an ending; none when nobody is told.
+async def recorded(context: JobContext, ending: Ending, *, checked: str | None) -> RecordedEnding | None:
+    """An ending as any worker can tell it; None when nobody is told.
 
     Args:
         context: the job.
@@ -75,8 +65,8 @@ async def facts_of(context: JobContext, ending: Ending, *, checked: str | None) 
     """
     body = await body_of(context, ending)
     if body is None:
-        return {}
-    facts = {}
+        return None
+    draft = None
     if checked is not None and isinstance(ending.view, StatusView):
         draft = await asyncio.to_thread(
             render_check,
@@ -87,34 +77,25 @@ async def facts_of(context: JobContext, ending: Ending, *, checked: str | None) 
             patch=ending.patch,
             review=ending.review,
         )
-        facts[_CHECK] = encode(_DRAFT, draft)
-    if not ending.proven:
-        facts[_UNPROVEN] = "yes"
-    return {**facts, ENDING: f"{ending.state}\n{body}"}
+    return RecordedEnding(state=ending.state, body=body, check=draft, proven=ending.proven)
 
 
-async def keep(memory: JobMemory, facts: Mapping[str, str]) -> None:
-    """Keep an ending before it is told: should this worker die now, the next one tells it without working again."""
-    for key, value in facts.items():  # the ending itself is the last of them
-        await memory.remember(key, value)
+async def keep(record: StoredRecord, ending: RecordedEnding | None) -> None:
+    """Record an ending before it is told: should this worker die now, the next one tells it without working again."""
+    if ending is not None:
+        await record.update(lambda kept: replace(kept, ending=ending))
 
 
 async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None:
     """Keep an ending for a job that broke off where nothing should break, unless it has one."""
-    memory, services = JobMemory(contexts.queue, job.id), contexts.services
-    if job.is_unasked or await state_of(memory) is not None:
+    record, services = StoredRecord(contexts.queue, job.id), contexts.services
+    if job.is_unasked or (await record.read()).ending is not None:
         return
     text = f"❌ This job has failed. {reason} The operator finds more in the log under its name."
     body = await asyncio.to_thread(
         render_reply, text, services.allowed(job), job_id=job.id, marker=services.marker(job)
     )
-    await keep(memory, {_UNPROVEN: "yes", ENDING: f"{JobState.FAILED}\n{body}"})
-
-
-async def state_of(memory: JobMemory) -> JobState | None:
-    """The state of the ending that is kept; None when there is none."""
-    kept = await memory.recall(ENDING)
-    return JobState(kept.partition("\n")[0]) if kept is not None else None
+    await keep(record, RecordedEnding(state=JobState.FAILED, body=body, proven=False))
 
 
 async def tell(
@@ -132,27 +113,26 @@ async def tell(
 
 
 async def _told(context: JobContext, comment: StatusComment | None, check: JobCheckRun | None) -> _Told:
-    memory, job = context.memory, context.job
-    kept = await memory.recall(ENDING)
+    record, job = context.record, context.job
+    kept = (await record.read()).ending
     if kept is None:
         return _Told(settled=True)
     settled, doubtful = True, False
     context.github.hurry(Urgency.ENDING)
     try:
-        if await memory.recall(_UNPROVEN) is not None:
+        if not kept.proven:
             access = await check_access(context.github, job, bounds=context.services.bounds)
             if not access.may_command:
                 return _Told(settled=True)
-        comment = comment or StatusComment(context.github, memory, job, marker=context.marker)
-        await comment.put(kept.partition("\n")[2])
+        comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
+        await comment.put(kept.body)
         doubtful = await comment.fold_late()
     except GitHubError as error:
         settled = not _may_come(job.id, error)
-    draft = await memory.recall(_CHECK)
-    if draft is None:
+    shown = kept.check
+    if shown is None:
         return _Told(settled=settled, doubtful=doubtful)
-    shown = decode(_DRAFT, draft)
-    check = check or JobCheckRun(context.github, memory, job, head_sha=shown.head_sha)
+    check = check or JobCheckRun(context.github, record.check, job, head_sha=shown.head_sha)
     try:
         await check.put(shown)
         doubtful = await check.fold_late(shown) or doubtful

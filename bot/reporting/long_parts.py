@@ -8,22 +8,8 @@ from dataclasses import replace
 from bot.jobs.context import JobContext
 from bot.publishing.marker import marker
 from bot.publishing.render import StatusView, render_part
-from bot.publishing.sending import SendingRecord
 from bot.publishing.showing import parts_of
 from bot.reporting.status_comment import StatusComment
-
-
-class _Below:
-    """A job's memory, each key below a name of its own."""
-
-    def __init__(self, memory: SendingRecord, name: str) -> None:
-        self._memory, self._name = memory, name
-
-    async def recall(self, key: str) -> str | None:
-        return await self._memory.recall(f"{self._name} {key}")
-
-    async def remember(self, key: str, value: str) -> None:
-        await self._memory.remember(f"{self._name} {key}", value)
 
 
 async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
@@ -46,12 +32,12 @@ async def show_parts(context: JobContext, view: StatusView) -> tuple[str, ...]:
     places = []
     for number, text in enumerate(texts, 1):
         name = f"part {pending.request_id} {number}"
-        memory = _Below(context.memory, name)
-        if (made := await memory.recall("comment")) is None:
+        part = context.record.part(name)
+        if (await part.read()).posted is None:
             job, key = context.job, context.services.marker_key
             own = marker(name.replace(" ", "-"), job.repo.id, job.thread.number, key=key)
             body = await asyncio.to_thread(render_part, replace(view, pending=counted, marker=own), number, text)
-            await StatusComment(context.github, memory, job, marker=own).put(body)
-            made = await memory.recall("comment") or ""
-        places.append(made.partition(" ")[2])
+            await StatusComment(context.github, part, job, marker=own).put(body)
+        posted = (await part.read()).posted
+        places.append(posted.url if posted is not None else "")
     return tuple(places)

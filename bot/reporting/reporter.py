@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from agent_runtime import Event
 from bot.domain.commands import Command, Fix, Test
 from bot.domain.job import Job
-from bot.engine.job_record import decode, encode
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
@@ -25,11 +22,9 @@ from bot.publishing.view import Activity, StatusView
 from bot.publishing.wording import asker_of, unasked_of
 from bot.workspace.change import Change
 
-_FACT = "progress"
 _TICK_SECONDS = 0.01
 """How far the times that the kernel gives to files may lag behind its clock: what is written after an event is then
 never taken to be older than it."""
-_PROGRESS = TypeAdapter(Progress)
 
 
 class StatusReporter:
@@ -116,12 +111,13 @@ class StatusReporter:
 
     async def keep(self) -> None:
         """Keep what was done so far, for the process that goes on with a job that waits."""
-        await self._context.memory.remember(_FACT, encode(_PROGRESS, self.progress))
+        progress = self.progress
+        await self._context.record.update(lambda record: replace(record, progress=progress))
 
     async def recall(self) -> None:
         """Go on from what was kept."""
-        if (kept := await self._context.memory.recall(_FACT)) is not None:
-            self.progress = decode(_PROGRESS, kept)
+        if (kept := (await self._context.record.read()).progress) is not None:
+            self.progress = kept
 
     def now(self, **changes: Any) -> StatusView:  # noqa: ANN401 - whatever a StatusView takes
         """The view of the job as it stands."""

@@ -12,10 +12,11 @@ from http import HTTPStatus
 from typing import Protocol
 
 from bot.domain.job import Job
+from bot.engine.job_record import CommentRecord, Posted
 from bot.github import CommentFacts, GitHub, GitHubError, Spot
 from bot.jobs.context import spot_of
+from bot.publishing.published import RecordPart
 from bot.publishing.render import StatusView, render_status
-from bot.publishing.sending import SendingRecord
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,8 @@ _MOST_PAUSES = 6.0
 
 _CLOCK_SECONDS = 60.0
 
-COMMENTING = "commenting"
-"""The fact that a comment was asked for, which is not known to be there yet."""
-_AGAIN = "again"
-"""What it says once another one was asked for, so that there may be two."""
-
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY})
+_TWICE = 2
 
 
 class Board(Protocol):
@@ -66,9 +63,9 @@ class StatusComment:
         told_at: when it was last made or edited, by GitHub's clock (ISO 8601, UTC); empty before.
     """
 
-    def __init__(self, github: GitHub, memory: SendingRecord, job: Job, *, marker: str) -> None:
+    def __init__(self, github: GitHub, record: RecordPart[CommentRecord], job: Job, *, marker: str) -> None:
         self._github = github
-        self._memory = memory
+        self._record = record
         self._job = job
         self._marker = marker
         self._spot = spot_of(job)
@@ -93,19 +90,19 @@ class StatusComment:
             self._id = await self._known_id()
         if self._id is None or not await self._edited(self._id, body):
             # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
-            begun = await self._memory.recall(COMMENTING) is not None
-            await self._memory.remember(COMMENTING, _AGAIN if begun else "begun")
+            await self._record.update(_requested)
             try:
                 made = await self._once(body)
             except GitHubError as error:
                 if self._spot.kind == "thread" or error.status not in _GONE:
                     raise
                 # The comment that asked is gone, and its thread with it; its asker still wants an answer.
-                await self._memory.remember("below", "the pull request")
+                await self._record.update(lambda noted: replace(noted, below=True))
                 self._spot = Spot(kind="thread", number=self._job.thread.number)
                 made = await self._once(body)
             self._id, self.told_at = made.id, made.updated_at
-            await self._memory.remember("comment", f"{made.id} {made.html_url}")
+            posted = Posted(id=made.id, url=made.html_url)
+            await self._record.update(lambda noted: replace(noted, posted=posted))
         self._body = body
 
     @asynccontextmanager
@@ -149,12 +146,12 @@ class StatusComment:
 
     async def _known_id(self) -> int | None:
         """The comment that an earlier attempt made, which may have died before it could note its id."""
-        if await self._memory.recall("below") is not None:
+        noted = await self._record.read()
+        if noted.below:
             self._spot = Spot(kind="thread", number=self._job.thread.number)
-        noted = await self._memory.recall("comment")
-        if noted is not None:
-            return int(noted.partition(" ")[0])
-        if await self._memory.recall(COMMENTING) is None:
+        if noted.posted is not None:
+            return noted.posted.id
+        if not noted.requests:
             return None
         found = await self._find()
         return found.id if found else None
@@ -182,9 +179,10 @@ class StatusComment:
         Returns:
             Whether there may be such comments, now or later: an answer was lost, and so another comment made.
         """
-        if await self._memory.recall(COMMENTING) != _AGAIN:
+        noted = await self._record.read()
+        if noted.requests < _TWICE:
             return False
-        url = (await self._memory.recall("comment") or "").partition(" ")[2]
+        url = noted.posted.url if noted.posted is not None else ""
         for each in await self._found():
             if each.id != self._id:
                 said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
@@ -201,7 +199,7 @@ class StatusComment:
                 raise
             if (found := await self._find()) is not None:
                 return found
-            await self._memory.remember(COMMENTING, _AGAIN)
+            await self._record.update(_requested)
             return await self._github.comments.create(repo, self._spot, body)
 
     async def _find(self) -> CommentFacts | None:
@@ -211,3 +209,7 @@ class StatusComment:
     async def _found(self) -> tuple[CommentFacts, ...]:
         me = await self._github.accounts.me()
         return await self._github.comments.find(self._job.repo.full_name, self._spot, self._marker, me.id)
+
+
+def _requested(noted: CommentRecord) -> CommentRecord:
+    return replace(noted, requests=noted.requests + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from bot.jobs.context import ENDING
+from bot.engine.job_record import RecordedEnding
 from localhub import LocalHub
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
@@ -105,15 +105,15 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
         issue = stage.issue()
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix", author=author))
 
-        async def greeted() -> str | None:
-            return (await stage.queue.recall(job_id)).get("greeted")
+        async def greeted() -> float | None:
+            return (await stage.queue.record(job_id)).greeted_at
 
         if told:
-            acknowledged: str = await eventually(greeted)
+            acknowledged: float = await eventually(greeted)
             assert acknowledged
         # GitHub could not be asked who that is until it was too late.
-        kept = {"unproven": "yes", ENDING: "failed\nGitHub did not answer."}
-        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", owed=kept)
+        kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.", proven=False)
+        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", ending=kept)
         stage.open_for_work.set()
 
         async def settled() -> str | None:
@@ -124,20 +124,23 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
         assert sum("GitHub did not answer." in each for each in stage.bot_comments(issue.number)) == told
 
 
-async def test_an_ending_that_cannot_be_read_stops_no_other_job(hub: LocalHub, tmp_path: Path) -> None:
+async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
-        job_id = await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
+        issue = stage.issue()
+        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+        kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.")
+        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", ending=kept)
         # As another version of the bot may have kept it.
-        kept = {"ending-check": "{}", ENDING: "failed\nGitHub did not answer."}
-        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", owed=kept)
-        owed_at = await stage.queue.owed_at(job_id)
+        unreadable = "UPDATE records SET body = json_set(body, '$.ending.check', json('{}')) WHERE job_id = ?"
+        await stage.queue._run(lambda rows: rows.execute(unreadable, (job_id,)).rowcount)
         stage.open_for_work.set()
 
-        async def put_off() -> str | None:
-            return "yes" if await stage.queue.owed_at(job_id) not in {owed_at, None} else None
+        async def settled() -> str | None:
+            return "yes" if await stage.queue.owed_at(job_id) is None else None
 
-        done: str = await eventually(put_off, within=30)
+        done: str = await eventually(settled, within=30)
         assert done
+        assert any("GitHub did not answer." in each for each in stage.bot_comments(issue.number))
         assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
 
 

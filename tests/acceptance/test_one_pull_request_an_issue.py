@@ -46,8 +46,9 @@ async def test_a_second_fix_goes_on_in_the_first_ones_pull_request(hub: LocalHub
         assert heads(stage) == [branch]
         assert stage.git("rev-parse", f"{branch}^") == before
         assert stage.file(branch, "more.txt") == "More."
-        facts = await stage.queue.recall(end.job_id)
-        assert facts["pull"].startswith(f"{pull.number} ")
+        link = (await stage.queue.record(end.job_id)).published.pull
+        assert link is not None
+        assert link.number == pull.number
 
 
 async def test_another_one_is_opened_when_that_is_asked_for(hub: LocalHub, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,9 +217,10 @@ async def test_an_approval_covers_that_very_tree_only(hub: LocalHub, tmp_path: P
         if noted:
             clone = applied(stage, pause.job_id)
             git(clone, "add", "--all")
-            work = json.loads((await stage.queue.recall(pause.job_id))["work"])
-            work["tree_sha"] = git(clone, "write-tree")
-            await stage.queue.remember(pause.job_id, "work", json.dumps(work))
+            result = (await stage.queue.record(pause.job_id)).result
+            assert result is not None
+            altered = replace(result, tree_sha=git(clone, "write-tree"))
+            await stage.queue.update(pause.job_id, lambda record: replace(record, result=altered))
         stage.say(issue.number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         assert "Not published" in end.status if noted else end.state is JobState.FAILED

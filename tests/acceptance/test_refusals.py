@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from bot.domain.job import JobState
-from bot.engine.job_record import JobMemory
+from bot.engine.approvals import Waiting
+from bot.engine.job_record import GitHubOutage, StoredRecord
 from bot.engine.queue import Claimed
 from bot.jobs import approvals
-from bot.jobs.approvals import Waiting
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
 from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
@@ -27,7 +27,7 @@ async def waits(stage: Stage, job_id: str) -> Waiting:
         stored = await stage.queue.get(job_id)
         if stored is None or stored.state is not JobState.WAITING:
             return None
-        return await approvals.asked(JobMemory(stage.queue, job_id))
+        return await approvals.asked(StoredRecord(stage.queue, job_id))
 
     return await eventually(parked)
 
@@ -357,11 +357,11 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(hub: Loc
         await stage.queue.unhold(job_id)
         stage.open_for_work.set()
 
-        async def put_off() -> str | None:
-            return (await stage.queue.recall(job_id)).get("silent")
+        async def put_off() -> GitHubOutage | None:
+            return (await stage.queue.record(job_id)).github_outage
 
-        since: str = await eventually(put_off)
-        assert since
+        since: GitHubOutage = await eventually(put_off)
+        assert since.since <= since.last
         assert stage.providers == []
 
 

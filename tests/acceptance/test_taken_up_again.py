@@ -9,10 +9,10 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from bot.engine.job_record import JobMemory
+from bot.engine.approvals import Waiting
+from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.queue import Signal, Stored
 from bot.jobs import approvals
-from bot.jobs.approvals import Waiting
 from bot.jobs.context import Ending, JobContext
 from bot.pipeline import acknowledge
 from bot.pipeline.agent_run import AgentRun
@@ -36,15 +36,15 @@ NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', 
 def unheard(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """GitHub does not answer any more once a job has ended well; set when it is asked."""
     asked = asyncio.Event()
-    facts_of = endings.facts_of
+    recorded = endings.recorded
 
-    async def hang(context: JobContext, ending: Ending, *, checked: str | None) -> dict[str, str]:
+    async def hang(context: JobContext, ending: Ending, *, checked: str | None) -> RecordedEnding | None:
         if ending.state is JobState.DONE and not asked.is_set():
             asked.set()
             await asyncio.Event().wait()
-        return await facts_of(context, ending, checked=checked)
+        return await recorded(context, ending, checked=checked)
 
-    monkeypatch.setattr(endings, "facts_of", hang)
+    monkeypatch.setattr(endings, "recorded", hang)
     return asked
 
 
@@ -103,8 +103,8 @@ async def test_a_stop_that_is_heard_while_a_job_begins_to_wait_ends_it(
     async with staged(hub, tmp_path, [NEEDS_A_YES], operator=ASKING) as stage:
         issue = stage.issue()
 
-        async def slowly(memory: JobMemory, asked: Waiting) -> None:
-            await ask(memory, asked)
+        async def slowly(record: StoredRecord, asked: Waiting) -> None:
+            await ask(record, asked)
             stage.say(issue.number, "/codepilot stop")
             await eventually(lambda: heard)
 
@@ -257,7 +257,7 @@ async def test_an_outage_of_githubs_is_no_attempt_that_died(hub: LocalHub, tmp_p
 
         async def put_off() -> Stored | None:
             stored = await stage.queue.get(job_id)
-            silent = (await stage.queue.recall(job_id)).get("silent")
+            silent = (await stage.queue.record(job_id)).github_outage
             return stored if silent and stored and (stored.state, stored.attempts) == (JobState.QUEUED, 0) else None
 
         held: Stored = await eventually(put_off, within=30)

@@ -46,11 +46,11 @@ async def test_a_claim_is_told_with_what_the_host_saw(
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         pulls = [each.pull for each in stage.pulls()]
         bodies = [each.body or "" for each in stage.pulls()]
-        facts = await stage.queue.recall(end.job_id)
+        record = await stage.queue.record(end.job_id)
         [check] = hub.check_runs(stage.repo)
     assert end.status.startswith(f"### {head} · "), end.status
     assert [each.draft for each in pulls if each] == ([] if draft is None else [draft])
-    assert facts["verdict"] in set(Verdict)
+    assert record.verdict in set(Verdict)
     assert check.title == f"{head.partition(' ')[2]}: /codepilot fix"
     if draft is not None:
         assert bodies[0].startswith(f"**{head}.**")

@@ -7,9 +7,10 @@ from bot.apps.action.files import MAX_SUMMARY_BYTES
 from bot.apps.action.notes import notes_on
 from bot.apps.action.summary import summary
 from bot.domain.job import JobState
+from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.github.drafts import ReviewDraft, ReviewNote
 from bot.intake.deliveries import IgnoredDelivery
-from bot.jobs.context import ENDING, Ending
+from bot.jobs.context import Ending
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import render_status
 from bot.publishing.verdict import Verdict
@@ -34,7 +35,8 @@ def end_of(
     view: StatusView, *, state: JobState = JobState.DONE, patch: str = "", review: ReviewDraft | None = None
 ) -> StepEnd:
     ending = Ending(state=state, reason=view.reason, view=view, review=review)
-    return StepEnd(ended=state, ending=ending, facts={ENDING: f"{state}\n{render_status(view)}"}, patch=patch)
+    record = JobRecord(ending=RecordedEnding(state=state, body=render_status(view)))
+    return StepEnd(ended=state, ending=ending, record=record, patch=patch)
 
 
 CHANGED = (a_file("a.py"),)

@@ -10,6 +10,7 @@ import pytest
 
 from agent_runtime.providers.script import ScriptedReply
 from bot.github import GitHub, PullDraft, Spot
+from bot.publishing.published import Published
 from bot.publishing.redact import Redactor
 from localhub import LocalHub
 from tests.changes import a_change, a_file
@@ -124,6 +125,6 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
         assert redactor.redact_known(SAMPLE_JWT) == SAMPLE_JWT  # what the model reads
         assert (await outlet.send(await outlet.publication(), redactor=redactor)).commit_sha is not None
         (outlet.tree.path / "leak.py").write_text(f'TOKEN = "{token[-40:]}"\n')
-        outlet.memory.values.clear()
+        outlet.record.value = Published()
         sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
         assert "A secret of the bot's stands in `leak.py`" in sent.withheld

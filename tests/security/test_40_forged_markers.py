@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.job import Job, Origin
+from bot.engine.job_record import CheckRecord, CommentRecord
 from bot.github import CheckDraft, GitHub
 from bot.publishing.check import render_check
 from bot.publishing.defuse import Allowed
@@ -40,13 +41,13 @@ def a_view(job: Job) -> StatusView:
     return StatusView(state="working", asked="/codepilot fix", allowed=allowed, job_id=job.id, marker=MARK, seconds=1.0)
 
 
-# `commenting` without `comment`: a worker was killed after it asked for the comment and before it heard of it.
-@pytest.mark.parametrize("noted", [{}, {"commenting": "begun"}], ids=["first try", "after a kill"])
-async def test_a_copied_marker_in_a_thread_is_not_ours(world: World, noted: dict[str, str]) -> None:
+# Requested but not posted: a worker was killed after it asked for the comment and before it heard of it.
+@pytest.mark.parametrize("noted", [CommentRecord(), CommentRecord(requests=1)], ids=["first try", "after a kill"])
+async def test_a_copied_marker_in_a_thread_is_not_ours(world: World, noted: CommentRecord) -> None:
     job = a_job_of(world, world.issue.number)
     body = f"### ✅ Done\n\n{MARK}"
     theirs = world.hub.comment(world.repo, job.thread.number, author="mona", body=body)
-    status = StatusComment(world.github, Remembered(dict(noted)), job, marker=MARK)
+    status = StatusComment(world.github, Remembered(noted), job, marker=MARK)
     await status.put(f"Working {MARK}")
     await status.put(f"Done {MARK}")
     said = [each.body for each in world.hub.comments(world.repo, job.thread.number)]
@@ -58,7 +59,7 @@ async def test_a_copied_marker_in_a_thread_about_lines_is_not_ours(world: World)
     root = world.hub.review_comment(world.repo, pull.number, author="mona", body="Why?", path="long.txt", line=20)
     world.hub.review_comment(world.repo, pull.number, author="mona", body=MARK, in_reply_to=root.id)
     job = replace(a_job_of(world, pull.number), origin=Origin(kind="review_comment", id=root.id, root=root.id))
-    status = StatusComment(world.github, Remembered({"commenting": "begun"}), job, marker=MARK)
+    status = StatusComment(world.github, Remembered(CommentRecord(requests=1)), job, marker=MARK)
     await status.put(f"Done {MARK}")
     said = [each.body for each in world.hub.review_comments(world.repo, pull.number)]
     assert said == ["Why?", MARK, f"Done {MARK}"]
@@ -73,7 +74,7 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
         forger.id, forger.private_key_pem, installation, world.hub.api_url, redact=str, seconds_between_writes=0
     ) as github:
         theirs = await github.checks.create(world.name, draft)
-    check = JobCheckRun(world.github, Remembered({"checking": "begun"}), job, head_sha=world.sha)
+    check = JobCheckRun(world.github, Remembered(CheckRecord(requests=1)), job, head_sha=world.sha)
     await check.show(replace(a_view(job), state="done"))
     runs = {run.id: run.status for run in world.hub.check_runs(world.repo)}
     assert len(runs) == 2

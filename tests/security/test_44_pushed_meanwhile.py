@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -110,7 +110,7 @@ async def test_after_two_replays_it_stops_running_after_them(outlet: Outlet, mod
     pusher = Outrun(outlet.tree, outlet)
     delivered = await publish(
         outlet.github,
-        outlet.memory,
+        outlet.record,
         publication,
         job=outlet.job("pull"),
         target=outlet.target,
@@ -152,9 +152,9 @@ async def test_a_worker_killed_before_it_noted_it_sends_nothing_twice(
     publication = await outlet.publication(branch="topic")
     they_push(outlet, they)
     first = await outlet.send(publication, replay=True)
-    for forgotten in (("commit", "pull"), ("pull",), ()):
-        for key in forgotten:
-            outlet.memory.values.pop(key, None)
+    noted = outlet.record.value
+    for kept in (replace(noted, commit=None, pull=None), replace(noted, pull=None), noted):
+        outlet.record.value = kept
         assert await outlet.send(publication, replay=True) == first
     assert git(outlet.repo.path, "rev-list", "--count", f"{outlet.base}..topic") == (
         "2" if first.pull_url is None else "1"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.fernet import Fernet
 
 from bot.control.artifact_file import member_of
 from bot.domain.job import JobState, Repo
-from bot.jobs.sealed_state import MAX_SEALED_BYTES, SavedJob, SealError, seal, unseal
+from bot.engine.job_record import JobRecord, decode_record, encode_record
+from bot.jobs.sealed_state import _SAVED, MAX_SEALED_BYTES, SavedJob, SealError, _fernet_key, seal, unseal
 from bot.workspace import ChangeError
 from bot.workspace.carrying import Carried, CarriedFile, put
 from localhub import LocalHub
@@ -29,7 +33,7 @@ def saved(**changes: object) -> SavedJob:
         job=a_job(),
         request_id="7f3a",
         until=4e9,
-        facts={"secret": "hunter2"},
+        record=encode_record(JobRecord(base_sha="hunter2")),
         session={},
         patch=None,
         work=Carried(),
@@ -44,6 +48,17 @@ def test_nobody_reads_what_is_sealed() -> None:
     assert unseal(sealed, KEY, repo_id=10, thread=7) == saved()
     with pytest.raises(SealError, match="not made with this key"):
         unseal(sealed, b"another key", repo_id=10, thread=7)
+
+
+def test_what_the_version_before_sealed_is_read() -> None:
+    before = json.loads(_SAVED.dump_json(saved()))
+    before |= {"format": 1, "facts": {"base": "hunter2", "ending": "done\nAll is well."}}
+    del before["record"]
+    sealed = Fernet(_fernet_key(KEY)).encrypt(zlib.compress(json.dumps(before).encode()))
+    record = decode_record(unseal(sealed, KEY, repo_id=10, thread=7).record)
+    assert record.base_sha == "hunter2"
+    assert record.ending is not None
+    assert record.ending.body == "All is well."
 
 
 @pytest.mark.parametrize("at", [0, 9, 60, -1])

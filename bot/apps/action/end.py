@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bot.apps.action.conclusion import Conclusion, conclusion_of
 from bot.domain.job import Job, JobState
+from bot.engine.job_record import JobRecord
 from bot.intake.deliveries import IgnoredDelivery
-from bot.jobs.context import ENDING, Ending
+from bot.jobs.context import Ending
 from bot.publishing.view import StatusView
 
 
@@ -21,7 +21,7 @@ class StepEnd:
         ended: the state of its job, or why there was none.
         job: its job, or None.
         ending: how the job ended; None where there was none, or its end was lost.
-        facts: what is remembered of the job.
+        record: what is recorded of the job.
         patch: the beginning of its change, published or not; empty where nothing changed.
         patch_file: the file with the whole of it; None where there is none.
         session_file: the file with the sealed state of a job that waits; None where none does.
@@ -33,7 +33,7 @@ class StepEnd:
     ended: JobState | IgnoredDelivery
     job: Job | None = None
     ending: Ending | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
+    record: JobRecord = field(default_factory=JobRecord)
     patch: str = ""
     patch_file: Path | None = None
     session_file: Path | None = None
@@ -50,7 +50,7 @@ class StepEnd:
     @property
     def told(self) -> str:
         """Its comment, as it was written."""
-        return self.facts.get(ENDING, "").partition("\n")[2]
+        return self.record.ending.body if self.record.ending is not None else ""
 
     @property
     def why(self) -> str:

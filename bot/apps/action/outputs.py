@@ -9,8 +9,8 @@ from bot.apps.action.end import StepEnd
 from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import ShortReply
 from bot.jobs.services import artifact_name
-from bot.pipeline.denied_calls import denied_calls
 from bot.publishing.defuse import Allowed, escape_markdown
+from bot.publishing.published import CommitRef
 from bot.publishing.view import StatusView
 
 OUTPUTS = (
@@ -50,26 +50,25 @@ def outputs_without_run(conclusion: Conclusion, summary: str) -> dict[str, str]:
 
 def outputs_of(end: StepEnd) -> dict[str, str]:
     """The outputs of a step, each a value that a workflow can branch on."""
-    facts, view = end.facts, end.view
+    record, view = end.record, end.view
     status = "ignored" if isinstance(end.ended, IgnoredDelivery) else end.ended.value
-    comment_id, _, comment_url = facts.get("comment", "").partition(" ")
-    sha, _, branch = facts.get("commit", "").partition(" ")
-    number, url = _pull(end, sha)
+    comment, commit = record.comment.posted, record.published.commit
+    number, url = _pull(end, commit)
     known = {
         "conclusion": end.conclusion.value,
         "status": status,
         "run-id": end.job.id if end.job else "",
-        "comment-url": comment_url,
-        "comment-id": comment_id,
-        "branch": branch,
-        "commit-sha": sha,
+        "comment-url": comment.url if comment else "",
+        "comment-id": str(comment.id) if comment else "",
+        "branch": commit.branch if commit else "",
+        "commit-sha": commit.sha if commit else "",
         "pull-request-number": number,
         "pull-request-url": url,
         "patch-path": str(end.patch_file) if end.patch_file else "",
         "duration-seconds": f"{end.seconds:.0f}",
         "session-path": str(end.session_file) if end.session_file else "",
         "structured-output": end.ending.output_json if end.ending is not None else "",
-        "denied-calls": json.dumps([_plain(each) for each in denied_calls(facts)]),
+        "denied-calls": json.dumps([_plain(each) for each in record.denied or ()]),
         "summary": _summary(end),
     }
     return _NOTHING | known | (_of_view(view) if view is not None else {}) | _of_session(end)
@@ -96,11 +95,12 @@ def _of_view(view: StatusView) -> dict[str, str]:
     return {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False), **used}
 
 
-def _pull(end: StepEnd, sha: str) -> tuple[str, str]:
+def _pull(end: StepEnd, commit: CommitRef | None) -> tuple[str, str]:
     """The pull request that has the commit: opened for it, or the one that the job belongs to."""
-    number, _, url = end.facts.get("pull", "").partition(" ")
-    if number or not sha or end.job is None or end.job.thread.kind != "pull":
-        return number, url
+    if (pull := end.record.published.pull) is not None:
+        return str(pull.number), pull.html_url
+    if commit is None or end.job is None or end.job.thread.kind != "pull":
+        return "", ""
     own = str(end.job.thread.number)
     return own, f"{end.server_url.rstrip('/')}/{end.job.repo.full_name}/pull/{own}"
 

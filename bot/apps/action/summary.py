@@ -53,8 +53,8 @@ def _numbers(end: StepEnd, view: StatusView) -> str:
 
 def _pages(end: StepEnd) -> str:
     """The comment, which is not this page; the rest is in it."""
-    url = end.facts.get("comment", "").partition(" ")[2]
-    return f"[The comment]({url})" if url else ""
+    posted = end.record.comment.posted
+    return f"[The comment]({posted.url})" if posted is not None else ""
 
 
 def _change(patch: str, room: int) -> str:

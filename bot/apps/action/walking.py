@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from bot.control.failed_checks import LEADS_TO
 from bot.control.save_artifact import save
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import TRANSITIONS, Job, JobState
@@ -37,7 +36,7 @@ async def _walked(queue: Queue, worker: Worker, job_id: str) -> Stored:
             await queue.wait_for_work(POLL_SECONDS)
     if stored is None:
         raise QueueError(f"job {job_id} is not in its queue any more")
-    begun = (await queue.recall(job_id)).get(LEADS_TO)
+    begun = (await queue.record(job_id)).leads_to
     return stored if begun is None else await _walked(queue, worker, begun)
 
 

@@ -131,17 +131,17 @@ async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot
     comment = hub.comments(repo, issue.number)[-1]
     screen.heading("What the bot answered")
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
-    facts = await bot.queue.recall(job_id)
-    if "commit" in facts:
-        sha, _, _ = facts["commit"].partition(" ")
+    published = (await bot.queue.record(job_id)).published
+    if published.commit is not None:
+        sha = published.commit.sha
         screen.heading(f"The change, commit {sha[:10]}")
         git = Git(git_dir=repo.path)
         screen.diff((await git.run("show", "--format=", sha)).decode(errors="replace"))
         await _show_tests(stage, screen, "after", await _checkout(stage, git, sha))
     screen.heading("Look at it")
     screen.say(f"issue         {hub.url}/{repo.full_name}/issues/{issue.number}")
-    if "pull" in facts:
-        screen.say(f"pull request  {facts['pull'].partition(' ')[2]}")
+    if published.pull is not None:
+        screen.say(f"pull request  {published.pull.html_url}")
     if not stage.keep:
         screen.say("The pages end with this command; `make demo ARGS=--keep` leaves them running.", style="dim")
     return state

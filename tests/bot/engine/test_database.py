@@ -13,6 +13,7 @@ from bot.domain.commands import Fix, Help, Unknown
 from bot.domain.errors import QueueError
 from bot.domain.job import JobState, Origin
 from bot.engine.database import SCHEMA_VERSION, Database, connect
+from bot.engine.job_record import CommentRecord, JobRecord, Posted, RecordedEnding
 from tests.queues import claimed, opened_queue
 
 _VERSION_1 = Path(__file__).with_name("queue_v1.sql")
@@ -45,7 +46,9 @@ async def test_the_jobs_of_version_1_are_all_there_and_go_on_where_they_were(pat
         assert (done.state, done.reason, done.enqueued_at, done.finished_at) == (JobState.DONE, "told", 1000, 1002)
         assert done.job.origin == Origin(kind="comment", id=901)
         assert (done.job.command, done.job.thread.body) == (Fix(goal="mend it"), "`add(1, 1)` gives 3.\n\x00 ä")
-        assert await queue.recall("done") == {"comment": "7", "ending": "done\nAll is well; ' and \""}
+        ending = RecordedEnding(state=JobState.DONE, body="All is well; ' and \"")
+        comment = CommentRecord(posted=Posted(id=7, url=""))
+        assert await queue.record("done") == JobRecord(comment=comment, ending=ending)
         assert running is not None
         assert (running.state, running.attempts) == (JobState.RUNNING, 1)
         await queue.renew("running", "w1", 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
     assert await _all_claimed(queue, "w2") == {"a": 0}
     await queue.get_on("a", 1)
     assert await _all_claimed(queue, "w2") == {"b": 0}
-    await queue.remember("b", "base", "1234")
+    await queue.update("b", lambda record: replace(record, base_sha="1234"))
     assert await _all_claimed(queue, "w2") == {"c": 0}
     clock.now += ALONE_SECONDS + 1
     assert await _all_claimed(queue, "w2") == {"d": 0}

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, JobState
 from bot.engine import statements
 from bot.engine.database import Database
+from bot.engine.job_record import JobRecord
 from bot.engine.queue import Claimed, Queue, SqliteQueue
 from tests.builders import a_job
 from tests.queues import Clock, claimed, opened_queue, until_woken
@@ -146,17 +148,17 @@ async def test_no_state_is_skipped(queue: SqliteQueue, to: JobState) -> None:
         await queue._run(lambda rows: statements._move(rows, "j1", to))
 
 
-async def test_facts_are_kept_replaced_and_recalled_after_the_end(queue: Queue) -> None:
+async def test_a_record_is_kept_changed_and_read_after_the_end(queue: Queue) -> None:
     await queue.enqueue(a_job())
-    await queue.remember("j1", "comment", "1")
-    await queue.remember("j1", "comment", "2")
-    await queue.remember("j1", "branch", "codepilot/j1")
+    await queue.update("j1", lambda record: replace(record, base_sha="1"))
+    await queue.update("j1", lambda record: replace(record, base_sha="2"))
+    await queue.update("j1", lambda record: replace(record, seen=True))
     await queue.claim("w1", 60)
     await queue.finish("j1", JobState.DONE, worker="w1")
-    assert await queue.recall("j1") == {"branch": "codepilot/j1", "comment": "2"}
-    assert await queue.recall("j2") == {}
+    assert await queue.record("j1") == JobRecord(base_sha="2", seen=True)
+    assert await queue.record("j2") == JobRecord()
     with pytest.raises(QueueError, match="no job j2"):
-        await queue.remember("j2", "comment", "1")
+        await queue.update("j2", lambda record: replace(record, seen=True))
 
 
 async def test_counts_name_every_state(queue: Queue) -> None:
@@ -200,11 +202,11 @@ async def test_everything_survives_a_restart(path: Path, clock: Clock) -> None:
         await first.enqueue(a_job("a", number=1))
         await first.enqueue(a_job("b", number=2))
         await first.claim("w1", 60)
-        await first.remember("a", "comment", "1")
+        await first.update("a", lambda record: replace(record, base_sha="1"))
     async with opened_queue(path, clock) as second:
         assert not await second.enqueue(a_job("a", number=1))
         assert await claimed(second) == "b"
-        assert await second.recall("a") == {"comment": "1"}
+        assert await second.record("a") == JobRecord(base_sha="1")
 
 
 async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: Queue, path: Path) -> None:
@@ -277,6 +279,7 @@ _ENQUEUER = """
 import asyncio, sys
 from pathlib import Path
 from bot.engine.database import Database
+from dataclasses import replace
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_job
 
@@ -286,7 +289,7 @@ async def main():
     for n in range(10_000):
         job_id = f"{sys.argv[2]}-{n}"
         assert await queue.enqueue(a_job(job_id, number=n))
-        await queue.remember(job_id, "seen", "1")
+        await queue.update(job_id, lambda record: replace(record, seen=True))
         print(job_id, flush=True)
 
 asyncio.run(main())
@@ -342,7 +345,7 @@ async def test_killed_at_any_moment_nothing_acknowledged_is_lost(path: Path) -> 
     queue = SqliteQueue(database)
     for job_id in acknowledged:
         assert await queue.get(job_id) is not None
-        assert await queue.recall(job_id) == {"seen": "1"}
+        assert (await queue.record(job_id)).seen
     assert (await queue.counts())[JobState.QUEUED] >= len(acknowledged) >= 5
     await database.close()
 

@@ -9,11 +9,11 @@ import pytest
 from bot.control.retry import carried_out
 from bot.domain.commands import Fix, Plan
 from bot.domain.job import Actor
+from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
 from bot.engine.database import Database
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import StoredRecord
 from bot.engine.queue import SqliteQueue
 from bot.jobs import approvals
-from bot.jobs.approvals import ApprovalAnswer, Waiting
 from tests.builders import a_job
 
 NOT_UTF8 = "+caf\udce9 and half a smile \ud83d"
@@ -28,11 +28,11 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: P
     queue = SqliteQueue(database)
     try:
         await queue.enqueue(a_job("j1"))
-        memory = JobMemory(queue, "j1")
-        await approvals.ask(memory, asked)
-        assert await approvals.asked(memory) == asked
-        assert await approvals.answer(memory, given)
-        assert await approvals.answered(memory, asked) == given
+        record = StoredRecord(queue, "j1")
+        await approvals.ask(record, asked)
+        assert await approvals.asked(record) == asked
+        assert await approvals.answer(record, given)
+        assert await approvals.answered(record, asked) == given
     finally:
         await database.close()
 
@@ -61,5 +61,5 @@ async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_pat
     ],
 )
 def test_an_answer_is_to_what_its_author_could_read(*, written_at: str, arrived: float, read: bool) -> None:
-    shown = approvals.ShownRequest(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
+    shown = ShownRequest(request_id="7f3a91c0", kind="permission", at="2026-11-22T10:00:04Z", since=104.0)
     assert shown.may_have_been_read(written_at=written_at, arrived=arrived) is read

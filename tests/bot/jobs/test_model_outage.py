@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import Outcome, Status
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import StoredRecord
 from bot.jobs import model_outage
 from tests.builders import a_job
 from tests.queues import opened_queue
@@ -18,46 +18,46 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[JobMemory]:
+async def record(tmp_path: Path) -> AsyncIterator[StoredRecord]:
     async with opened_queue(tmp_path / "queue.sqlite") as queue:
         job = a_job()
         await queue.enqueue(job)
-        yield JobMemory(queue, job.id)
+        yield StoredRecord(queue, job.id)
 
 
 def down(*, steps: int = 1, retry_after: float | None = None) -> Outcome:
     return Outcome(status=Status.MODEL_UNAVAILABLE, reason="HTTP 503", steps=steps, retry_after=retry_after)
 
 
-async def pause(memory: JobMemory, outcome: Outcome, patience: float = 6 * HOUR) -> float | None:
+async def pause(record: StoredRecord, outcome: Outcome, patience: float = 6 * HOUR) -> float | None:
     """Minutes until the job is tried again."""
-    outage = await model_outage.wait_out(memory, outcome, patience=patience, chance=lambda: 0.5)
+    outage = await model_outage.wait_out(record, outcome, patience=patience, chance=lambda: 0.5)
     return None if outage is None else round((outage.until - time.time()) / 60)
 
 
-async def test_pauses_grow_to_half_an_hour(memory: JobMemory) -> None:
-    assert [await pause(memory, down()) for _ in range(6)] == [2, 4, 8, 16, 30, 30]
+async def test_pauses_grow_to_half_an_hour(record: StoredRecord) -> None:
+    assert [await pause(record, down()) for _ in range(6)] == [2, 4, 8, 16, 30, 30]
 
 
-async def test_a_service_that_asks_for_longer_is_obeyed(memory: JobMemory) -> None:
-    assert await pause(memory, down(retry_after=HOUR)) == 60
-    assert await pause(memory, down(retry_after=1.0)) == 4
+async def test_a_service_that_asks_for_longer_is_obeyed(record: StoredRecord) -> None:
+    assert await pause(record, down(retry_after=HOUR)) == 60
+    assert await pause(record, down(retry_after=1.0)) == 4
 
 
-async def test_a_run_that_got_further_has_seen_the_end_of_the_outage(memory: JobMemory) -> None:
-    assert [await pause(memory, down()) for _ in range(3)] == [2, 4, 8]
-    assert await pause(memory, down(steps=2)) == 2
+async def test_a_run_that_got_further_has_seen_the_end_of_the_outage(record: StoredRecord) -> None:
+    assert [await pause(record, down()) for _ in range(3)] == [2, 4, 8]
+    assert await pause(record, down(steps=2)) == 2
 
 
-async def test_patience_ends(memory: JobMemory) -> None:
-    assert await pause(memory, down(), patience=200.0) == 2
-    assert await pause(memory, down(), patience=200.0) is None
-    assert await pause(memory, down(retry_after=24 * HOUR)) is None
+async def test_patience_ends(record: StoredRecord) -> None:
+    assert await pause(record, down(), patience=200.0) == 2
+    assert await pause(record, down(), patience=200.0) is None
+    assert await pause(record, down(retry_after=24 * HOUR)) is None
 
 
-async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(memory: JobMemory) -> None:
-    assert not await model_outage.is_waited_out(memory, 1.0)
-    outage = await model_outage.wait_out(memory, down(), patience=HOUR)
+async def test_only_a_job_that_waits_for_that_moment_waits_for_the_model(record: StoredRecord) -> None:
+    assert not await model_outage.is_waited_out(record, 1.0)
+    outage = await model_outage.wait_out(record, down(), patience=HOUR)
     assert outage is not None
-    assert await model_outage.is_waited_out(memory, outage.until)
-    assert not await model_outage.is_waited_out(memory, outage.until + 60)
+    assert await model_outage.is_waited_out(record, outage.until)
+    assert not await model_outage.is_waited_out(record, outage.until + 60)

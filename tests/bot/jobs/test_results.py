@@ -6,9 +6,9 @@ from pathlib import Path
 
 from agent_runtime import Outcome, Status
 from bot.engine.database import Database
-from bot.engine.job_record import JobMemory
+from bot.engine.job_record import RunResult, StoredRecord
 from bot.engine.queue import SqliteQueue
-from bot.jobs.results import RunResult, RunResults
+from bot.jobs.results import RunResults
 from bot.publishing.progress import Progress
 from bot.publishing.render import Activity
 from tests.builders import a_job
@@ -26,15 +26,15 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
     queue = SqliteQueue(database)
     try:
         await queue.enqueue(a_job("j1"))
-        memory, store = JobMemory(queue, "j1"), RunResults(tmp_path / "patches")
+        record, store = StoredRecord(queue, "j1"), RunResults(tmp_path / "patches")
         change = a_change(a_file("caf\udce9.py", b"x\n"))
-        await store.keep("j1", memory, work, change)
-        found = await store.find("j1", memory)
+        await store.keep("j1", record, work, change)
+        found = await store.find("j1", record)
         assert found is not None
         assert found[0] == work
         assert found[1].read_bytes() == change.patch.encode("utf-8", "surrogateescape")
         store.forget("j1")
-        assert await store.find("j1", memory) is None
+        assert await store.find("j1", record) is None
     finally:
         await database.close()
 

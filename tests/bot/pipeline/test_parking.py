@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,11 @@ import pytest
 
 from bot.domain.commands import Stop
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
-from bot.domain.job import JobState
+from bot.domain.job import Actor, JobState
+from bot.engine.approvals import ApprovalAnswer
+from bot.engine.job_record import JobRecord, StoredRecord
 from bot.engine.queue import Queue, Signal, SqliteQueue, Stored
+from bot.jobs import approvals
 from tests.builders import a_job
 from tests.queues import Clock, claimed, opened_queue, until_woken
 
@@ -79,21 +83,16 @@ async def test_an_answer_queues_the_job_again_behind_what_runs_in_its_thread(que
     await queue.finish("j2", JobState.DONE, worker="w1")
     assert await claimed(queue) == "j1"
     assert (await _at(queue)).until is None
-    assert "expired" not in await queue.recall("j1")
 
 
-async def test_a_job_that_nobody_answers_is_handed_out_when_its_time_is_over_and_knows_it(
-    queue: Queue, clock: Clock
-) -> None:
+async def test_a_job_that_nobody_answers_is_handed_out_when_its_time_is_over(queue: Queue, clock: Clock) -> None:
     await _parked(queue, until=2000)
     clock.now = 1999
     assert await claimed(queue) is None
     clock.now = 2000
     assert await claimed(queue) == "j1"
-    assert await queue.recall("j1") == {"expired": "yes"}
     assert not await queue.wake("j1")
     assert await queue.park("j1", "w1", until=3000)
-    assert await queue.recall("j1") == {}
 
 
 async def test_how_often_a_job_waited_is_not_how_often_its_worker_died(queue: Queue, clock: Clock) -> None:
@@ -213,10 +212,10 @@ async def test_a_job_does_not_fall_asleep_over_a_word_it_has_not_heard(queue: Qu
 async def test_a_job_does_not_wait_for_what_has_been_answered(queue: Queue) -> None:
     await queue.enqueue(a_job())
     assert await claimed(queue) == "j1"
-    await queue.remember("j1", "answer 7f3a", "yes")
-    assert not await queue.park("j1", "w1", until=_FOREVER, answer="answer 7f3a")
+    assert await approvals.answer(StoredRecord(queue, "j1"), _answer())
+    assert not await queue.park("j1", "w1", until=_FOREVER, request_id="7f3a")
     assert (await _at(queue)).state is JobState.RUNNING
-    assert await queue.park("j1", "w1", until=_FOREVER, answer="answer 0000")
+    assert await queue.park("j1", "w1", until=_FOREVER, request_id="0000")
 
 
 async def test_the_work_of_a_thread_is_listed_newest_first(queue: Queue) -> None:
@@ -268,7 +267,7 @@ async def test_what_is_kept_of_jobs_that_ended_long_ago_is_forgotten_but_not_tha
 ) -> None:
     for number, name in enumerate(("old", "waits", "recent")):
         await queue.enqueue(a_job(name, number=number))
-        await queue.remember(name, "comment", "1")
+        await queue.update(name, lambda record: replace(record, base_sha="1"))
         await queue.signal(name, a_signal("s1", "x"))
     assert await claimed(queue) == "old"
     await queue.finish("old", JobState.DONE, worker="w1")
@@ -279,15 +278,23 @@ async def test_what_is_kept_of_jobs_that_ended_long_ago_is_forgotten_but_not_tha
     assert await queue.sweep(30) == 1
     assert await queue.sweep(30) == 0
     assert await queue.get("old") is None
-    assert (await queue.recall("old"), await queue.signals("old", 0)) == ({}, ())
+    assert (await queue.record("old"), await queue.signals("old", 0)) == (JobRecord(), ())
     assert await queue.of_thread(10, 0) == ()
     assert not await queue.enqueue(a_job("old", number=0))
     for name in ("waits", "recent"):
         assert (await _at(queue, name)).job.id == name
-        assert await queue.recall(name) == {"comment": "1"}
+        assert await queue.record(name) == JobRecord(base_sha="1")
         assert len(await queue.signals(name, 0)) == 1
     kept = await queue._run(lambda rows: rows.execute("SELECT body FROM jobs WHERE id = 'old'").fetchone())
     assert kept == (None,)
+
+
+def _answer(note: str = "") -> ApprovalAnswer:
+    return ApprovalAnswer(request_id="7f3a", approved=True, note=note, by=Actor(id=1, login="mona"))
+
+
+async def _answered(queue: SqliteQueue, note: str) -> bool:
+    return await approvals.answer(StoredRecord(queue, "j1"), _answer(note))
 
 
 Move = Callable[[SqliteQueue], Awaitable[object]]
@@ -319,12 +326,9 @@ async def test_of_those_who_would_move_a_waiting_job_one_wins(path: Path, clock:
                 partial(claimed, worker="w2"),
             )
             ended, woken, other = await asyncio.to_thread(_race, path, *moves)
-            state, expired = (await _at(queue, name)).state, "expired" in await queue.recall(name)
+            state = (await _at(queue, name)).state
             assert ended == (state is JobState.STOPPED)
             assert (other == name) == (state is JobState.RUNNING)
-            # Whether it is woken or its time is over, it is queued again by one of the two.
-            assert not (woken and expired)
-            assert state is not JobState.RUNNING or woken or expired
             assert state is not JobState.QUEUED or woken
             seen.add((ended, woken, other == name))
             if state is JobState.QUEUED:
@@ -335,15 +339,14 @@ async def test_of_those_who_would_move_a_waiting_job_one_wins(path: Path, clock:
 async def test_of_several_answers_the_first_counts(path: Path, clock: Clock) -> None:
     async with opened_queue(path, clock) as queue:
         await queue.enqueue(a_job())
-        moves = [
-            partial(SqliteQueue.remember_once, job_id="j1", key="answer", value=str(number)) for number in range(4)
-        ]
+        moves = [partial(_answered, note=str(number)) for number in range(4)]
         kept = await asyncio.to_thread(_race, path, *moves)
         assert sorted(map(bool, kept)) == [False, False, False, True]
-        assert await queue.recall("j1") == {"answer": str(kept.index(True))}
-        assert not await queue.remember_once("j1", "answer", "late")
+        answers = (await queue.record("j1")).approvals.answers
+        assert answers == {"7f3a": _answer(str(kept.index(True)))}
+        assert not await _answered(queue, "late")
         with pytest.raises(QueueError, match="no job unknown"):
-            await queue.remember_once("unknown", "answer", "x")
+            await queue.update("unknown", lambda record: record)
 
 
 @pytest.mark.slow
@@ -372,6 +375,7 @@ async def test_a_stop_is_heard_before_a_job_waits_or_ends_it_there(path: Path, c
 
 _PARKER = """
 import asyncio, sys
+from dataclasses import replace
 from pathlib import Path
 from bot.engine.database import Database
 from bot.engine.queue import Signal, SqliteQueue
@@ -383,10 +387,10 @@ async def main():
         job_id = f"j{n}"
         await queue.enqueue(a_job(job_id, number=n))
         await queue.claim("w1", 600)
-        await queue.remember(job_id, "request", "7f3a")
+        await queue.update(job_id, lambda record: replace(record, base_sha="7f3a"))
         await queue.park(job_id, "w1", until=10.0**12)
         print("waiting", job_id, flush=True)
-        await queue.remember(job_id, "answer", "yes")
+        await queue.update(job_id, lambda record: replace(record, seen=True))
         await queue.wake(job_id)
         print("queued", job_id, flush=True)
         await queue.claim("w1", 600)
@@ -420,8 +424,8 @@ async def _check_states(path: Path, told: dict[str, str]) -> None:
     later = {"waiting": {"waiting", "queued", "running"}, "queued": {"queued", "running"}}
     async with opened_queue(path) as queue:
         for job_id, said in told.items():
-            stored, facts = await _at(queue, job_id), await queue.recall(job_id)
+            stored, record = await _at(queue, job_id), await queue.record(job_id)
             assert stored.state in later[said]
             assert (stored.state is JobState.WAITING) == (stored.until is not None)
-            assert facts["request"] == "7f3a"
-            assert said == "waiting" or facts["answer"] == "yes"
+            assert record.base_sha == "7f3a"
+            assert said == "waiting" or record.seen

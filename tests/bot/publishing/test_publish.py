@@ -56,10 +56,10 @@ async def test_started_again_after_a_kill_nothing_is_sent_twice(outlet: Outlet, 
     (outlet.tree.path / "a.txt").write_text("2\n")
     (outlet.tree.path / "a.txt").chmod(mode)
     publication = await outlet.publication()
-    outlet.memory.deaf = True
+    outlet.record.deaf = True
     first = await outlet.send(publication)
     assert await outlet.send(publication) == first
-    outlet.memory.deaf = False
+    outlet.record.deaf = False
     assert await outlet.send(publication) == first
     assert await outlet.send(publication) == first
     assert [each.number for each in outlet.pulls()] == [2]

@@ -9,6 +9,7 @@ import pytest
 
 from agent_runtime import Status
 from bot.domain.job import Job
+from bot.engine.job_record import CheckRecord
 from bot.github import GitHub, GitHubError
 from bot.github.pace import Limits
 from bot.publishing.check import render_check
@@ -38,9 +39,9 @@ def a_view(job: Job) -> StatusView:
 
 
 async def test_one_check_run_over_restarts(world: World) -> None:
-    job, memory = a_job_here(world), Remembered()
+    job, record = a_job_here(world), Remembered(CheckRecord())
     for state in ("working", "working", "failed"):
-        check = JobCheckRun(world.github, memory, job, head_sha=world.sha)
+        check = JobCheckRun(world.github, record, job, head_sha=world.sha)
         view = replace(a_view(job), state=state)
         await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
         await check.show(view, status=Status.TIMEOUT, patch="--- a\n+++ b\n")
@@ -50,21 +51,21 @@ async def test_one_check_run_over_restarts(world: World) -> None:
 
 
 async def test_a_worker_killed_before_it_heard_of_it_makes_no_second_one(world: World) -> None:
-    job, memory = a_job_here(world), Remembered()
-    await JobCheckRun(world.github, memory, job, head_sha=world.sha).show(a_view(job))
-    del memory.values["check"]
+    job, record = a_job_here(world), Remembered(CheckRecord())
+    await JobCheckRun(world.github, record, job, head_sha=world.sha).show(a_view(job))
+    record.value = replace(record.value, posted=None)
     done = replace(a_view(job), state="done")
-    await JobCheckRun(world.github, memory, job, head_sha=world.sha).show(done)
+    await JobCheckRun(world.github, record, job, head_sha=world.sha).show(done)
     [run] = world.hub.check_runs(world.repo)
     assert run.conclusion == "success"
 
 
 async def test_annotations_are_added_once_over_restarts(world: World) -> None:
-    job, memory = a_job_here(world), Remembered()
+    job, record = a_job_here(world), Remembered(CheckRecord())
     checks = tuple(Check(command=f"pytest {n}", exit_code=1, seconds=1) for n in range(70))
     view = replace(a_view(job), state="done", checks=checks)
     for _ in range(3):
-        await JobCheckRun(world.github, memory, job, head_sha=world.sha).show(view)
+        await JobCheckRun(world.github, record, job, head_sha=world.sha).show(view)
     [run] = world.hub.check_runs(world.repo)
     assert [each["title"] for each in run.annotations] == [check.command for check in checks]
 
@@ -80,7 +81,7 @@ async def test_without_the_permission_the_job_goes_on_and_says_so_once(world: Wo
         redact=str,
         seconds_between_writes=0,
     ) as narrow:
-        check = JobCheckRun(narrow, Remembered(), job, head_sha=world.sha)
+        check = JobCheckRun(narrow, Remembered(CheckRecord()), job, head_sha=world.sha)
         await check.show(a_view(job))
         await check.show(replace(a_view(job), state="done"))
     assert check.missing.startswith("There is no check run of this job: the App may not write them.")
@@ -90,7 +91,7 @@ async def test_without_the_permission_the_job_goes_on_and_says_so_once(world: Wo
 
 async def test_an_outage_is_an_error_and_the_next_try_shows_it(world: World) -> None:
     job = a_job_here(world)
-    check = JobCheckRun(world.github, Remembered(), job, head_sha=world.sha)
+    check = JobCheckRun(world.github, Remembered(CheckRecord()), job, head_sha=world.sha)
     world.hub.faults.add("POST", "*/check-runs", "secondary_rate_limited", retry_after=3600)
     with pytest.raises(GitHubError):
         await check.show(a_view(job))
@@ -102,14 +103,14 @@ async def test_an_outage_is_an_error_and_the_next_try_shows_it(world: World) -> 
 
 async def test_a_commit_that_is_gone_stops_nothing(world: World) -> None:
     job = a_job_here(world)
-    check = JobCheckRun(world.github, Remembered(), job, head_sha="f" * 40)
+    check = JobCheckRun(world.github, Remembered(CheckRecord()), job, head_sha="f" * 40)
     await check.show(a_view(job))
     assert not check.missing
 
 
 async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(world: World) -> None:
-    job, memory = a_job_here(world), Remembered()
-    check = JobCheckRun(world.github, memory, job, head_sha=world.sha)
+    job, record = a_job_here(world), Remembered(CheckRecord())
+    check = JobCheckRun(world.github, record, job, head_sha=world.sha)
     world.hub.faults.add("POST", "*/check-runs", "drop")
     await check.show(a_view(job))
     # The first request was not lost after all.

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.job import Job, Origin
+from bot.engine.job_record import CommentRecord
 from bot.jobs.context import spot_of
 from bot.publishing.defuse import Allowed
 from bot.publishing.render import StatusView
@@ -45,10 +46,10 @@ def said(world: World, number: int) -> list[str]:
 
 
 async def test_one_comment_over_restarts_and_lost_answers(world: World) -> None:
-    memory, job = Remembered(), a_job_here(world, world.issue.number)
+    record, job = Remembered(CommentRecord()), a_job_here(world, world.issue.number)
     world.hub.faults.add("POST", "*/comments", "drop_answer")
     for word in ("one", "two", "three"):
-        await StatusComment(world.github, memory, job, marker=MARK).put(f"{word} {MARK}")
+        await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
     assert said(world, job.thread.number) == [f"three {MARK}"]
 
 
@@ -57,9 +58,9 @@ async def test_a_question_about_lines_is_answered_below_them(world: World) -> No
     root = world.hub.review_comment(world.repo, pull.number, author="mona", body="Why?", path="long.txt", line=20)
     asked = world.hub.review_comment(world.repo, pull.number, author="mona", body="/codepilot ask", in_reply_to=root.id)
     job = a_job_here(world, pull.number, Origin(kind="review_comment", id=asked.id, root=root.id))
-    memory = Remembered()
+    record = Remembered(CommentRecord())
     for word in ("one", "two"):
-        await StatusComment(world.github, memory, job, marker=MARK).put(f"{word} {MARK}")
+        await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
     assert said(world, pull.number) == []
     answers = world.hub.review_comments(world.repo, pull.number)
     assert [(each.body, each.in_reply_to) for each in answers[2:]] == [(f"two {MARK}", root.id)]
@@ -70,15 +71,15 @@ async def test_where_the_lines_thread_was_deleted_the_answer_stands_below_the_pu
     root = world.hub.review_comment(world.repo, pull.number, author="mona", body="Why?", path="long.txt", line=20)
     job = a_job_here(world, pull.number, Origin(kind="review_comment", id=root.id, root=root.id))
     world.hub.delete_review_comment(root, by="mona")
-    memory = Remembered()
+    record = Remembered(CommentRecord())
     for word in ("one", "two"):
-        await StatusComment(world.github, memory, job, marker=MARK).put(f"{word} {MARK}")
+        await StatusComment(world.github, record, job, marker=MARK).put(f"{word} {MARK}")
     assert said(world, pull.number) == [f"two {MARK}"]
 
 
 async def test_it_is_kept_fresh_with_the_boards_beside_it_and_trouble_stops_nothing(world: World) -> None:
     job = a_job_here(world, world.issue.number)
-    status = StatusComment(world.github, Remembered(), job, marker=MARK)
+    status = StatusComment(world.github, Remembered(CommentRecord()), job, marker=MARK)
     shown: list[float] = []
 
     class Board:
@@ -123,7 +124,7 @@ def test_edits_become_rarer_with_the_age_of_the_run_and_where_the_budget_runs_ou
 
 async def test_while_others_have_something_to_write_a_run_that_goes_on_says_nothing(world: World) -> None:
     job = a_job_here(world, world.issue.number)
-    status = StatusComment(world.github, Remembered(), job, marker=MARK)
+    status = StatusComment(world.github, Remembered(CommentRecord()), job, marker=MARK)
     pace = world.github._connection.session.pace
     asked = 0
 
@@ -139,8 +140,8 @@ async def test_while_others_have_something_to_write_a_run_that_goes_on_says_noth
 
 
 async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(world: World) -> None:
-    memory, job = Remembered(), a_job_here(world, world.issue.number)
-    status = StatusComment(world.github, memory, job, marker=MARK)
+    record, job = Remembered(CommentRecord()), a_job_here(world, world.issue.number)
+    status = StatusComment(world.github, record, job, marker=MARK)
     world.hub.faults.add("POST", "*/comments", "drop")
     await status.put(f"working {MARK}")
     # The first request was not lost after all.
@@ -154,13 +155,17 @@ async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(wor
 
 
 async def test_a_comment_that_was_asked_for_once_is_not_looked_for_again(world: World) -> None:
-    status = StatusComment(world.github, Remembered(), a_job_here(world, world.issue.number), marker=MARK)
+    status = StatusComment(
+        world.github, Remembered(CommentRecord()), a_job_here(world, world.issue.number), marker=MARK
+    )
     await status.put(f"done {MARK}")
     assert not await status.fold_late()
 
 
 async def test_a_comment_that_is_said_to_be_gone_but_is_there_is_not_made_anew(world: World) -> None:
-    status = StatusComment(world.github, Remembered(), a_job_here(world, world.issue.number), marker=MARK)
+    status = StatusComment(
+        world.github, Remembered(CommentRecord()), a_job_here(world, world.issue.number), marker=MARK
+    )
     await status.put(f"working {MARK}")
     world.hub.faults.add("PATCH", "*/issues/comments/*", "404")
     await status.put(f"done {MARK}")
