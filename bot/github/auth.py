@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,6 +16,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from github import Auth
 from typing_extensions import override
+
+from bot.github.refusals import checked
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +167,7 @@ class InstallationAuth(Auth.AppInstallationAuth):
     ) -> None:
         super().__init__(app, installation_id)
         self.tokens = tokens
-        self._app = app
+        self.app = app
         self._minted = minted
         self._used = ""
         self._proven = ""
@@ -173,13 +175,22 @@ class InstallationAuth(Auth.AppInstallationAuth):
     @property
     @override
     def token(self) -> str:
-        self._used = self.tokens.get((), self._mint)
+        self._used = self.tokens.get((), self.mint)
         self._minted(self._used)
         return self._used
 
-    def made(self, value: str, expires_at: datetime) -> Token:
-        """A token that was minted just now; GitHub says by its own clock when it expires."""
-        return Token.lasting((expires_at - self._app.now()).total_seconds(), value)
+    def mint(self, repo: str = "", permissions: Mapping[str, str] | None = None) -> Token:
+        """Ask for a token, for one repository and some permissions or for all that the installation may do.
+
+        PyGithub's `get_access_token` cannot narrow a token to a repository, and takes a page of HTML for an answer.
+        """
+        what = f"mint a token for {repo or 'the installation'}"
+        body = {"repositories": [repo.partition("/")[2]]} if repo else {}
+        path = f"/app/installations/{self.installation_id}/access_tokens"
+        # PyGithub gives this class a requester that signs as the App.
+        _, answer = checked(what, self.requester, "POST", path, input={**body, "permissions": dict(permissions or {})})
+        expires_at = datetime.fromisoformat(answer["expires_at"])  # by GitHub's clock
+        return Token.lasting((expires_at - self.app.now()).total_seconds(), str(answer["token"]))
 
     def refused(self, *, outright: bool) -> bool:
         """Whether to ask again with a new token, now that GitHub refused the one that was used last."""
@@ -188,10 +199,6 @@ class InstallationAuth(Auth.AppInstallationAuth):
     def wrote(self) -> None:
         """Take note that the token which was used last may write where this client writes: in its job's repository."""
         self._proven = self._used
-
-    def _mint(self) -> Token:
-        made = self._get_installation_authorization()
-        return self.made(made.token, made.expires_at)
 
 
 @lru_cache(maxsize=4)

@@ -13,16 +13,15 @@ from http import HTTPStatus
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import requests
-from github import Auth, Github, GithubException, GithubIntegration
+from github import Auth, Github, GithubException
 from github.Requester import Requester
 from urllib3.util import Retry
 
-from bot.github import answers
 from bot.github.auth import AppIdentity, InstallationAuth, TokenStore
 from bot.github.errors import GitHubError, remedy_for, unreadable
 from bot.github.models import BotIdentity
 from bot.github.pace import Limits, RequestPace, Urgency
-from bot.github.refusals import graphql_status, headers_of, limit_pause, refusal
+from bot.github.refusals import checked, graphql_status, headers_of, limit_pause, refusal
 
 T = TypeVar("T")
 
@@ -130,8 +129,8 @@ class GitHubConnection:
         }
         self.github = Github(auth=auth, lazy=True, **settings)
         self.auth = auth
-        app_auth = auth._app_auth if isinstance(auth, Auth.AppInstallationAuth) else None  # noqa: SLF001 - no getter
-        self.app = GithubIntegration(auth=app_auth, **settings) if app_auth else None
+        # PyGithub has given the installation's identity a requester that signs as the App.
+        self.app = auth.requester if isinstance(auth, InstallationAuth) else None
         self._max_wait = max_wait_seconds
         self.session = session or AppSession(SECONDS_BETWEEN_WRITES).of(0)
         self.urgency = Urgency.BEGINNING
@@ -228,7 +227,7 @@ class GitHubConnection:
         """Whether there is a new token to be had in place of the one that GitHub did not take."""
         auth, status = self.auth, refused.status
         if status == HTTPStatus.UNAUTHORIZED:
-            app = auth._app_auth if isinstance(auth, InstallationAuth) else auth  # noqa: SLF001 - no getter
+            app = auth.app if isinstance(auth, InstallationAuth) else auth
             corrected = isinstance(app, AppIdentity) and app.correct_clock(headers_of(refused).get("date", ""))
             return (isinstance(auth, InstallationAuth) and auth.refused(outright=True)) or corrected
         absent = status == HTTPStatus.NOT_FOUND and not may_be_absent
@@ -245,7 +244,7 @@ class GitHubConnection:
     ) -> tuple[Mapping[str, str], Any]:
         """Make one REST request and give back the headers, their names in lower case, and the parsed answer."""
         as_app, accept = options.get("as_app", False), options.get("accept", "")
-        requester = (self.app if as_app and self.app else self.github).requester
+        requester = self.app if as_app and self.app else self.github.requester
         parts = {
             "parameters": dict(options.get("query") or {}),
             "headers": {"Accept": accept} if accept else None,
@@ -348,17 +347,6 @@ class GitHubConnection:
         if place.startswith(f"{self._base_url}/") and isinstance(answer, dict) and answer.keys() <= _REDIRECTION:
             return checked(what, requester, verb, place, **parts)
         return told, answer
-
-
-def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
-    """One request's headers and parsed answer.
-
-    PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
-    """
-    status, headers, text = requester.requestJson(verb, path, **parts)
-    if status >= HTTPStatus.BAD_REQUEST:
-        raise requester.createException(status, headers, answers.explained(text))
-    return headers, answers.parsed(what, text, status=status)
 
 
 def _plain(error: Exception) -> str:

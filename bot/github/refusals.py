@@ -1,4 +1,4 @@
-"""Refusals of GitHub's as errors, with the pause that it asks for.
+"""One request through PyGithub, parsed or raised; and refusals as errors, with the pause that GitHub asks for.
 
 https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 """
@@ -10,13 +10,25 @@ from http import HTTPStatus
 from typing import Any
 
 from github import GithubException
+from github.Requester import Requester
 
-from bot.github.answers import details
+from bot.github.answers import details, explained, parsed
 from bot.github.errors import GitHubError, remedy_for
 
 _RATE_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _SECONDARY_LIMIT_SECONDS = 60.0
 _GRAPHQL_TROUBLE = ("Something went wrong while executing your query", "We couldn't respond to your request in time")
+
+
+def checked(what: str, requester: Requester, verb: str, path: str, **parts: Any) -> tuple[dict[str, Any], Any]:  # noqa: ANN401 - PyGithub's
+    """One request's headers and parsed answer.
+
+    PyGithub's own `requestJsonAndCheck` takes a page of HTML for an answer, and stumbles over lists.
+    """
+    status, headers, text = requester.requestJson(verb, path, **parts)
+    if status >= HTTPStatus.BAD_REQUEST:
+        raise requester.createException(status, headers, explained(text))
+    return headers, parsed(what, text, status=status)
 
 
 def refusal(what: str, error: GithubException, attempt: int = 1, *, in_workflow: bool = False) -> GitHubError:

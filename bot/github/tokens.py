@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from functools import partial
 
-from bot.github.auth import InstallationAuth, Token
-from bot.github.connection import GitHubConnection, checked
+from bot.github.auth import InstallationAuth
+from bot.github.connection import GitHubConnection
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,11 @@ class Tokens:
         return bool(answer["permissions"].get("workflows") == "write")
 
     async def _token(self, repo: str, permissions: Mapping[str, str]) -> str:
-        app, auth = self.connection.app, self.connection.auth
-        if app is None or not isinstance(auth, InstallationAuth):
+        auth = self.connection.auth
+        if not isinstance(auth, InstallationAuth):
             return auth.token
-        path = f"/app/installations/{auth.installation_id}/access_tokens"
-        body = {"repositories": [repo.partition("/")[2]], "permissions": dict(permissions)}
-        what = f"mint a token for {repo}"
-
-        def mint() -> Token:
-            _, answer = checked(what, app.requester, "POST", path, input=body)
-            return auth.made(str(answer["token"]), datetime.fromisoformat(answer["expires_at"]))
-
         scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
-        token = await self.connection.call(what, lambda: auth.tokens.get(scope, mint))
+        get = partial(auth.tokens.get, scope, partial(auth.mint, repo, permissions))
+        token = await self.connection.call(f"mint a token for {repo}", get)
         self.minted(token)
         return token

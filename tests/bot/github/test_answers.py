@@ -13,6 +13,7 @@ from aiohttp import web
 from bot.github import GitHub, GitHubError
 from bot.github.errors import remedy_for
 from tests.changes import a_change, a_file
+from tests.github_world import World
 
 Ask = Callable[[GitHub], object]
 
@@ -22,10 +23,12 @@ class Odd:
     """A server that gives one answer to everything.
 
     Attributes:
+        url: its REST address.
         asked: `METHOD path` of every request.
     """
 
     github: GitHub
+    url: str
     asked: list[str] = field(default_factory=list)
 
 
@@ -46,7 +49,7 @@ async def odd(text: str, *, status: int = 200) -> AsyncIterator[Odd]:
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v3"
         async with GitHub.for_token("a-token", url, redact=str, seconds_between_writes=0) as github:
-            yield Odd(github=github, asked=asked)
+            yield Odd(github=github, asked=asked, url=url)
     finally:
         await runner.cleanup()
 
@@ -76,6 +79,18 @@ async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_ask
         assert "CODEPILOT_API_URL" in error.value.remedy
         assert error.value.passing
         assert server.asked == ["GET /api/v3/repos/o/r"] * (1 if text == "{}" else 4)
+
+
+@pytest.mark.parametrize("text", ["<html>", "{}", '{"token": "t"}'])
+async def test_a_token_that_nobody_can_read_is_an_error_of_githubs(text: str, world: World) -> None:
+    async with odd(text) as server:
+        client = GitHub.for_installation(world.app.id, world.app.private_key_pem, 1, server.url, redact=str)
+        async with client as github:
+            for ask in (github.repos.get("o/r"), github.tokens.for_clone("o/r")):
+                with pytest.raises(GitHubError) as error:
+                    await ask
+                assert error.value.passing
+        assert set(server.asked) == {"POST /api/v3/app/installations/1/access_tokens"}
 
 
 @pytest.mark.parametrize("answer", [{"errors": None, "data": None}, {"errors": None}, {"data": {}}, {}])
