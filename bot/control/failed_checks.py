@@ -51,7 +51,7 @@ async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig
 
 
 def _pull(number: int) -> Thread:
-    return Thread(kind="pull", number=number, title="", body="", author="")
+    return Thread.numbered("pull", number)
 
 
 async def _pull_of_fork(context: JobContext, command: ChecksFailed) -> int | None:

@@ -68,6 +68,11 @@ class Thread:
         """The place of a job without a thread."""
         return cls(kind="branch", number=0, title="", body="", author="", branch=name)
 
+    @classmethod
+    def numbered(cls, kind: Literal["issue", "pull"], number: int) -> Self:
+        """A thread of which nothing but the number is known."""
+        return cls(kind=kind, number=number, title="", body="", author="")
+
     @property
     def key(self) -> int:
         """What jobs of the same place share in their repository: the number, or for a branch one below zero."""

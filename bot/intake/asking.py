@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 
 from bot.domain.commands import AccessLost, Command
-from bot.domain.job import Actor, Job, Origin, Repo, Thread
+from bot.domain.job import Job, Origin, Repo, Thread
 from bot.domain.listening import Listening, is_app
 from bot.intake.deliveries import Delivery, IgnoredDelivery
 from bot.intake.grammar import parse_command
@@ -110,8 +110,6 @@ def job_of(
     command: Command,
     trigger: str,
     head_sha: str = "",
-    actor: Actor | None = None,
-    others: tuple[Actor, ...] = (),
     unique: str = "",
 ) -> Job:
     """A job in the delivery's repository.
@@ -122,10 +120,8 @@ def job_of(
         thread: where.
         origin: what it came from.
         command: what is asked, or happened.
-        trigger: see `Job`, as for the two that follow.
+        trigger: see `Job`, as for the next.
         head_sha: see `Job`.
-        others: see `Job`.
-        actor: who asked, when it is not the sender.
         unique: what it came from, unique for this event and repository; the delivery's id when empty, for what happens
             has no number of its own.
     """
@@ -134,11 +130,10 @@ def job_of(
         delivery_id=delivery.id,
         repo=event.repository.repo,
         thread=thread,
-        actor=actor or event.sender.actor,
+        actor=event.sender.actor,
         origin=origin,
         command=command,
         installation=delivery.installation,
-        others=others,
         trigger=trigger,
         head_sha=head_sha,
     )
@@ -154,7 +149,7 @@ def departed(
         id=job_id(delivery.event, delivery.installation, delivery.id),
         delivery_id=delivery.id,
         repo=Repo(id=0, full_name="", private=True),
-        thread=Thread(kind="issue", number=0, title="", body="", author=""),
+        thread=Thread.numbered("issue", 0),
         actor=sender.actor,
         origin=Origin(kind="event", id=0),
         command=AccessLost(repo_ids=repo_ids),

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bot.domain.commands import ChecksFailed
-from bot.domain.job import Actor, Job, Origin, Thread
+from bot.domain.job import Job, Origin, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of
 from bot.intake.deliveries import Delivery, IgnoredDelivery
@@ -108,17 +108,9 @@ def pull_of(event: RedEvent, head_sha: str, branch: str, pulls: list[FailedPull 
 
 
 def reddened(
-    delivery: Delivery,
-    listening: Listening,
-    event: RedEvent,
-    command: ChecksFailed,
-    *,
-    at: str = "",
-    actor: Actor | None = None,
-    others: tuple[Actor, ...] = (),
-    unique: str = "",
+    delivery: Delivery, listening: Listening, event: RedEvent, command: ChecksFailed, *, at: str = "", unique: str = ""
 ) -> Job:
-    """The job of looking at checks that failed.
+    """The job of looking at checks that failed; the sender is its actor.
 
     Args:
         delivery: what brought it.
@@ -126,30 +118,20 @@ def reddened(
         event: its repository and sender.
         command: what failed, where.
         at: when it began, as GitHub writes it.
-        actor: who caused it, when that is not the sender.
-        others: whose permissions count beside the actor's.
         unique: see `job_of`.
     """
+    # A fork's pull request is not known yet.
+    on_branch = not command.pull and not command.fork
     return job_of(
         delivery,
         event=event,
-        # Neither a workflow run nor a check knows the words of its pull request.
-        thread=_place(command),
+        thread=Thread.of_branch(command.branch) if on_branch else Thread.numbered("pull", command.pull),
         origin=Origin(kind="event", id=command.run_id, at=at),
         command=command,
         trigger=listening.triggers[0],
         head_sha=command.head_sha,
-        actor=actor,
-        others=others,
         unique=unique,
     )
-
-
-def _place(command: ChecksFailed) -> Thread:
-    """Where it happened; a fork's pull request is not known yet."""
-    if not command.pull and not command.fork:
-        return Thread.of_branch(command.branch)
-    return Thread(kind="pull", number=command.pull, title="", body="", author="")
 
 
 def named(name: str | None, otherwise: str) -> str:

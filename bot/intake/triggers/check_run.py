@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bot.domain.commands import Approve, ChecksFailed, Command, Deny, Retry, Stop
-from bot.domain.job import Job, Origin, Thread, ThreadKind
+from bot.domain.job import Job, Origin, Thread
 from bot.domain.listening import Listening
 from bot.intake.asking import job_of, no_commander, other_action
 from bot.intake.deliveries import Delivery, IgnoredDelivery
@@ -107,8 +107,7 @@ def _thread(place: re.Match[str]) -> Thread:
     """Where the check run's job is; a check run knows no words of a thread."""
     if place["branch"]:
         return Thread.of_branch(place["branch"])
-    kind: ThreadKind = "issue" if place["kind"] == "issue" else "pull"
-    return Thread(kind=kind, number=int(place["number"]), title="", body="", author="")
+    return Thread.numbered("issue" if place["kind"] == "issue" else "pull", int(place["number"]))
 
 
 def _command(button: str, request: str, *, job_id: str) -> Command | IgnoredDelivery:

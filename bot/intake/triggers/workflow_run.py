@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -76,16 +77,9 @@ def _command(run: _Run, *, pull: int = 0, fork: str = "", fork_id: int = 0) -> C
 
 def _job(delivery: Delivery, listening: Listening, event: _Event, command: ChecksFailed) -> Job:
     run = event.workflow_run
-    return reddened(
-        delivery,
-        listening,
-        event,
-        command,
-        at=run.created_at,
-        actor=run.actor.actor,
-        others=() if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,),
-        unique=f"{run.id}:{run.run_attempt}",
-    )
+    job = reddened(delivery, listening, event, command, at=run.created_at, unique=f"{run.id}:{run.run_attempt}")
+    others = () if run.triggering_actor.id == run.actor.id else (run.triggering_actor.actor,)
+    return replace(job, actor=run.actor.actor, others=others)
 
 
 class _Run(PayloadPart):
