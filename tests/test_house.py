@@ -35,9 +35,10 @@ _MAX_MODULE_LINES = 300
 _MAX_FUNCTION_LINES = 60
 _MAX_CODE_LINES = 42_700
 """Of the library and the bot together; lower it when code goes, the aim is 29,000."""
-_MAX_SINGLE_USE_HELPERS = 0.225
+_MAX_SINGLE_USE_HELPERS = 0.22
 """As a share of their functions; lower it when helpers are merged, the aim is 0.12."""
 _COUNTED = frozenset({"agent_runtime", "bot"})
+_OPEN_DECISIONS = 6
 
 _PURE = (
     "agent_runtime/core/approval_patterns.py",
@@ -371,12 +372,15 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     assert not broken, f"links to files that do not exist; correct or remove them:{_listed(broken)}"
 
 
-def test_decisions_are_numbered_without_gaps() -> None:
+def test_decisions_are_numbered_from_1_and_no_number_is_given_twice() -> None:
     names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
     wrong = [name for name in names if not re.fullmatch(r"[0-9]{4}-[a-z0-9-]+\.md", name)]
     assert not wrong, f"a decision is called NNNN-words-with-hyphens.md: {wrong}"
     numbers = [int(name[:4]) for name in names]
-    assert numbers == list(range(1, len(numbers) + 1)), f"decisions are numbered from 0001 without gaps: {numbers}"
+    doubled = {number for number in numbers if numbers.count(number) > 1}
+    assert not doubled, f"two decisions have one number: {doubled}"
+    # Numbers are given out when work begins, so that of a page on another branch may be missing for a while.
+    assert numbers[-1] <= len(numbers) + _OPEN_DECISIONS, f"decisions are missing: {numbers}"
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:
