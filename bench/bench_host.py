@@ -68,7 +68,7 @@ async def _measured(case: Case) -> list[float]:
         folder = Path(directory)
         case.prepare(folder)
         agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
-        hands = Toolbox(agent, ask=_asked, events=lambda: events, record=events.append, say=lambda _event: None)
+        hands = Toolbox(agent, ask=_asked, events=lambda: events, record=events.append, emit=lambda _event: None)
         await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
         begun, silences = time.perf_counter(), [(0.0, 0.0)]
         ticking = asyncio.create_task(_tick(silences))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Protocol
 
 from typing_extensions import TypeAliasType
 
@@ -21,3 +23,24 @@ class ToolResult:
 
     value: Plain
     text: str
+
+
+class CallTool(Protocol):
+    """Answers one tool call of a step."""
+
+    def __call__(
+        self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool
+    ) -> Awaitable[Plain]:
+        """Run the tool.
+
+        Args:
+            tool: its name.
+            args: positional arguments, plain data.
+            kwargs: keyword arguments, plain data.
+            shown: whether the caller throws the value away, so that the result must be shown.
+
+        Raises:
+            ToolError: told to the caller, which may go on.
+            Suspend: not now: the step is suspended at this call.
+        """
+        ...

@@ -8,12 +8,12 @@ recursion are bounded inside the worker, calls and printed bytes here, since its
 from __future__ import annotations
 
 import ast
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from agent_runtime.core.calls import Plain
+from agent_runtime.core.calls import CallTool
 from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
 from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import BlockUsage, InterpreterLimits
@@ -45,27 +45,6 @@ _ADVICE = {
     "exceptions can only be called with zero or one string argument": "Exceptions take one text here.",
 }
 _TIME_ADVICE = "time.sleep waits for nothing here; wait in the shell instead, e.g. execute('main', 'sleep 1')"
-
-
-class CallTool(Protocol):
-    """Answers one tool call of a control block."""
-
-    def __call__(
-        self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool
-    ) -> Awaitable[Plain]:
-        """Run the tool.
-
-        Args:
-            tool: its name.
-            args: positional arguments, plain data.
-            kwargs: keyword arguments, plain data.
-            shown: whether the code throws the value away, so that the result must be shown.
-
-        Raises:
-            ToolError: told to the control code as an exception, which it may catch.
-            Suspend: not now: the block is frozen at this call.
-        """
-        ...
 
 
 def require_readable(state: InterpreterState) -> None:

@@ -71,7 +71,7 @@ class Gate:
         self,
         hooks: HookSystem,
         *,
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
         console: Callable[[str], str | None] | None = None,
     ) -> None:
@@ -79,13 +79,13 @@ class Gate:
 
         Args:
             hooks: whose handlers are asked.
-            tell: tells watchers that somebody is asked.
+            emit: tells watchers that somebody is asked.
             untimed: while it is entered, the run's clock stands still: people take their time.
             console: asked a question that no handler answers.
         """
         self.waiting: PendingCall | None = None
         self._hooks = hooks
-        self._tell = tell
+        self._emit = emit
         self._untimed = untimed
         self._console = console
         self._given: tuple[PendingCall, Answer] | None = None
@@ -120,7 +120,7 @@ class Gate:
                     return
                 reason = f"what the call would do is no longer what was approved ({reason})"
         pending = _pending("permission", tool, args, reason, preview)
-        self._tell(PermissionAsked(pending=pending))
+        self._emit(PermissionAsked(pending=pending))
         answer = await self._permission(pending)
         if answer is None and not preview:
             raise ToolError(
@@ -144,7 +144,7 @@ class Gate:
             answer = self._given[1]
         else:
             pending = _pending("question", "ask_user", {"question": question}, question, question[:_QUESTION_CHARS])
-            self._tell(QuestionAsked(pending=pending))
+            self._emit(QuestionAsked(pending=pending))
             said = await self._answer(pending)
             if said is None:
                 self._suspend(pending)

@@ -1,4 +1,4 @@
-"""One run: ask the model, parse its reply, execute the control block, record what it showed; again.
+"""One run: ask the model, read its reply, make the calls that it asks for, record what they showed; again.
 
 The loop keeps no history of its own: what the model reads, and how far the run is, is derived from the session's
 events. Whatever the model should know about a step that failed travels as an `Interrupt`, whose text is the next
@@ -7,7 +7,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -29,17 +29,13 @@ from agent_runtime.core.events import (
 )
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.policy import RunLimits
-from agent_runtime.interpreter import Interpreter, InterpreterState
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
 from agent_runtime.run.progress import Repeats, RunProgress
 from agent_runtime.run.step import Calls, observed
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.transports.blocks.binding import PayloadBinder
-from agent_runtime.transports.blocks.format_errors import unreadable
-from agent_runtime.transports.blocks.payloads import Payloads
-from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
+from agent_runtime.transports.protocol import ReplyReader, Step, Transport
 
 
 class FileWatch(Protocol):
@@ -55,11 +51,11 @@ class FileWatch(Protocol):
         ...
 
     def begin_step(self) -> None:
-        """Begin a step, before its control block runs."""
+        """Begin a step, before its calls."""
         ...
 
     def resume_step(self, state: Mapping[str, Any]) -> None:
-        """The same for a control block that stands in the middle, as `step_state` told it."""
+        """The same for a step that stands in the middle, as `step_state` told it."""
         ...
 
     def end_step(self) -> str:
@@ -72,14 +68,14 @@ class StepCheckpoint:
     """Where a paused run goes on.
 
     Attributes:
-        interpreter: the control block's state.
+        interpreter: where its calls stand.
         shown: what the step has shown.
-        files: what the file tools have done in it.
+        files: what the file tools and the transport have done in it.
         call: the number of the call that was waiting.
         note: what the model should know of the break; empty for nothing.
     """
 
-    interpreter: InterpreterState
+    interpreter: Mapping[str, Any]
     shown: Mapping[str, Any]
     files: Mapping[str, Any]
     call: int
@@ -92,10 +88,9 @@ class Loop:
 
     Attributes:
         provider: the model.
-        interpreter: runs control blocks.
-        calls: answers their tool calls.
+        transport: reads its replies.
+        calls: answers the tool calls that they ask for.
         files: is told of each step.
-        payloads: gives the writes of a step their contents.
         session: the log that everything is derived from; holds at least the run's `Started`.
         progress: reads off that log how far the run is.
         conversation: makes requests of it.
@@ -109,10 +104,9 @@ class Loop:
     """
 
     provider: Provider
-    interpreter: Interpreter
+    transport: Transport
     calls: Calls
     files: FileWatch
-    payloads: PayloadBinder
     session: Session
     progress: RunProgress
     conversation: Conversation
@@ -135,18 +129,15 @@ class Loop:
         """
         progress, errors_in_a_row = self.progress.read(), 0
         self.calls.number = progress.calls
-        self.repeats.recall(progress)
-        writers = progress.writers()
+        self._recall()
         for step in range(progress.step + 1, self.limits.max_steps + 1):
             if (cut := self._cut_off()) is not None:
                 return cut
             self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
             await self._hear(step)
-            parser, stop = await self._ask(step, writers)
+            reader, stop = await self._ask(step)
             try:
-                reply = parser.finish(stop)
-                writers |= reply.writers
-                outcome = await self._act(step, reply)
+                outcome = await self._act(step, reader.finish(stop))
                 errors_in_a_row = 0
             except FormatError as error:
                 errors_in_a_row += 1
@@ -166,25 +157,27 @@ class Loop:
             ModelError: the same.
             SandboxError: the same.
         """
-        reply = self._last_reply()
-        self.repeats.recall(self.progress)
-        self.payloads.resume(Payloads(reply.payloads), reply.control or "", standing.files)
+        taken = self._recall()[-1]
+        if taken is None:
+            raise AssertionError("a step is paused only after its reply was accepted")
         self.files.resume_step(standing.files)
         self.calls.begin_step()
         self.calls.shown.take_back(standing.shown)
         self.calls.number = standing.call - 1
         if standing.note:
             self.calls.shown.result(standing.note)
-        block = self.interpreter.resume(standing.interpreter, call=self.calls, show=self.calls.shown.printed)
-        outcome = await self._see_through(self.progress.step, reply, block)
+        work = taken.resume(standing.files, standing.interpreter, self.calls, self.calls.shown.printed)
+        outcome = await self._see_through(self.progress.step, taken, work)
         await self.session.commit()
         return outcome if outcome is not None else await self.run()
 
-    def _last_reply(self) -> Reply:
-        progress = self.progress.read()
-        parser = ReplyParser(known_writers=progress.writers())
-        parser.feed(progress.reply)
-        return parser.finish("stop")
+    def _recall(self) -> Sequence[Step | None]:
+        """The steps that the run has taken so far, read from the log again."""
+        records = self.progress.read().steps
+        taken = self.transport.recall([record.reply for record in records])
+        both = zip(records, taken, strict=True)
+        self.repeats.recall((each.calls, step.contents) for each, step in both if step is not None and each.ran)
+        return taken
 
     async def _hear(self, step: int) -> None:
         """Take in what happened around the agent since its last step."""
@@ -196,51 +189,45 @@ class Loop:
         """What there is to tell of files; they are looked at in a thread."""
         return await in_thread(look) if self.files.knows_any else look()
 
-    async def _ask(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+    async def _ask(self, step: int) -> tuple[ReplyReader, StopReason]:
         """Send the conversation and take in the reply; one that the model finds too long is sent shortened."""
         try:
-            return await self._send(step, writers)
+            return await self._send(step)
         except ContextOverflowError:
             if not await self.conversation.shorten():
                 raise
-            return await self._send(step, writers)
+            return await self._send(step)
 
-    async def _send(self, step: int, writers: frozenset[str]) -> tuple[ReplyParser, StopReason]:
+    async def _send(self, step: int) -> tuple[ReplyReader, StopReason]:
         """Take in one reply, telling watchers of its text as it arrives."""
         request = await self.conversation.request(self.status(step))
-        parser, text, end = ReplyParser(known_writers=writers), list[str](), None
+        reader, text, end = self.transport.reader(), list[str](), None
         async with aclosing(self.provider.reply(request)) as chunks:
             async for chunk in chunks:
                 match chunk:
                     case ReplyStart(attempt=attempt):
                         if attempt > 1:
-                            parser, text = ReplyParser(known_writers=writers), []
+                            reader, text = self.transport.reader(), []
                             self.emit(StreamReset(attempt=attempt))
                     case TextChunk(text=more):
                         text.append(more)
-                        self._tell(parser.feed(more))
+                        self._stream(reader.feed(more))
                     case ReplyFault():
                         pass  # told and counted by the provider that waits for outages
                     case ReplyEnd():
                         end = chunk
         if end is None:
             raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
-        self._tell(parser.flush())
+        self._stream(reader.flush())
         self.record(Replied(step=step, text="".join(text), usage=end.usage))
         self.conversation.learned(end.usage)
-        return parser, end.stop
+        return reader, end.stop
 
-    def _tell(self, events: list[ReplyEvent]) -> None:
-        for event in events:
-            match event:
-                case ProseText(text=text):
-                    self.emit(Streamed(text=text))
-                case CompletionText(text=text):
-                    self.emit(Streamed(text=text, completion=True))
-                case _:
-                    pass
+    def _stream(self, texts: Sequence[Streamed]) -> None:
+        for text in texts:
+            self.emit(text)
 
-    async def _act(self, step: int, reply: Reply) -> Outcome | None:
+    async def _act(self, step: int, reply: Step) -> Outcome | None:
         """Do what a reply says.
 
         Returns:
@@ -250,7 +237,7 @@ class Loop:
             FormatError: the reply cannot be acted on.
             Suspended: a call waits for a person.
         """
-        if reply.control is None:
+        if not reply.acts:
             if reply.completion is not None:
                 checked = await self._checked(reply.completion)
                 if checked.problems:
@@ -258,21 +245,19 @@ class Loop:
                 return self._completed(reply.completion, checked)
             if self.chat and self.progress.output_schema is None:
                 return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
-            raise FormatError("empty", prompts.NO_ACTION)
-        self.payloads.begin_step(Payloads(reply.payloads), reply.control)
+            raise FormatError("empty", self.transport.no_action)
         self.files.begin_step()
         self.calls.begin_step()
-        block = self.interpreter.run(reply.control, call=self.calls, show=self.calls.shown.printed)
-        return await self._see_through(step, reply, block)
+        return await self._see_through(step, reply, reply.run(self.calls, self.calls.shown.printed))
 
-    async def _see_through(self, step: int, reply: Reply, block: Awaitable[None]) -> Outcome | None:
-        """See a control block to its end, and record what the step showed."""
+    async def _see_through(self, step: int, reply: Step, work: Awaitable[None]) -> Outcome | None:
+        """See a step's calls to their end, and record what they showed."""
         try:
-            shown, ok = await observed(block, calls=self.calls, payloads=self.payloads)
+            shown, ok = await observed(work, self.calls.shown)
         except FormatError as error:  # nothing ran, but the contents came
-            told = [self.payloads.keep_unreached(), await self._told(self.files.end_step)]
+            told = [reply.end(ok=False), await self._told(self.files.end_step)]
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(filter(None, told))]).rstrip()) from error
-        parts = [shown, "" if ok else self.payloads.keep_unreached(), await self._told(self.files.end_step)]
+        parts = [shown, reply.end(ok=ok), await self._told(self.files.end_step)]
         if reply.completion is not None and not ok:
             self.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)
@@ -281,7 +266,7 @@ class Loop:
         checked = await self._checked(reply.completion if ok else None)
         if checked.problems:
             parts.append(self._unfit(step, checked))
-        repeated = self.repeats.count(self.progress.read().called, [payload.text for payload in reply.payloads])
+        repeated = self.repeats.count(self.progress.read().called, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT
@@ -317,7 +302,11 @@ class Loop:
         text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
         self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
         self.record(Observed(step=step, text=text, ok=False))
-        return self._outcome(Status.FORMAT_ERRORS, reason=unreadable(error.code, count)) if count >= limit else None
+        return (
+            self._outcome(Status.FORMAT_ERRORS, reason=self.transport.unreadable(error.code, count))
+            if count >= limit
+            else None
+        )
 
     def _cut_off(self) -> Outcome | None:
         """How the run ends because no further reply may be asked for; None when one may."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import FormatError
 from agent_runtime.core.events import (
     Ended,
     Event,
@@ -23,7 +22,6 @@ from agent_runtime.core.events import (
     ToolReturned,
 )
 from agent_runtime.core.outcome import Outcome, Status, Usage
-from agent_runtime.transports.blocks.reply import Reply, ReplyParser
 
 
 class RunProgress:
@@ -35,7 +33,7 @@ class RunProgress:
         step: the last step whose reply has come.
         calls: tool calls that it was answered.
         usage: what its model calls used, those for summaries and those that broke off included.
-        reply: its last reply.
+        steps: its replies, with what came of each.
         called: the calls of its last step, as far as they were answered.
         acted: whether its last step came to its end.
         waiting: the request that nobody has answered yet, and where that stands in the log.
@@ -78,30 +76,6 @@ class RunProgress:
             )
         return self.ended
 
-    def writers(self) -> frozenset[str]:
-        """The functions that the run's control blocks have defined and that write files."""
-        return frozenset().union(*(reply.writers for reply, _ in self._understood()))
-
-    def made(self) -> list[tuple[list[ToolReturned], list[str]]]:
-        """Of each step that came to its end: its calls, and the contents that its reply brought."""
-        return [
-            (step.calls, [payload.text for payload in reply.payloads])
-            for reply, step in self._understood()
-            if step.observed is not None and (step.calls or step.observed.ok)  # else nothing of it ran
-        ]
-
-    def _understood(self) -> Iterator[tuple[Reply, _Step]]:
-        writers: frozenset[str] = frozenset()
-        for step in self._steps:
-            parser = ReplyParser(known_writers=writers)
-            parser.feed(step.reply)
-            try:
-                reply = parser.finish("stop")
-            except FormatError:  # it was not acted on
-                continue
-            writers |= reply.writers
-            yield reply, step
-
     def _forget(self) -> None:
         self.tasks = self._taken = 0
         self._begin("")
@@ -112,14 +86,13 @@ class RunProgress:
         self.step = self.calls = self.unfit = 0
         self.output_schema: dict[str, Plain] | None = None
         self.usage = Usage()
-        self.reply = ""
         self.called: list[ToolReturned] = []
         self.acted = False
         self.waiting: tuple[int, Paused] | None = None
         self.parked: Parked | None = None
         self.ended: Outcome | None = None
         self.is_open = True
-        self._steps: list[_Step] = []
+        self.steps: list[StepRecord] = []
         self._in_step = False
 
     def _take(self, position: int, event: Event) -> None:
@@ -130,8 +103,8 @@ class RunProgress:
                 self.output_schema = task.output_schema
             case Replied():
                 self.step, self.usage = event.step, self.usage + event.usage
-                self.reply, self.called, self.acted, self.parked = event.text, [], False, None
-                self._steps.append(_Step(event.text, self.called))
+                self.called, self.acted, self.parked = [], False, None
+                self.steps.append(StepRecord(event.text, self.called))
                 self._in_step = True
             case Summarised() | ReplyBroken():
                 self.usage += event.usage
@@ -161,18 +134,23 @@ class RunProgress:
 
     def _see(self, event: Observed) -> None:
         if self._in_step:  # a later one tells of what others did
-            self._steps[-1].observed = event
+            self.steps[-1].observed = event
         self.unfit += event.unfit
         self.acted, self._in_step = True, False
 
 
 @dataclass(slots=True)
-class _Step:
+class StepRecord:
     """A reply, the calls that it was answered, and what it showed; nothing while it is under way or was cut off."""
 
     reply: str
     calls: list[ToolReturned]
     observed: Observed | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether it came to its end, and not only to an error of form."""
+        return self.observed is not None and (bool(self.calls) or self.observed.ok)
 
 
 class Repeats:
@@ -182,10 +160,10 @@ class Repeats:
         self._last = ""
         self._count = 0
 
-    def recall(self, progress: RunProgress) -> None:
-        """Count what a run has done so far: a pause gives it no new tries."""
+    def recall(self, made: Iterable[tuple[Sequence[ToolReturned], Sequence[str]]]) -> None:
+        """Count what a run has done so far, its steps' calls and contents: a pause gives it no new tries."""
         self._last, self._count = "", 0
-        for calls, contents in progress.made():
+        for calls, contents in made:
             self.count(calls, contents)
 
     def count(self, calls: Sequence[ToolReturned], contents: Sequence[str]) -> int:

@@ -34,6 +34,7 @@ from agent_runtime.run.step import Calls
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.transports.blocks.transport import BlockTransport
 
 
 @dataclass(kw_only=True)
@@ -152,7 +153,7 @@ class Run:
             async with asyncio.timeout(max(0.0, limits.max_seconds - self._used)) as self._deadline:
                 outcome = await work(loop)
         except Suspended as stop:
-            return await self._pause(stop.state, loop.calls)
+            return await self._pause(stop.state, loop)
         except TimeoutError:
             if self._deadline is None or not self._deadline.expired():
                 raise
@@ -190,7 +191,7 @@ class Run:
         self._has_started = True
         return await loop.run()
 
-    async def _pause(self, state: InterpreterState, calls: Calls) -> Outcome:
+    async def _pause(self, state: InterpreterState, loop: Loop) -> Outcome:
         """Keep where the run stands, and say what it waits for."""
         waiting = self.gate.waiting
         if waiting is None:
@@ -203,14 +204,14 @@ class Run:
             run_id=progress.run_id,
             pending=pending,
             step=progress.step,
-            call=calls.number + 1,
+            call=loop.calls.number + 1,
             seconds=self._seconds,
             log=await asyncio.to_thread(digest_of, [*self.session.events]),
-            shown=calls.shown.to_plain(),
+            shown=loop.calls.shown.to_plain(),
             interpreter=state.to_plain(),
             files={
                 "tracked": {**self.toolbox.files.tracked()},
-                "step": {**self.toolbox.files.step_state(), **self.toolbox.payloads.state()},
+                "step": {**self.toolbox.files.step_state(), **loop.transport.state()},
             },
             manifest=manifest.to_plain(),
             terminals=[*self.toolbox.terminals],
@@ -252,8 +253,8 @@ class Run:
             )
 
     def _standing(self, saved: SavedStep) -> StepCheckpoint:
-        state, files = InterpreterState.from_plain(saved.interpreter), dict[str, Any](saved.files)
-        require_readable(state)
+        files = dict[str, Any](saved.files)
+        require_readable(InterpreterState.from_plain(saved.interpreter))
         if saved.pending.tool not in self.toolbox.registry.names:
             raise ResumeError(
                 f"Request {saved.pending.request_id} is not gone on with: this runtime has no tool "
@@ -262,7 +263,7 @@ class Run:
         self.toolbox.files.restore(files["tracked"])
         dead = [name for name in saved.terminals if name not in self.toolbox.terminals]
         return StepCheckpoint(
-            interpreter=state,
+            interpreter=saved.interpreter,
             shown=saved.shown,
             files=files["step"],
             call=saved.call,
@@ -279,7 +280,7 @@ class Run:
         agent = self.agent
         return Loop(
             provider=patient(agent, self.conversation, record=self.record, emit=self.emit, untimed=self.untimed),
-            interpreter=interpreter,
+            transport=BlockTransport(self.toolbox.payloads, interpreter),
             calls=Calls(
                 registry=self.toolbox.registry,
                 policy=agent.policy,
@@ -289,7 +290,6 @@ class Run:
                 max_output_chars=agent.max_output_chars,
             ),
             files=self.toolbox.files,
-            payloads=self.toolbox.payloads,
             session=self.session,
             progress=self.progress,
             conversation=self.conversation,

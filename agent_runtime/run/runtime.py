@@ -103,9 +103,13 @@ class AsyncRuntime:
             self.hooks.add(listener)
         self._announce = Announcer(self.hooks, stream=stream)
         self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
-        self._gate = Gate(self.hooks, tell=self._emit, untimed=self._untimed, console=console)
+        self._gate = Gate(self.hooks, emit=self._emit, untimed=self._untimed, console=console)
         self._toolbox = Toolbox(
-            self.agent, ask=self._gate.question, events=lambda: self.session.events, record=self._record, say=self._emit
+            self.agent,
+            ask=self._gate.question,
+            events=lambda: self.session.events,
+            record=self._record,
+            emit=self._emit,
         )
         self._progress = RunProgress(self.session.events)
         self._talk: Conversation | None = None

@@ -1,4 +1,4 @@
-"""One step's work: the tool calls of a control block, and what the model is shown of them."""
+"""One step's work: its tool calls, and what the model is shown of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import FormatError, Interrupt, LimitError, ToolError
+from agent_runtime.core.errors import FormatError, Interrupt, ToolError
 from agent_runtime.core.events import Event, Refused, ToolCalled, ToolProgressed, ToolReturned
 from agent_runtime.core.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.interpreter import Suspend
@@ -18,7 +18,6 @@ from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.approvals import Gate
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.binding import PayloadBinder
 
 _FAILURE_CHARS = 30_000
 _RECORDED_CHARS = 10_000
@@ -75,7 +74,7 @@ class ShownOutput:
 
 
 class Calls:
-    """Answers the tool calls of a run's control blocks, and tells watchers of each.
+    """Answers the tool calls of a run's steps, and tells watchers of each.
 
     Attributes:
         number: how many calls the run has made.
@@ -226,32 +225,26 @@ def clipped(text: str, limit: int) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
 
 
-async def observed(block: Awaitable[None], *, calls: Calls, payloads: PayloadBinder) -> tuple[str, bool]:
-    """See one control block to its end.
+async def observed(work: Awaitable[None], shown: ShownOutput) -> tuple[str, bool]:
+    """See the calls of one step to their end.
 
     Args:
-        block: the interpreter at work on it.
-        calls: answers its tool calls, and holds what the step shows.
-        payloads: those of its reply, bound to its writes.
+        work: the transport at work on them.
+        shown: collects what they show.
 
     Returns:
         What the model is shown, and whether nothing was raised.
 
     Raises:
-        FormatError: the block does not fit the tools; nothing ran.
-        Suspended: the block waits for a person.
+        FormatError: they do not fit the tools; nothing ran.
+        Suspended: one waits for a person.
         SandboxError: the machine failed, not the model.
     """
     failure = ""
     try:
-        await block
-        if left := payloads.left():
-            raise LimitError(
-                f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
-                "reply brings contents."
-            )
+        await work
     except FormatError:
         raise
     except Interrupt as stop:
         failure = clipped(str(stop), _FAILURE_CHARS)
-    return "\n\n".join(part for part in (calls.shown.text(), failure) if part), not failure
+    return "\n\n".join(part for part in (shown.text(), failure) if part), not failure

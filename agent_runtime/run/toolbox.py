@@ -13,7 +13,7 @@ from agent_runtime.context.orientation import orient
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.events import Live, NetworkLost, NetworkUsed, Recorded
+from agent_runtime.core.events import Event, NetworkLost, NetworkUsed, Recorded
 from agent_runtime.core.task import Task
 from agent_runtime.sandbox.way_out import way_out
 from agent_runtime.terminals.spool import OutputLogs
@@ -48,7 +48,7 @@ class Toolbox:
         ask: Ask,
         events: Callable[[], Sequence[Recorded]],
         record: Callable[[Recorded], None],
-        say: Callable[[Live], None],
+        emit: Callable[[Event], None],
     ) -> None:
         """Get everything ready; no program is started yet.
 
@@ -57,13 +57,13 @@ class Toolbox:
             ask: puts a question to the user.
             events: the session's log.
             record: appends to it.
-            say: tells what only watchers are told.
+            emit: tells watchers only.
 
         Raises:
             SettingsError: a tool that the agent is to have does not exist, or its network cannot be kept to.
         """
         self._agent = agent
-        self._say = say
+        self._emit = emit
         self._oriented = False
         self.network_lost = ""
         self._logs = OutputLogs(agent.logs)
@@ -80,7 +80,7 @@ class Toolbox:
         egress = way_out(
             sandbox,
             agent.network,
-            told=lambda connection: say(NetworkUsed(connection=connection)),
+            told=lambda connection: emit(NetworkUsed(connection=connection)),
             lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
@@ -161,7 +161,7 @@ class Toolbox:
 
     def _note_lost(self, reason: str) -> None:
         self.network_lost = reason
-        self._say(NetworkLost(reason=reason))
+        self._emit(NetworkLost(reason=reason))
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""

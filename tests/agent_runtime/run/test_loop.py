@@ -40,6 +40,7 @@ from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
 from agent_runtime.transports.blocks.binding import PayloadBinder
+from agent_runtime.transports.blocks.transport import BlockTransport
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
 WRITE = '```codepilot\nwrite_file("a.txt")\n```\n```text\nnew\n```\n'
@@ -109,7 +110,7 @@ class Bench:
         registry.add_family(self.diary)
         interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
         self.provider = ScriptedProvider(replies, chunk_chars=5)
-        gate = Gate(HookSystem(), tell=self.live.append)
+        gate = Gate(HookSystem(), emit=self.live.append)
         conversation = Conversation(
             session=self.session,
             provider=self.provider,
@@ -122,10 +123,9 @@ class Bench:
         try:
             return await Loop(
                 provider=self.provider,
-                interpreter=interpreter,
+                transport=BlockTransport(self.diary.payloads, interpreter),
                 calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
                 files=self.diary,
-                payloads=self.diary.payloads,
                 session=self.session,
                 progress=RunProgress(self.session.events),
                 conversation=conversation,

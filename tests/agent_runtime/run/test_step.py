@@ -8,7 +8,6 @@ from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.step import Calls, ShownOutput, clipped, observed, shortened
 from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.binding import PayloadBinder
 
 
 def test_prints_join_and_results_stand_apart() -> None:
@@ -49,7 +48,7 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     registry, events = Registry(), list[Event]()
     registry.register_tool("big", big)
     registry.register_tool("fail", fail)
-    gate = Gate(HookSystem(), tell=events.append)
+    gate = Gate(HookSystem(), emit=events.append)
     calls = Calls(
         registry=registry, policy=Policy(limits=RunLimits()), gate=gate, record=events.append, emit=events.append
     )
@@ -57,7 +56,7 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:
         block = interpreter.run(source, call=calls, show=calls.shown.printed)
-        shown, ok = await observed(block, calls=calls, payloads=PayloadBinder())
+        shown, ok = await observed(block, calls.shown)
     finally:
         await interpreter.close()
     return shown, ok, events
