@@ -1,4 +1,4 @@
-"""What the loop needs of a transport: the form in which a model asks for calls, sends contents and finishes."""
+"""Interface of a transport: how a model asks for calls, sends contents and finishes."""
 
 from __future__ import annotations
 
