@@ -35,7 +35,7 @@ from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_co
 from agent_runtime.run.progress import Repeats, RunProgress
 from agent_runtime.run.step import Calls, observed
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.transports.protocol import ReplyReader, Step, Transport
+from agent_runtime.transports.protocol import ReplyReader, ReplyStep, Transport
 
 
 class FileWatch(Protocol):
@@ -171,7 +171,7 @@ class Loop:
         await self.session.commit()
         return outcome if outcome is not None else await self.run()
 
-    def _recall(self) -> Sequence[Step | None]:
+    def _recall(self) -> Sequence[ReplyStep | None]:
         """The steps that the run has taken so far, read from the log again."""
         records = self.progress.read().steps
         taken = self.transport.recall([record.reply for record in records])
@@ -227,7 +227,7 @@ class Loop:
         for text in texts:
             self.emit(text)
 
-    async def _act(self, step: int, reply: Step) -> Outcome | None:
+    async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
         """Do what a reply says.
 
         Returns:
@@ -250,7 +250,7 @@ class Loop:
         self.calls.begin_step()
         return await self._see_through(step, reply, reply.run(self.calls, self.calls.shown.printed))
 
-    async def _see_through(self, step: int, reply: Step, work: Awaitable[None]) -> Outcome | None:
+    async def _see_through(self, step: int, reply: ReplyStep, work: Awaitable[None]) -> Outcome | None:
         """See a step's calls to their end, and record what they showed."""
         try:
             shown, ok = await observed(work, self.calls.shown)

@@ -14,7 +14,7 @@ Show = Callable[[str], None]
 """Takes what a step shows beside the results of its calls, in order with them."""
 
 
-class Step(Protocol):
+class ReplyStep(Protocol):
     """What one accepted reply asks for."""
 
     @property
@@ -81,7 +81,7 @@ class ReplyReader(Protocol):
         """The reply is over; gives the text that was held back."""
         ...
 
-    def finish(self, stop: StopReason) -> Step:
+    def finish(self, stop: StopReason) -> ReplyStep:
         """Judge the whole reply.
 
         Raises:
@@ -98,7 +98,7 @@ class Transport(Protocol):
         """What the model is told of a reply that neither acts nor finishes."""
         ...
 
-    def recall(self, replies: Sequence[str]) -> Sequence[Step | None]:
+    def recall(self, replies: Sequence[str]) -> Sequence[ReplyStep | None]:
         """Read the run's earlier replies again, for what later ones refer to; None for one that was not understood."""
         ...
 
@@ -107,7 +107,7 @@ class Transport(Protocol):
         ...
 
     def state(self) -> dict[str, Plain]:
-        """Where the present step stands, to be gone on with by `Step.resume`."""
+        """Where the present step stands, to be gone on with by `ReplyStep.resume`."""
         ...
 
     def unreadable(self, code: FormatCode, count: int) -> str:

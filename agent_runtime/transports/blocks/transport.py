@@ -48,7 +48,7 @@ class BlockStep:
         return self.reply.prose
 
     async def run(self, call: CallTool, show: Show) -> None:
-        """Run the control block; see `Step.run`.
+        """Run the control block; see `ReplyStep.run`.
 
         Raises:
             LimitError: it took fewer payloads than the reply brings.
@@ -61,7 +61,7 @@ class BlockStep:
     async def resume(
         self, state: Mapping[str, Any], interpreter: Mapping[str, Any], call: CallTool, show: Show
     ) -> None:
-        """Go on in the middle of the block; see `Step.resume`.
+        """Go on in the middle of the block; see `ReplyStep.resume`.
 
         Raises:
             LimitError: as for `run`.
