@@ -8,7 +8,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc 2>/dev/null || echo 2))
 # The tests start hundreds of processes, each of which would compile all of the code anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check fmt lock bench soak chaos defences clean
+.PHONY: help demo test quick check fmt lock bench soak chaos defences clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -18,7 +18,10 @@ demo: .venv/.ready-run ## Watch the bot fix a real bug in a real repository
 
 test: .venv/.ready-dev ## Lint, type-check and run every test
 	@scripts/check
-	@$(BIN)/pytest --numprocesses $(WORKERS) $(ARGS)
+	@scripts/test --numprocesses $(WORKERS) $(ARGS)
+
+quick: .venv/.ready-dev ## Lint, type-check and run the tests nearest to what changed since origin/main (half a minute)
+	@$(BIN)/python scripts/quick $(ARGS)
 
 check: .venv/.ready-dev ## Lint and type-check only
 	@scripts/check
