@@ -42,7 +42,8 @@ async def test_terminals_live_in_one_container_that_goes_with_them(engine: Stand
     assert len(engine.containers) == 1
     await place.close()
     assert engine.containers == []
-    assert (await one.run("echo again", timeout=20)).output == "again\n"
+    again = await one.run("echo again", timeout=20)
+    assert (again.output, again.status, again.exit_code) == ("again\n", "completed", 0), again
 
 
 @pytest.mark.slow
