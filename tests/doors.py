@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from bot.apps.webhook import WebhookApp, make_app, make_runner
 from bot.domain.listening import Listening
-from bot.engine.queue import Queue
+from bot.engine.queue import SqliteQueue
 from tests.builders import SECRET
 
 
@@ -40,7 +40,7 @@ def a_door(**changes: Any) -> WebhookApp:  # noqa: ANN401 - whatever a Door or L
 
 
 @asynccontextmanager
-async def opened(queue: Queue, **changes: Any) -> AsyncIterator[OpenDoor]:  # noqa: ANN401 - whatever a Door takes
+async def opened(queue: SqliteQueue, **changes: Any) -> AsyncIterator[OpenDoor]:  # noqa: ANN401 - whatever a Door takes
     """Listen on a free port of this machine until the block ends."""
     runner = make_runner(make_app(a_door(**changes), queue))
     await runner.setup()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bot.domain.job import Lane
 from bot.engine.database import Database
-from bot.engine.queue import Queue, SqliteQueue
+from bot.engine.queue import SqliteQueue
 
 
 class Clock:
@@ -32,13 +32,13 @@ async def opened_queue(path: Path, clock: Clock | None = None) -> AsyncIterator[
         await database.close()
 
 
-async def claimed(queue: Queue, worker: str = "w1", *, lane: Lane = "work") -> str | None:
+async def claimed(queue: SqliteQueue, worker: str = "w1", *, lane: Lane = "work") -> str | None:
     """Claim for a minute; the id of the job, or None when there was none."""
     found = await queue.claim(worker, 60, lane=lane)
     return found.job.id if found else None
 
 
-async def until_woken(queue: Queue) -> None:
+async def until_woken(queue: SqliteQueue) -> None:
     """Wait until work wakes those who wait for it.
 
     Raises:

@@ -32,10 +32,12 @@ from bot.domain.listening import Listening
 from bot.engine.database import Database
 from bot.engine.ledger import Ledger
 from bot.engine.queue import SqliteQueue
+from bot.engine.work_loop import LEASE_SECONDS, WorkLoop
 from bot.engine.worker_presence import present
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
 from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import Ending, JobContextFactory
+from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
 from bot.jobs.services import Handover, JobServices, Listener
 from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
@@ -68,7 +70,7 @@ class BotService:
     """
 
     queue: SqliteQueue
-    worker: Worker
+    worker: WorkLoop
     runner: web.AppRunner
     redelivery: Redelivery
 
@@ -126,7 +128,8 @@ async def service(
         await stack.enter_async_context(
             present(settings.agent.data_dir / "workers", name, on_death=queue.requeue_orphans)
         )
-        worker = Worker(name, contexts=contexts, jobs_at_once=settings.jobs)
+        patience = Patience(longest_pause=LEASE_SECONDS)
+        worker = WorkLoop(name, queue, Worker(contexts, patience), jobs_at_once=settings.jobs)
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
         app = make_app(_webhook_app(settings), queue, accepted=greeter.greet, unneeded=unneeded)
         yield BotService(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
@@ -209,7 +212,7 @@ async def _see_through(
         database = Database(Path(place) / "queue.sqlite")
         stack.push_async_callback(database.close)
         queue = SqliteQueue(database)
-        await queue.enqueue(job)
+        await queue.accept(job)
         endings: list[Ending] = []
         contexts = JobContextFactory(
             services=shared,
@@ -224,9 +227,10 @@ async def _see_through(
             ),
         )
         patience = 4 * lease_seconds
-        worker = Worker(_worker_name(), contexts=contexts, lease_seconds=lease_seconds, patience_seconds=patience)
-        last, session_file = await walk(contexts, worker, job)
-        await _tell_owed(queue, worker, last.job.id, until=time.time() + patience)
+        worker = Worker(contexts, Patience(seconds=patience, longest_pause=lease_seconds))
+        loop = WorkLoop(_worker_name(), queue, worker, lease_seconds=lease_seconds)
+        last, session_file = await walk(contexts, loop, job)
+        await loop.tell_ending(last.job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, last.job.id)
         return StepEnd(
             ended=last.state,
@@ -263,13 +267,6 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
         plain=settings.api_url.startswith("http:"),
     )
     return replace(shared, handover=handover, sessions=settings.agent.data_dir / "sessions")
-
-
-async def _tell_owed(queue: SqliteQueue, worker: Worker, job_id: str, *, until: float) -> None:
-    """Tell an ending that GitHub did not take at once, while it is worth waiting for."""
-    while (due := await queue.owed_at(job_id)) is not None and due < until:
-        if not await worker.tell_owed():
-            await asyncio.sleep(max(0.0, due - time.time()))
 
 
 def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:

@@ -20,7 +20,7 @@ from bot.apps.stranger_log import StrangerLog
 from bot.domain.errors import ConfigError, MalformedError, QueueError, UnauthenticatedError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
-from bot.engine.queue import Queue
+from bot.engine.protocols import JobEngine
 from bot.intake.deliveries import IgnoredDelivery, Proof, from_webhook
 from bot.intake.triggers import job_from
 
@@ -76,7 +76,7 @@ async def _keep(_job: Job) -> str:
 
 def make_app(
     door: WebhookApp,
-    queue: Queue,
+    queue: JobEngine,
     *,
     accepted: Callable[[Job], None] = lambda _job: None,
     unneeded: Callable[[Job], Awaitable[str]] = _keep,
@@ -132,7 +132,7 @@ class _Webhook:
     def __init__(
         self,
         door: WebhookApp,
-        queue: Queue,
+        queue: JobEngine,
         accepted: Callable[[Job], None],
         unneeded: Callable[[Job], Awaitable[str]],
     ) -> None:
@@ -232,7 +232,7 @@ class _Webhook:
             return web.json_response({"status": "ignored", "reason": found.reason})
         # What steers is done at once: nobody answers it first.
         held = self._door.held_seconds if found.lane == "work" else 0.0
-        if not await self._queue.enqueue(found, held_seconds=held):
+        if not await self._queue.accept(found, held_seconds=held):
             log.info("delivery %s: a duplicate of job %s", delivery_id, found.id, extra=extra)
             return web.json_response({"status": "duplicate", "job": found.id})
         log.info("delivery %s: accepted as job %s", delivery_id, found.id, extra=extra)

@@ -31,7 +31,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     if any(TRANSITIONS[each.state] for each in beside):
         return Ending(state=JobState.DONE, reason="work on this commit is under way already")
     job = await _work(context, command, thread, ordinal=len(beside))
-    await context.queue.enqueue(job)
+    await context.queue.accept(job)
     await context.record.update(lambda record: replace(record, leads_to=job.id))
     return Ending(state=JobState.DONE)
 

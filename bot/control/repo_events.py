@@ -41,7 +41,7 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
             return await _labelled(context, command)
         case Assigned(assignee_id=assignee_id):
             if assignee_id == (await context.github.accounts.me()).id:
-                await context.queue.enqueue(fix_for(context.job, "assignment"))
+                await context.queue.accept(fix_for(context.job, "assignment"))
         case Pushed(head_sha=head_sha):
             return await _pushed(context, head_sha)
         case Closed(how=how):
@@ -83,7 +83,7 @@ async def _start(context: JobContext, command: Labelled) -> Ending:
         access = await check_access(context.github, job, bounds=context.services.bounds)
         return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not access.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-    await context.queue.enqueue(fix_for(replace(job, thread=words), "label"))
+    await context.queue.accept(fix_for(replace(job, thread=words), "label"))
     return Ending(state=JobState.DONE)
 
 
@@ -106,7 +106,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and asked.bound_to != head_sha:
             why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
-            await context.queue.signal(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
+            await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
     await _review_push(context, head_sha)
     kept = await context.ledger.labels(job.repo.id, job.thread.key)
@@ -139,18 +139,18 @@ async def _review_push(context: JobContext, head_sha: str) -> None:
             await _end_or_stop(
                 context, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one."
             )
-    await context.queue.enqueue(review, held_seconds=context.services.push_pause)
+    await context.queue.accept(review, held_seconds=context.services.push_pause)
     await context.record.update(lambda record: replace(record, leads_to=review.id))
 
 
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
     """End a job that waits at once; have one that runs stop."""
-    if await context.queue.end(
+    if await context.queue.cancel(
         live.job.id, JobState.STOPPED, why, ending=await _last_words(context.about(live.job), why)
     ):
         await context.services.workspaces.discard(live.job.id)
     else:
-        await context.queue.signal(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
+        await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
 
 
 async def _departed(context: JobContext, repo_ids: tuple[int, ...]) -> None:

@@ -55,7 +55,7 @@ async def steered(context: JobContext, command: Steering, here: ThreadSnapshot) 
     for stored in await context.queue.of_thread(context.job.repo.id, context.job.thread.key):
         saved = handover.saved.get(stored.job.id)
         if saved is not None and stored.state is JobState.QUEUED and not await _claim(context, saved, handover):
-            await context.queue.end(stored.job.id, JobState.STOPPED, _ANSWERED)
+            await context.queue.cancel(stored.job.id, JobState.STOPPED, _ANSWERED)
             return await context.refuse(Refusal(reason=_ANSWERED, cause="answered"))
     return ending
 
@@ -157,16 +157,11 @@ class _Fetching:
     async def _restore(self, saved: SavedJob) -> None:
         """Have the job wait in this run's queue, as it did in the other's."""
         context, job_id = self._context, saved.job.id
-        worker = f"restoring-{job_id}"
         await asyncio.to_thread(self._put, saved)
-        await context.queue.enqueue(saved.job)
-        await context.queue.claim(worker, _SECONDS)
-        record = decode_record(saved.record)
-        await context.queue.update(job_id, lambda _: record)
         self._handover.saved[job_id] = saved
         # One that has expired is told so by whoever answers it.
         until = max(saved.until, time.time() + _EXPIRED_SECONDS)
-        await context.queue.park(job_id, worker, until=until)
+        await context.queue.restore(saved.job, decode_record(saved.record), until=until)
 
     def _put(self, saved: SavedJob) -> None:
         services = self._context.services

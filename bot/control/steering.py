@@ -66,7 +66,7 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
 async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> None:
     """End every job that is alive; each tells it in its own comment, and keeps what it did."""
     for each in (each for each in jobs if each.state in LIVE):
-        await context.queue.signal(
+        await context.queue.send(
             each.job.id, Signal(kind="stop", text=why, by=context.job.actor.login, id=context.job.id)
         )
         await context.queue.wake(each.job.id)
@@ -93,7 +93,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
         remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
         raise _Unfit("nothing-to-continue", remedy)
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
-    await context.queue.signal(target.id, signal)
+    await context.queue.send(target.id, signal)
 
 
 async def _hears(context: JobContext, stored: Stored) -> bool:
@@ -234,7 +234,7 @@ async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, 
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         if await _is_ours(context, here, each):
             opened = (await context.of(each.job).read()).published.pull is not None
-            await context.queue.enqueue(retry_of(each.job, asked_by=context.job, opened=opened))
+            await context.queue.accept(retry_of(each.job, asked_by=context.job, opened=opened))
             return
     if job_id:
         raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")

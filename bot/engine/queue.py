@@ -1,4 +1,4 @@
-"""The hand-over from the doors to the workers: what a queue is, and one in an SQLite file."""
+"""An engine in an SQLite file, for any number of processes; `work_loop` is the worker's side of it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from bot.domain.job import Job, JobState, Lane
 from bot.engine import owed_endings as debts
 from bot.engine import records, statements
 from bot.engine.database import Database
 from bot.engine.deaths import MOST_DEATHS
-from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
+from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.owed_endings import Owed
 from bot.engine.records import Signal, Stored
 
-__all__ = ["Claimed", "Owed", "Queue", "Signal", "SqliteQueue", "Stored"]
+__all__ = ["Claimed", "Owed", "Signal", "SqliteQueue", "Stored"]
 
 KEEP_DAYS = 30.0
 """For how long the words of ended jobs, and patches, are kept."""
@@ -46,23 +45,36 @@ class Claimed:
         return self.deaths >= MOST_DEATHS
 
 
-class Queue(JobRecords, Protocol):
-    """Jobs on their way from a door to a worker, kept across restarts; every method may raise `QueueError`.
+class SqliteQueue:
+    """Implements `JobEngine` in the database. The worker's side has claims with leases; `WorkLoop` uses it.
 
-    Jobs walk in two lanes (`Job.lane`). Of a thread's work only one job runs at a time, and one that waits for a person
-    holds up no other. What steers runs at once, whatever else does.
+    Args:
+        database: where; whoever opened it closes it.
+        clock: seconds since the epoch; the same for every process on the file.
     """
 
-    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
-        """Store a job for good; False, and nothing stored, when its id or delivery is known already.
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._run = database.run
+        self._clock = clock
+        self._work = asyncio.Event()
 
-        Args:
-            job: the job.
-            held_seconds: for how long it is not claimed, unless `unhold` lets it go before.
-        """
+    async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """See `Inbox.accept`."""
+        now = self._clock()
+        stored = await self._run(lambda rows: statements.insert(rows, job, now, now + held_seconds))
+        if stored:
+            self._work.set()
+        return stored
+
+    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+        """See `Inbox.restore`."""
+        now = self._clock()
+        await self._run(lambda rows: statements.restore(rows, job, record, now, until))
 
     async def unhold(self, job_id: str) -> None:
-        """Let a held job be claimed; nothing to do when it is not held."""
+        """See `Inbox.unhold`."""
+        await self._run(lambda rows: statements.unhold(rows, job_id))
+        self._work.set()
 
     async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
         """Take the oldest queued job of a lane, of work only where none of its thread runs.
@@ -74,6 +86,12 @@ class Queue(JobRecords, Protocol):
             lease_seconds: how long the job stays this worker's unless renewed.
             lane: which jobs to look at.
         """
+        now = self._clock()
+        row = await self._run(partial(statements.claim, worker=worker, lane=lane, now=now, until=now + lease_seconds))
+        if row is None:
+            return None
+        job, attempt, deaths = row
+        return Claimed(job=job, attempt=attempt, deaths=deaths)
 
     async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
         """Keep a claimed job for another `lease_seconds` from now.
@@ -81,6 +99,8 @@ class Queue(JobRecords, Protocol):
         Raises:
             LeaseLostError: the job is no longer this worker's.
         """
+        until = self._clock() + lease_seconds
+        await self._run(lambda rows: statements.renew(rows, job_id, worker, until))
 
     async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
         """Give a claimed job back, to be run from its start by anyone; the attempt is not counted.
@@ -93,6 +113,9 @@ class Queue(JobRecords, Protocol):
         Raises:
             LeaseLostError: the job is no longer this worker's.
         """
+        held_until = self._clock() + held_seconds if held_seconds else 0.0
+        await self._run(lambda rows: statements.release(rows, job_id, worker, held_until))
+        self._work.set()
 
     async def park(
         self, job_id: str, worker: str, *, until: float, heard: int | None = None, request_id: str = ""
@@ -114,9 +137,15 @@ class Queue(JobRecords, Protocol):
         Raises:
             LeaseLostError: the job is no longer this worker's.
         """
+        parked = await self._run(lambda rows: statements.park(rows, job_id, worker, until, heard, request_id))
+        self._work.set()
+        return parked
 
     async def wake(self, job_id: str) -> bool:
-        """Queue a waiting job again; False when it does not wait."""
+        """See `Signals.wake`."""
+        woken = await self._run(lambda rows: statements.wake(rows, job_id))
+        self._work.set()
+        return woken
 
     async def finish(
         self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
@@ -134,178 +163,45 @@ class Queue(JobRecords, Protocol):
             LeaseLostError: the job is no longer this worker's.
             TransitionError: a running job may not go to that state.
         """
-
-    async def end(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        """End a queued or waiting job; False when a worker has it, or it has ended.
-
-        Args:
-            job_id: the job.
-            state: how it ended.
-            reason: why.
-            ending: what is to be told of that; None when nothing is.
-
-        Raises:
-            TransitionError: such a job may not go to that state.
-        """
-
-    async def requeue_orphans(self, workers: Collection[str]) -> None:
-        """Queue the jobs of workers that are known to be dead again, before their leases run out."""
-
-    async def get_on(self, job_id: str, steps: int) -> None:
-        """Keep how many steps the agent of a job has made: one that gets on is not what kills its workers."""
-
-    async def claim_owed(self, worker: str) -> Owed | None:
-        """Take an ending that is due to be told; whoever takes it calls `settle` or `postpone`."""
-
-    async def settle(self, job_id: str) -> None:
-        """The ending of a job is told, or never can be."""
-
-    async def postpone(self, job_id: str) -> None:
-        """The ending of a job could not be told now; it is due again after a pause that grows."""
-
-    async def owed_at(self, job_id: str) -> float | None:
-        """When the ending of a job is due to be told, in seconds since the epoch; None when it is told."""
-
-    async def signal(self, job_id: str, sent: Signal) -> bool:
-        """Keep a word for a job; False when the job has ended. What was sent before is not kept again."""
-
-    async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
-        """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
-
-    async def get(self, job_id: str) -> Stored | None:
-        """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
-
-    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
-        """A thread's work, newest first: the last `limit` in each state; without what `sweep` forgot."""
-
-    async def is_live(self, repo_id: int, number: int) -> bool:
-        """Whether any work of a thread has not ended."""
-
-    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
-        """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
-
-    async def live_ids(self) -> frozenset[str]:
-        """The ids of all work that has not ended, for `Workspaces.sweep`."""
-
-    async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
-        """Return as soon as there may be something to claim, at the latest after `timeout` seconds."""
-
-    async def counts(self) -> dict[JobState, int]:
-        """How many jobs stand in each state."""
-
-    async def check(self) -> None:
-        """Write something and have it reach the disk, as a job would have to; raises `QueueError` when that fails."""
-
-    async def sweep(self, keep_days: float) -> int:
-        """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many jobs they were.
-
-        Their ids stay, so that a delivery that is sent again is known.
-        """
-
-
-class SqliteQueue:
-    """A queue in the database, for any number of processes.
-
-    Args:
-        database: where; whoever opened it closes it.
-        clock: seconds since the epoch; the same for every process on the file.
-    """
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._run = database.run
-        self._clock = clock
-        self._work = asyncio.Event()
-
-    async def enqueue(self, job: Job, *, held_seconds: float = 0.0) -> bool:
-        """See `Queue.enqueue`."""
-        now = self._clock()
-        stored = await self._run(lambda rows: statements.insert(rows, job, now, now + held_seconds))
-        if stored:
-            self._work.set()
-        return stored
-
-    async def unhold(self, job_id: str) -> None:
-        """See `Queue.unhold`."""
-        await self._run(lambda rows: statements.unhold(rows, job_id))
-        self._work.set()
-
-    async def claim(self, worker: str, lease_seconds: float, *, lane: Lane = "work") -> Claimed | None:
-        """See `Queue.claim`."""
-        now = self._clock()
-        row = await self._run(partial(statements.claim, worker=worker, lane=lane, now=now, until=now + lease_seconds))
-        if row is None:
-            return None
-        job, attempt, deaths = row
-        return Claimed(job=job, attempt=attempt, deaths=deaths)
-
-    async def renew(self, job_id: str, worker: str, lease_seconds: float) -> None:
-        """See `Queue.renew`."""
-        until = self._clock() + lease_seconds
-        await self._run(lambda rows: statements.renew(rows, job_id, worker, until))
-
-    async def release(self, job_id: str, worker: str, *, held_seconds: float = 0.0) -> None:
-        """See `Queue.release`."""
-        held_until = self._clock() + held_seconds if held_seconds else 0.0
-        await self._run(lambda rows: statements.release(rows, job_id, worker, held_until))
-        self._work.set()
-
-    async def park(
-        self, job_id: str, worker: str, *, until: float, heard: int | None = None, request_id: str = ""
-    ) -> bool:
-        """See `Queue.park`."""
-        parked = await self._run(lambda rows: statements.park(rows, job_id, worker, until, heard, request_id))
-        self._work.set()
-        return parked
-
-    async def wake(self, job_id: str) -> bool:
-        """See `Queue.wake`."""
-        woken = await self._run(lambda rows: statements.wake(rows, job_id))
-        self._work.set()
-        return woken
-
-    async def finish(
-        self, job_id: str, state: JobState, reason: str = "", *, worker: str, owed: float | None = None
-    ) -> None:
-        """See `Queue.finish`."""
         await self._run(lambda rows: statements.finish(rows, job_id, worker, state, reason, self._clock(), owed))
         self._work.set()
 
-    async def end(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
-        """See `Queue.end`."""
+    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
+        """See `Inbox.cancel`."""
         return await self._run(lambda rows: statements.end(rows, job_id, state, reason, self._clock(), ending))
 
     async def requeue_orphans(self, workers: Collection[str]) -> None:
-        """See `Queue.take_back`."""
+        """Queue the jobs of workers that are known to be dead again, before their leases run out."""
         now = self._clock()
         await self._run(lambda rows: statements.requeue_orphans(rows, workers, now))
         self._work.set()
 
     async def get_on(self, job_id: str, steps: int) -> None:
-        """See `Queue.get_on`."""
+        """Keep how many steps the agent of a job has made: one that gets on is not what kills its workers."""
         await self._run(lambda rows: statements.get_on(rows, job_id, steps))
 
     async def claim_owed(self, worker: str) -> Owed | None:
-        """See `Queue.claim_owed`."""
+        """Take an ending that is due to be told; whoever takes it calls `settle` or `postpone`."""
         return await self._run(lambda rows: debts.claim(rows, worker, self._clock()))
 
     async def settle(self, job_id: str) -> None:
-        """See `Queue.settle`."""
+        """The ending of a job is told, or never can be."""
         await self._run(lambda rows: debts.settle(rows, job_id))
 
     async def postpone(self, job_id: str) -> None:
-        """See `Queue.postpone`."""
+        """The ending of a job could not be told now; it is due again after a pause that grows."""
         await self._run(lambda rows: debts.postpone(rows, job_id, self._clock()))
 
     async def owed_at(self, job_id: str) -> float | None:
-        """See `Queue.owed_at`."""
+        """When the ending of a job is due to be told, in seconds since the epoch; None when it is told."""
         return await self._run(lambda rows: debts.due_at(rows, job_id))
 
-    async def signal(self, job_id: str, sent: Signal) -> bool:
-        """See `Queue.signal`."""
+    async def send(self, job_id: str, sent: Signal) -> bool:
+        """See `Signals.send`."""
         return await self._run(lambda rows: statements.signal(rows, job_id, sent))
 
     async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
-        """See `Queue.signals`."""
+        """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
         return await self._run(lambda rows: records.signals(rows, job_id, after))
 
     async def record(self, job_id: str) -> JobRecord:
@@ -317,27 +213,30 @@ class SqliteQueue:
         return await self._run(lambda rows: statements.update(rows, job_id, change))
 
     async def get(self, job_id: str) -> Stored | None:
-        """See `Queue.get`."""
+        """See `JobIndex.get`."""
         return await self._run(lambda rows: records.get(rows, job_id))
 
     async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
-        """See `Queue.of_thread`."""
+        """See `JobIndex.of_thread`."""
         return await self._run(lambda rows: records.of_thread(rows, repo_id, number, limit))
 
     async def is_live(self, repo_id: int, number: int) -> bool:
-        """See `Queue.is_live`."""
+        """See `JobIndex.is_live`."""
         return await self._run(lambda rows: records.is_live(rows, repo_id, number))
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
-        """See `Queue.live_of`."""
+        """See `JobIndex.live_of`."""
         return await self._run(lambda rows: records.live_of(rows, installation, repo_ids))
 
     async def live_ids(self) -> frozenset[str]:
-        """See `Queue.live_ids`."""
+        """See `JobIndex.live_ids`."""
         return await self._run(records.live_ids)
 
     async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
-        """See `Queue.wait_for_work`; work that another process stored is seen only when `timeout` ends."""
+        """Return as soon as there may be something to claim, at the latest after `timeout` seconds.
+
+        Work that another process stored is seen only when `timeout` ends.
+        """
         try:
             async with asyncio.timeout(timeout):
                 await self._work.wait()
@@ -346,15 +245,15 @@ class SqliteQueue:
         self._work.clear()
 
     async def counts(self) -> dict[JobState, int]:
-        """See `Queue.counts`."""
+        """See `JobIndex.counts`."""
         return await self._run(records.counts)
 
     async def check(self) -> None:
-        """See `Queue.check`."""
+        """See `EngineUpkeep.check`."""
         now = self._clock()
         await self._run(lambda rows: records.check(rows, now))
 
     async def sweep(self, keep_days: float) -> int:
-        """See `Queue.sweep`."""
+        """See `EngineUpkeep.sweep`."""
         before = self._clock() - keep_days * _DAY_SECONDS
         return await self._run(lambda rows: records.sweep(rows, before))

@@ -49,6 +49,9 @@ AND NOT EXISTS (
     **{lane: _AT_ONCE.format(lane=lane) for lane in ("steer", "event")},
 }
 
+_RESTORING_SECONDS = 60.0
+"""For so long nobody claims a job between its two transactions."""
+
 _LEASE_OVER = "SELECT id FROM jobs WHERE state = 'running' AND lease_until < :now"
 _WAIT_OVER = "SELECT id FROM jobs WHERE state = 'waiting' AND waits_until <= :now"
 
@@ -75,6 +78,17 @@ def insert(rows: sqlite3.Connection, job: Job, now: float, held_until: float) ->
             values,
         )
     return done.rowcount == 1
+
+
+def restore(rows: sqlite3.Connection, job: Job, record: JobRecord, now: float, until: float) -> None:
+    """Store a job that waits already, unless it is known."""
+    if not insert(rows, job, now, now + _RESTORING_SECONDS):
+        return
+    with exclusive(rows):
+        _move(rows, job.id, JobState.RUNNING)
+        _move(rows, job.id, JobState.WAITING)
+        rows.execute("UPDATE jobs SET waits_until = ?, held_until = 0, begun_at = ? WHERE id = ?", (until, now, job.id))
+        records.put_record(rows, job.id, record)
 
 
 def unhold(rows: sqlite3.Connection, job_id: str) -> None:

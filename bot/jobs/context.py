@@ -11,7 +11,7 @@ from agent_runtime import Status
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import StoredRecord
 from bot.engine.ledger import Ledger
-from bot.engine.queue import Queue
+from bot.engine.protocols import JobEngine
 from bot.gate.decision import Refusal
 from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
 from bot.jobs.services import JobServices
@@ -88,7 +88,7 @@ class JobContextFactory:
     """
 
     services: JobServices
-    queue: Queue
+    queue: JobEngine
     ledger: Ledger
     github_for: Callable[[Job], GitHub]
     access_checks: AccessChecks = field(default_factory=AccessChecks)
@@ -130,7 +130,7 @@ class JobContext:
     job: Job
     services: JobServices
     github: GitHub
-    queue: Queue
+    queue: JobEngine
     ledger: Ledger
     record: StoredRecord
     access_checks: AccessChecks

@@ -26,7 +26,7 @@ from bot.domain.commands import (
 )
 from bot.domain.job import Job
 from bot.engine.ledger import Ledger
-from bot.engine.queue import Queue
+from bot.engine.protocols import JobIndex
 from bot.gate.repo_config import RepoConfig
 
 FRESH_SECONDS = 60.0
@@ -76,7 +76,7 @@ class Receipt:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: JobIndex,
         ledger: Ledger,
         configs: KnownConfigs,
         *,

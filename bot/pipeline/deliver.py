@@ -150,7 +150,7 @@ class ResultDelivery:
             return await self.waits(asked, completion=outcome.summary)
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
-            await context.queue.enqueue(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
+            await context.queue.accept(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
             note = "The plan was approved; the work on it has begun."
         view = self._reporter.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)

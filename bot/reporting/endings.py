@@ -147,47 +147,25 @@ def _may_come(job_id: str, error: GitHubError) -> bool:
     return error.may_be_told_later and not error.lacks_permission
 
 
-class EndingReporter:
-    """Tells what could not be told when its job ended, for days if need be.
-
-    Args:
-        name: of the worker.
-        contexts: where the jobs are dealt with.
-    """
-
-    def __init__(self, name: str, contexts: JobContextFactory) -> None:
-        self._name = name
-        self._contexts = contexts
-
-    async def step(self) -> bool:
-        """Tell one ending that is due; False when there was none."""
-        owed = await self._contexts.queue.claim_owed(self._name)
-        if owed is None:
-            return False
-        if await self._is_settled(owed):
-            await self._contexts.queue.settle(owed.job_id)
-        else:
-            await self._contexts.queue.postpone(owed.job_id)
+async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
+    """Tell what could not be told when its job ended; False when it is to be tried again, for days if need be."""
+    if owed.job is None:
+        log.error("job %s: its ending is not told: this version cannot read the job", owed.job_id)
         return True
-
-    async def _is_settled(self, owed: Owed) -> bool:
-        if owed.job is None:
-            log.error("job %s: its ending is not told: this version cannot read the job", owed.job_id)
-            return True
-        try:
-            async with self._contexts.case(owed.job) as context:
-                # What is only looked for is looked for once.
-                later = await tell(context)
-                settled = later is None or later > 0.0
-        except QueueError:
-            raise
-        except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
-            log.error("job %s: its ending is not told: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
-            return True
-        except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
-            log.exception("job %s: its ending could not be told", owed.job_id)
-            settled = False
-        if not settled and time.time() - owed.since > KEEP_SECONDS:
-            log.error("job %s: its ending is not told: GitHub has not taken it for days", owed.job_id)
-            return True
-        return settled
+    try:
+        async with contexts.case(owed.job) as context:
+            # What is only looked for is looked for once.
+            later = await tell(context)
+            settled = later is None or later > 0.0
+    except QueueError:
+        raise
+    except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
+        log.error("job %s: its ending is not told: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
+        return True
+    except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
+        log.exception("job %s: its ending could not be told", owed.job_id)
+        settled = False
+    if not settled and time.time() - owed.since > KEEP_SECONDS:
+        log.error("job %s: its ending is not told: GitHub has not taken it for days", owed.job_id)
+        return True
+    return settled

@@ -102,7 +102,7 @@ async def test_a_run_leaves_the_jobs_of_others_in_its_data_directory_alone(hub: 
     run.settings.agent.data_dir.mkdir(parents=True, exist_ok=True)
     database = Database(run.settings.agent.data_dir / "queue.sqlite")
     queue = SqliteQueue(database)
-    await queue.enqueue(a_job("theirs"))
+    await queue.accept(a_job("theirs"))
     assert await act(run.settings) is JobState.DONE
     theirs = await queue.get("theirs")
     assert theirs is not None

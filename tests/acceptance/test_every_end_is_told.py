@@ -113,7 +113,7 @@ async def test_an_ending_is_told_late_only_to_who_may_command(
             assert acknowledged
         # GitHub could not be asked who that is until it was too late.
         kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.", proven=False)
-        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", ending=kept)
+        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", ending=kept)
         stage.open_for_work.set()
 
         async def settled() -> str | None:
@@ -128,8 +128,14 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
     async with staged(hub, tmp_path, [ANSWER], held=True) as stage:
         issue = stage.issue()
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+
+        async def greeted() -> float | None:
+            return (await stage.queue.record(job_id)).greeted_at
+
+        acknowledged: float = await eventually(greeted)
+        assert acknowledged
         kept = RecordedEnding(state=JobState.FAILED, body="GitHub did not answer.")
-        assert await stage.queue.end(job_id, JobState.STOPPED, "silence", ending=kept)
+        assert await stage.queue.cancel(job_id, JobState.STOPPED, "silence", ending=kept)
         # As another version of the bot may have kept it.
         unreadable = "UPDATE records SET body = json_set(body, '$.ending.check', json('{}')) WHERE job_id = ?"
         await stage.queue._run(lambda rows: rows.execute(unreadable, (job_id,)).rowcount)

@@ -37,7 +37,7 @@ async def test_a_fix_begins_at_the_branch_and_ends_in_a_pull_request_against_it(
     async with staged(hub, tmp_path, script, files=FILES | {".github/codepilot.yml": "base: main\n"}) as stage:
         hub.commit(stage.repo, {"next.txt": "x\n"}, message="Next", author="mona", branch="release/2")
         head = hub.branches(stage.repo)["release/2"]
-        await stage.queue.enqueue(a_branch_job(stage, branch="release/2"))
+        await stage.queue.accept(a_branch_job(stage, branch="release/2"))
         end = await stage.ended("onbranch")
         assert end.state is JobState.DONE, end
         [(branch, sha)] = stage.bot_branches().items()
@@ -59,7 +59,7 @@ async def test_a_fix_begins_at_the_branch_and_ends_in_a_pull_request_against_it(
 
 async def test_a_failure_on_a_branch_is_neutral_for_those_who_merge(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, ["no step at all"] * 5) as stage:
-        await stage.queue.enqueue(a_branch_job(stage))
+        await stage.queue.accept(a_branch_job(stage))
         assert (await stage.ended("onbranch")).state is JobState.FAILED
         [check] = hub.check_runs(stage.repo)
         assert check.conclusion == "neutral"
@@ -73,7 +73,7 @@ async def test_what_cannot_be_done_on_a_branch_is_refused_with_the_reason(
     hub: LocalHub, tmp_path: Path, branch: str, command: Command | None, why: str
 ) -> None:
     async with staged(hub, tmp_path) as stage:
-        await stage.queue.enqueue(a_branch_job(stage, branch=branch, command=command))
+        await stage.queue.accept(a_branch_job(stage, branch=branch, command=command))
         end = await stage.ended("onbranch")
         assert end.state is JobState.REFUSED
         assert why in end.reason
@@ -83,7 +83,7 @@ async def test_what_cannot_be_done_on_a_branch_is_refused_with_the_reason(
 
 async def test_a_question_is_answered_in_the_check_run(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting("pass", completion="It adds.")]) as stage:
-        await stage.queue.enqueue(a_branch_job(stage, command=Ask(goal="What does it do?")))
+        await stage.queue.accept(a_branch_job(stage, command=Ask(goal="What does it do?")))
         assert (await stage.ended("onbranch")).state is JobState.DONE
         assert stage.nothing_published()
         [check] = hub.check_runs(stage.repo)
@@ -94,9 +94,9 @@ async def test_jobs_of_one_branch_wait_for_each_other_and_those_of_two_do_not(hu
     async with staged(hub, tmp_path, held=True) as stage:
         hub.commit(stage.repo, {"next.txt": "x\n"}, message="Next", author="mona", branch="next")
         for job_id, branch in (("first", "main"), ("second", "main"), ("other", "next")):
-            await stage.queue.enqueue(a_branch_job(stage, job_id, branch=branch))
+            await stage.queue.accept(a_branch_job(stage, job_id, branch=branch))
         departed = replace(a_branch_job(stage, "issue"), thread=AN_ISSUE)
-        await stage.queue.enqueue(departed)
+        await stage.queue.accept(departed)
         claimed = [await stage.queue.claim("w", 60.0, lane="work") for _ in range(4)]
         assert [each.job.id for each in claimed if each is not None] == ["first", "other", "issue"]
         found = await stage.queue.of_thread(stage.repo.id, Thread.of_branch("main").key)

@@ -65,7 +65,7 @@ async def test_ids_of_version_1_are_still_known_and_numbers_go_on(path: Path) ->
     async with opened_queue(path) as queue:
         stored = await queue.get("queued")
         assert stored is not None
-        assert not await queue.enqueue(stored.job)
+        assert not await queue.accept(stored.job)
         assert [each.job.id for each in await queue.of_thread(10, 2)] == ["queued", "running"]
         assert [each.job.id for each in await queue.live_of(30)] == ["running"]
 

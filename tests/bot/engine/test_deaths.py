@@ -11,7 +11,7 @@ import pytest
 from bot.domain.commands import Stop
 from bot.domain.job import JobState
 from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS, MOST_DEATHS, pause_after
-from bot.engine.queue import Queue
+from bot.engine.queue import SqliteQueue
 from tests.builders import a_job
 from tests.queues import Clock, claimed, opened_queue
 
@@ -22,17 +22,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def queue(tmp_path: Path, clock: Clock) -> AsyncIterator[Queue]:
+async def queue(tmp_path: Path, clock: Clock) -> AsyncIterator[SqliteQueue]:
     async with opened_queue(tmp_path / "queue.sqlite", clock) as opened:
         yield opened
 
 
-async def _stored(queue: Queue, *job_ids: str) -> None:
+async def _stored(queue: SqliteQueue, *job_ids: str) -> None:
     for number, job_id in enumerate(job_ids):
-        await queue.enqueue(a_job(job_id, number=number))
+        await queue.accept(a_job(job_id, number=number))
 
 
-async def _all_claimed(queue: Queue, worker: str) -> dict[str, int]:
+async def _all_claimed(queue: SqliteQueue, worker: str) -> dict[str, int]:
     """Every job that this worker gets now, and the deaths it is charged with."""
     found: dict[str, int] = {}
     while (got := await queue.claim(worker, 600)) is not None:
@@ -40,7 +40,7 @@ async def _all_claimed(queue: Queue, worker: str) -> dict[str, int]:
     return found
 
 
-async def test_a_death_with_several_in_hand_is_charged_to_none_of_them(queue: Queue) -> None:
+async def test_a_death_with_several_in_hand_is_charged_to_none_of_them(queue: SqliteQueue) -> None:
     await _stored(queue, "a", "b", "c")
     assert await _all_claimed(queue, "w1") == {"a": 0, "b": 0, "c": 0}
     await queue.requeue_orphans(["w1"])
@@ -48,7 +48,7 @@ async def test_a_death_with_several_in_hand_is_charged_to_none_of_them(queue: Qu
     assert await _all_claimed(queue, "w2") == {"a": 0}
 
 
-async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(queue: Queue, clock: Clock) -> None:
+async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(queue: SqliteQueue, clock: Clock) -> None:
     await _stored(queue, "a", "poison", "b")
     lives, finished, given_up = 0, set[str](), 0
     while len(finished) < 3 and lives < 10:
@@ -66,7 +66,9 @@ async def test_the_poisonous_one_is_given_up_and_its_neighbours_are_not(queue: Q
     assert lives == MOST_DEATHS + 2
 
 
-async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_slow(queue: Queue, clock: Clock) -> None:
+async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_slow(
+    queue: SqliteQueue, clock: Clock
+) -> None:
     await _stored(queue, "a", "b", "c", "d")
     assert len(await _all_claimed(queue, "w1")) == 4
     await queue.requeue_orphans(["w1"])
@@ -79,16 +81,16 @@ async def test_a_worker_takes_the_next_suspect_when_the_last_one_got_on_or_is_sl
     assert await _all_claimed(queue, "w2") == {"d": 0}
 
 
-async def test_new_jobs_do_not_wait_for_suspects(queue: Queue) -> None:
+async def test_new_jobs_do_not_wait_for_suspects(queue: SqliteQueue) -> None:
     await _stored(queue, "a", "b")
     assert len(await _all_claimed(queue, "w1")) == 2
     await queue.requeue_orphans(["w1"])
     assert await claimed(queue, "w2") == "a"
-    await queue.enqueue(a_job("new", number=9))
+    await queue.accept(a_job("new", number=9))
     assert await claimed(queue, "w2") == "new"
 
 
-async def test_steps_count_as_progress_only_when_they_are_new(queue: Queue) -> None:
+async def test_steps_count_as_progress_only_when_they_are_new(queue: SqliteQueue) -> None:
     await _stored(queue, "a")
     for deaths in (0, 0, 1):
         got = await queue.claim("w1", 60)
@@ -98,7 +100,7 @@ async def test_steps_count_as_progress_only_when_they_are_new(queue: Queue) -> N
         await queue.requeue_orphans(["w1"])
 
 
-async def test_three_restarts_in_a_bad_minute_take_nobody(queue: Queue, clock: Clock) -> None:
+async def test_three_restarts_in_a_bad_minute_take_nobody(queue: SqliteQueue, clock: Clock) -> None:
     await _stored(queue, "a")
     for _ in range(3):
         assert await claimed(queue, "w1") == "a"
@@ -111,7 +113,7 @@ async def test_three_restarts_in_a_bad_minute_take_nobody(queue: Queue, clock: C
     assert not got.exhausted
 
 
-async def test_a_job_that_is_given_back_is_charged_with_nothing(queue: Queue) -> None:
+async def test_a_job_that_is_given_back_is_charged_with_nothing(queue: SqliteQueue) -> None:
     await _stored(queue, "a")
     for _ in range(6):
         got = await queue.claim("w1", 60)
@@ -122,9 +124,9 @@ async def test_a_job_that_is_given_back_is_charged_with_nothing(queue: Queue) ->
 
 @pytest.mark.parametrize("lane", ["work", "steer"])
 async def test_a_job_is_handed_out_to_be_given_up_however_often_that_is_cut(
-    queue: Queue, clock: Clock, lane: str
+    queue: SqliteQueue, clock: Clock, lane: str
 ) -> None:
-    await queue.enqueue(a_job("a", command=Stop() if lane == "steer" else None))
+    await queue.accept(a_job("a", command=Stop() if lane == "steer" else None))
     seen = []
     for _ in range(MOST_DEATHS + 6):
         got = await queue.claim("w1", 60, lane="steer" if lane == "steer" else "work")

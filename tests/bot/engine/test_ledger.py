@@ -34,7 +34,7 @@ class Books:
 
     async def begun(self, job: Job, state: JobState | None = JobState.DONE) -> None:
         """Have a job run now, and end as `state`."""
-        await self.queue.enqueue(job)
+        await self.queue.accept(job)
         assert await claimed(self.queue) == job.id
         if state is not None:
             await self.queue.finish(job.id, state, worker="w1")
@@ -148,15 +148,15 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
 
 async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) -> None:
     await books.begun(a_job("refused"), JobState.REFUSED)
-    await books.queue.enqueue(a_job("steer", command=Stop()))
+    await books.queue.accept(a_job("steer", command=Stop()))
     assert await claimed(books.queue, lane="steer") == "steer"
     await books.begun(a_job("this"), None)
-    await books.queue.enqueue(a_job("queued"))
+    await books.queue.accept(a_job("queued"))
     assert await books.ledger.tally(a_job("this")) == Tally()
 
 
 async def test_a_job_that_is_run_again_counts_once_from_its_first_beginning(books: Books) -> None:
-    await books.queue.enqueue(a_job("j1"))
+    await books.queue.accept(a_job("j1"))
     for _ in range(3):
         assert await claimed(books.queue) == "j1"
         await books.queue.park("j1", "w1", until=10.0**12)

@@ -18,7 +18,7 @@ from bot.domain.job import TRANSITIONS, JobState
 from bot.engine import statements
 from bot.engine.database import Database
 from bot.engine.job_record import JobRecord
-from bot.engine.queue import Claimed, Queue, SqliteQueue
+from bot.engine.queue import Claimed, SqliteQueue
 from tests.builders import a_job
 from tests.queues import Clock, claimed, opened_queue, until_woken
 from tests.waiting import eventually
@@ -42,7 +42,7 @@ async def queue(path: Path, clock: Clock) -> AsyncIterator[SqliteQueue]:
         yield opened
 
 
-async def test_a_job_comes_out_as_it_went_in(queue: Queue) -> None:
+async def test_a_job_comes_out_as_it_went_in(queue: SqliteQueue) -> None:
     commands: list[Command] = [
         Fix(goal="ä\n\x00"),
         Help(),
@@ -51,38 +51,40 @@ async def test_a_job_comes_out_as_it_went_in(queue: Queue) -> None:
     ]
     for number, command in enumerate(commands):
         job = a_job(f"j{number}", number=number, command=command)
-        assert await queue.enqueue(job)
+        assert await queue.accept(job)
         got = await queue.claim("w1", 60, lane=job.lane)
         assert got is not None
         assert (got.job, got.attempt, got.deaths) == (job, 1, 0)
 
 
-async def test_the_same_job_or_the_same_delivery_is_stored_once(queue: Queue) -> None:
-    assert await queue.enqueue(a_job("j1", delivery_id="d1"))
-    assert not await queue.enqueue(a_job("j1", delivery_id="d2"))
-    assert not await queue.enqueue(a_job("j2", delivery_id="d1"))
+async def test_the_same_job_or_the_same_delivery_is_stored_once(queue: SqliteQueue) -> None:
+    assert await queue.accept(a_job("j1", delivery_id="d1"))
+    assert not await queue.accept(a_job("j1", delivery_id="d2"))
+    assert not await queue.accept(a_job("j2", delivery_id="d1"))
     assert (await queue.counts())[JobState.QUEUED] == 1
     assert await queue.get("j2") is None
 
 
-async def test_a_finished_job_is_still_known(queue: Queue) -> None:
-    await queue.enqueue(a_job())
+async def test_a_finished_job_is_still_known(queue: SqliteQueue) -> None:
+    await queue.accept(a_job())
     await queue.claim("w1", 60)
     await queue.finish("j1", JobState.DONE, worker="w1")
-    assert not await queue.enqueue(a_job())
+    assert not await queue.accept(a_job())
     assert await queue.claim("w1", 60) is None
 
 
-async def test_the_oldest_job_comes_first_and_each_thread_runs_one_at_a_time(queue: Queue) -> None:
+async def test_the_oldest_job_comes_first_and_each_thread_runs_one_at_a_time(queue: SqliteQueue) -> None:
     for job_id, number in [("a", 1), ("b", 1), ("c", 2)]:
-        await queue.enqueue(a_job(job_id, number=number))
+        await queue.accept(a_job(job_id, number=number))
     assert [await claimed(queue), await claimed(queue), await claimed(queue)] == ["a", "c", None]
     await queue.finish("a", JobState.DONE, worker="w1")
     assert await claimed(queue) == "b"
 
 
-async def test_a_job_whose_lease_ran_out_is_taken_over_and_its_old_worker_told(queue: Queue, clock: Clock) -> None:
-    await queue.enqueue(a_job())
+async def test_a_job_whose_lease_ran_out_is_taken_over_and_its_old_worker_told(
+    queue: SqliteQueue, clock: Clock
+) -> None:
+    await queue.accept(a_job())
     await queue.claim("w1", 60)
     clock.now += 61
     got = await queue.claim("w2", 60)
@@ -97,8 +99,8 @@ async def test_a_job_whose_lease_ran_out_is_taken_over_and_its_old_worker_told(q
     await queue.finish("j1", JobState.DONE, worker="w2")
 
 
-async def test_a_renewed_lease_holds(queue: Queue, clock: Clock) -> None:
-    await queue.enqueue(a_job())
+async def test_a_renewed_lease_holds(queue: SqliteQueue, clock: Clock) -> None:
+    await queue.accept(a_job())
     await queue.claim("w1", 60)
     clock.now += 59
     await queue.renew("j1", "w1", 60)
@@ -106,8 +108,8 @@ async def test_a_renewed_lease_holds(queue: Queue, clock: Clock) -> None:
     assert await queue.claim("w2", 60) is None
 
 
-async def test_a_late_worker_may_still_finish_what_nobody_took(queue: Queue, clock: Clock) -> None:
-    await queue.enqueue(a_job())
+async def test_a_late_worker_may_still_finish_what_nobody_took(queue: SqliteQueue, clock: Clock) -> None:
+    await queue.accept(a_job())
     await queue.claim("w1", 60)
     clock.now += 1000
     await queue.finish("j1", JobState.FAILED, "slow", worker="w1")
@@ -116,8 +118,8 @@ async def test_a_late_worker_may_still_finish_what_nobody_took(queue: Queue, clo
     assert (stored.state, stored.reason) == (JobState.FAILED, "slow")
 
 
-async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: Queue) -> None:
-    await queue.enqueue(a_job())
+async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: SqliteQueue) -> None:
+    await queue.accept(a_job())
     for _ in range(5):
         got = await queue.claim("w1", 60)
         assert got is not None
@@ -126,15 +128,15 @@ async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: Queue) 
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if TRANSITIONS[state]])
-async def test_a_job_can_end_only_in_a_last_state(queue: Queue, state: JobState) -> None:
-    await queue.enqueue(a_job())
+async def test_a_job_can_end_only_in_a_last_state(queue: SqliteQueue, state: JobState) -> None:
+    await queue.accept(a_job())
     await queue.claim("w1", 60)
     with pytest.raises(TransitionError, match="last state"):
         await queue.finish("j1", state, worker="w1")
 
 
-async def test_a_job_that_is_not_running_cannot_end(queue: Queue) -> None:
-    await queue.enqueue(a_job())
+async def test_a_job_that_is_not_running_cannot_end(queue: SqliteQueue) -> None:
+    await queue.accept(a_job())
     with pytest.raises(LeaseLostError):
         await queue.finish("j1", JobState.DONE, worker="w1")
     with pytest.raises(LeaseLostError):
@@ -143,13 +145,13 @@ async def test_a_job_that_is_not_running_cannot_end(queue: Queue) -> None:
 
 @pytest.mark.parametrize("to", [state for state in JobState if state not in TRANSITIONS[JobState.QUEUED]])
 async def test_no_state_is_skipped(queue: SqliteQueue, to: JobState) -> None:
-    await queue.enqueue(a_job())
+    await queue.accept(a_job())
     with pytest.raises(TransitionError, match=f"from queued to {to}"):
         await queue._run(lambda rows: statements._move(rows, "j1", to))
 
 
-async def test_a_record_is_kept_changed_and_read_after_the_end(queue: Queue) -> None:
-    await queue.enqueue(a_job())
+async def test_a_record_is_kept_changed_and_read_after_the_end(queue: SqliteQueue) -> None:
+    await queue.accept(a_job())
     await queue.update("j1", lambda record: replace(record, base_sha="1"))
     await queue.update("j1", lambda record: replace(record, base_sha="2"))
     await queue.update("j1", lambda record: replace(record, seen=True))
@@ -161,29 +163,29 @@ async def test_a_record_is_kept_changed_and_read_after_the_end(queue: Queue) -> 
         await queue.update("j2", lambda record: replace(record, seen=True))
 
 
-async def test_counts_name_every_state(queue: Queue) -> None:
+async def test_counts_name_every_state(queue: SqliteQueue) -> None:
     assert await queue.counts() == dict.fromkeys(JobState, 0)
     for n in range(3):
-        await queue.enqueue(a_job(f"j{n}", number=n))
+        await queue.accept(a_job(f"j{n}", number=n))
     await queue.claim("w1", 60)
     assert await queue.counts() == {**dict.fromkeys(JobState, 0), JobState.QUEUED: 2, JobState.RUNNING: 1}
 
 
-async def test_a_waiting_worker_wakes_when_a_job_is_stored(queue: Queue) -> None:
+async def test_a_waiting_worker_wakes_when_a_job_is_stored(queue: SqliteQueue) -> None:
     waiting = asyncio.create_task(until_woken(queue))
-    await queue.enqueue(a_job())
+    await queue.accept(a_job())
     await waiting
     assert await claimed(queue) == "j1"
 
 
-async def test_work_stored_before_the_wait_is_not_missed(queue: Queue) -> None:
-    await queue.enqueue(a_job())
+async def test_work_stored_before_the_wait_is_not_missed(queue: SqliteQueue) -> None:
+    await queue.accept(a_job())
     await until_woken(queue)
 
 
-async def test_the_end_of_a_job_wakes_those_who_wait_for_its_thread(queue: Queue) -> None:
-    await queue.enqueue(a_job("a"))
-    await queue.enqueue(a_job("b"))
+async def test_the_end_of_a_job_wakes_those_who_wait_for_its_thread(queue: SqliteQueue) -> None:
+    await queue.accept(a_job("a"))
+    await queue.accept(a_job("b"))
     await until_woken(queue)
     assert await claimed(queue) == "a"
     waiting = asyncio.create_task(until_woken(queue))
@@ -192,26 +194,26 @@ async def test_the_end_of_a_job_wakes_those_who_wait_for_its_thread(queue: Queue
     assert await claimed(queue) == "b"
 
 
-async def test_waiting_ends_without_work(queue: Queue) -> None:
+async def test_waiting_ends_without_work(queue: SqliteQueue) -> None:
     await queue.wait_for_work(0.01)
     assert await queue.claim("w1", 60) is None
 
 
 async def test_everything_survives_a_restart(path: Path, clock: Clock) -> None:
     async with opened_queue(path, clock) as first:
-        await first.enqueue(a_job("a", number=1))
-        await first.enqueue(a_job("b", number=2))
+        await first.accept(a_job("a", number=1))
+        await first.accept(a_job("b", number=2))
         await first.claim("w1", 60)
         await first.update("a", lambda record: replace(record, base_sha="1"))
     async with opened_queue(path, clock) as second:
-        assert not await second.enqueue(a_job("a", number=1))
+        assert not await second.accept(a_job("a", number=1))
         assert await claimed(second) == "b"
         assert await second.record("a") == JobRecord(base_sha="1")
 
 
-async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: Queue, path: Path) -> None:
-    await queue.enqueue(a_job("old"))
-    await queue.enqueue(a_job("new"))
+async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: SqliteQueue, path: Path) -> None:
+    await queue.accept(a_job("old"))
+    await queue.accept(a_job("new"))
     with sqlite3.connect(path) as other:
         other.execute("UPDATE jobs SET body = '{}' WHERE id = 'old'")
     other.close()
@@ -221,8 +223,8 @@ async def test_a_stored_job_that_cannot_be_read_fails_and_blocks_nobody(queue: Q
         await queue.get("old")
 
 
-async def test_other_users_cannot_read_the_file(queue: Queue, path: Path) -> None:
-    await queue.enqueue(a_job())
+async def test_other_users_cannot_read_the_file(queue: SqliteQueue, path: Path) -> None:
+    await queue.accept(a_job())
     files = list(path.parent.iterdir())
     assert {file.name for file in files} >= {"queue.db", "queue.db-wal"}
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
@@ -251,10 +253,10 @@ async def test_a_full_disk_is_an_error_of_the_queue_and_nothing_is_half_stored(q
 
     await queue._run(fill)
     with pytest.raises(QueueError, match="disk has room"):
-        await queue.enqueue(a_job(body="x" * 60_000))
+        await queue.accept(a_job(body="x" * 60_000))
     assert await queue.get("j1") is None
     await queue._run(lambda rows: rows.execute("PRAGMA max_page_count = 1000000").fetchone())
-    assert await queue.enqueue(a_job(body="x" * 60_000))
+    assert await queue.accept(a_job(body="x" * 60_000))
 
 
 _CLAIMER = """
@@ -288,7 +290,7 @@ async def main():
     queue = SqliteQueue(database)
     for n in range(10_000):
         job_id = f"{sys.argv[2]}-{n}"
-        assert await queue.enqueue(a_job(job_id, number=n))
+        assert await queue.accept(a_job(job_id, number=n))
         await queue.update(job_id, lambda record: replace(record, seen=True))
         print(job_id, flush=True)
 
@@ -312,7 +314,7 @@ async def test_processes_that_open_and_claim_at_once_never_get_the_same_job(path
     queue = SqliteQueue(database)
     jobs = [f"j{n}" for n in range(200)]
     for n, job_id in enumerate(jobs):
-        await queue.enqueue(a_job(job_id, number=n))
+        await queue.accept(a_job(job_id, number=n))
     claimers = [_start(_CLAIMER, str(path), f"w{n}") for n in range(3)]
     theirs = [(await asyncio.to_thread(claimer.communicate))[0].split() for claimer in claimers]
     assert [claimer.returncode for claimer in claimers] == [0, 0, 0]
@@ -354,7 +356,7 @@ async def test_killed_at_any_moment_nothing_acknowledged_is_lost(path: Path) -> 
 async def test_the_job_of_a_killed_worker_is_taken_over(path: Path) -> None:
     database = Database(path)
     queue = SqliteQueue(database)
-    await queue.enqueue(a_job())
+    await queue.accept(a_job())
     holder = _CLAIMER.replace("600", "0.5").replace(
         "await queue.finish", "await asyncio.sleep(600); await queue.finish"
     )

@@ -78,7 +78,7 @@ async def test_only_a_dead_workers_jobs_wait_again(tmp_path: Path) -> None:
     queue = SqliteQueue(database)
     try:
         for number in (1, 2):
-            await queue.enqueue(a_job(f"j{number}", number=number))
+            await queue.accept(a_job(f"j{number}", number=number))
         assert await queue.claim("dead", lease_seconds=3600)
         assert await queue.claim("alive", lease_seconds=3600)
         assert await queue.claim("new", lease_seconds=3600) is None

@@ -27,7 +27,7 @@ async def test_what_waits_and_its_answer_are_found_as_they_were_kept(tmp_path: P
     database = Database(tmp_path / "queue.sqlite")
     queue = SqliteQueue(database)
     try:
-        await queue.enqueue(a_job("j1"))
+        await queue.accept(a_job("j1"))
         record = StoredRecord(queue, "j1")
         await approvals.ask(record, asked)
         assert await approvals.asked(record) == asked
@@ -42,7 +42,7 @@ async def test_an_approved_plan_is_queued_whatever_the_model_wrote_in_it(tmp_pat
     queue = SqliteQueue(database)
     try:
         made = carried_out(a_job("j1"), Plan(goal="mend it"), NOT_UTF8)
-        assert await queue.enqueue(made)
+        assert await queue.accept(made)
         stored = await queue.get(made.id)
         assert stored is not None
         assert stored.job.command == Fix(goal="mend it", plan="+caf? and half a smile ?")

@@ -21,7 +21,7 @@ HOUR = 3600.0
 async def record(tmp_path: Path) -> AsyncIterator[StoredRecord]:
     async with opened_queue(tmp_path / "queue.sqlite") as queue:
         job = a_job()
-        await queue.enqueue(job)
+        await queue.accept(job)
         yield StoredRecord(queue, job.id)
 
 

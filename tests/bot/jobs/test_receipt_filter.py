@@ -103,9 +103,9 @@ async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: D
 @pytest.mark.parametrize("command", [Pushed(head_sha=HEAD), Closed(), AccessLost(), AccessLost(repo_ids=(10,))])
 async def test_what_ends_or_voids_work_is_kept_while_there_is_some(desk: Desk, command: Command) -> None:
     desk.configs.learn(10, RepoConfig())
-    await desk.queue.enqueue(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
+    await desk.queue.accept(replace(a_job("other", number=8), installation=31, repo=replace(a_job().repo, id=11)))
     assert not await desk.kept(command)
-    await desk.queue.enqueue(a_job("work"))
+    await desk.queue.accept(a_job("work"))
     assert await desk.kept(command)
     assert await claimed(desk.queue) is not None
     assert await claimed(desk.queue) == "work"
@@ -123,14 +123,14 @@ async def test_a_persons_word_is_always_kept(desk: Desk, command: Command) -> No
 async def test_whoever_has_many_words_under_way_lets_another_go_first(desk: Desk) -> None:
     flood, other = Actor(id=1, login="flood"), Actor(id=2, login="other")
     for number in range(1, 5):
-        await desk.queue.enqueue(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
+        await desk.queue.accept(replace(a_job(f"f{number}", number=number, command=Stop()), actor=flood))
     assert await claimed(desk.queue, lane="steer") == "f1"
-    await desk.queue.enqueue(replace(a_job("o1", number=9, command=Stop()), actor=other))
+    await desk.queue.accept(replace(a_job("o1", number=9, command=Stop()), actor=other))
     assert [await claimed(desk.queue, lane="steer") for _ in range(3)] == ["o1", "f2", "f3"]
 
 
 async def test_events_and_words_wait_for_each_other_in_no_thread(desk: Desk) -> None:
-    await desk.queue.enqueue(a_job("e1", command=Closed()))
-    await desk.queue.enqueue(a_job("s1", command=Stop()))
+    await desk.queue.accept(a_job("e1", command=Closed()))
+    await desk.queue.accept(a_job("s1", command=Stop()))
     assert await claimed(desk.queue, lane="event") == "e1"
     assert await claimed(desk.queue, lane="steer") == "s1"

@@ -25,7 +25,7 @@ async def test_work_is_found_as_it_was_kept_even_with_text_that_utf8_cannot_hold
     database = Database(tmp_path / "queue.sqlite")
     queue = SqliteQueue(database)
     try:
-        await queue.enqueue(a_job("j1"))
+        await queue.accept(a_job("j1"))
         record, store = StoredRecord(queue, "j1"), RunResults(tmp_path / "patches")
         change = a_change(a_file("caf\udce9.py", b"x\n"))
         await store.keep("j1", record, work, change)

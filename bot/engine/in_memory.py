@@ -1,0 +1,277 @@
+"""An engine in memory, for tests and for programs that need no more: what it holds ends with its process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from bot.domain.errors import QueueError, TransitionError
+from bot.domain.job import TRANSITIONS, Job, JobState, Lane
+from bot.engine.job_record import JobRecord, RecordedEnding
+from bot.engine.owed_endings import Owed
+from bot.engine.records import Signal, Stored
+from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
+
+_LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
+_DAY_SECONDS = 24 * 3600.0
+
+
+@dataclass(slots=True)
+class _Entry:
+    stored: Stored
+    held_until: float = 0.0
+    record: JobRecord = field(default_factory=JobRecord)
+    signals: list[Signal] = field(default_factory=list)
+    owed_since: float | None = None
+    tries: int = 0
+    forgotten: bool = False
+    pass_on: Callable[[], None] | None = None
+
+
+class InMemoryEngine:
+    """Implements `JobEngine`; `run_next` and `tell_next` are the worker's side, one job or ending at a time.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+
+    async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """See `Inbox.accept`."""
+        return self._put(job, JobState.QUEUED, held_until=self._clock() + held_seconds)
+
+    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+        """See `Inbox.restore`."""
+        if self._put(job, JobState.WAITING, until=until):
+            self._entries[job.id].record = record
+
+    async def unhold(self, job_id: str) -> None:
+        """See `Inbox.unhold`."""
+        self._entry(job_id).held_until = 0.0
+
+    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
+        """See `Inbox.cancel`."""
+        if TRANSITIONS[state]:
+            raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
+        entry = self._entry(job_id)
+        if entry.stored.state not in {JobState.QUEUED, JobState.WAITING}:
+            return False
+        if ending is not None:
+            entry.record = replace(entry.record, ending=ending)
+            entry.owed_since = self._clock()
+        self._move(entry, state, reason)
+        return True
+
+    async def send(self, job_id: str, sent: Signal) -> bool:
+        """See `Signals.send`."""
+        entry = self._entry(job_id)
+        if entry.stored.state not in _LIVE:
+            return False
+        if all(each.id != sent.id for each in entry.signals):
+            entry.signals.append(sent)
+            if entry.pass_on is not None:
+                entry.pass_on()
+        return True
+
+    async def wake(self, job_id: str) -> bool:
+        """See `Signals.wake`."""
+        entry = self._entry(job_id)
+        if entry.stored.state is not JobState.WAITING:
+            return False
+        self._move(entry, JobState.QUEUED)
+        return True
+
+    async def record(self, job_id: str) -> JobRecord:
+        """See `JobRecords.record`."""
+        entry = self._entries.get(job_id)
+        return entry.record if entry is not None else JobRecord()
+
+    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """See `JobRecords.update`."""
+        entry = self._entry(job_id)
+        entry.record = change(entry.record)
+        return entry.record
+
+    async def get(self, job_id: str) -> Stored | None:
+        """See `JobIndex.get`."""
+        entry = self._entries.get(job_id)
+        return None if entry is None or entry.forgotten else entry.stored
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """See `JobIndex.of_thread`."""
+        found = [each for each in reversed(self._work()) if _is_in(each, repo_id, number)]
+        places = {state: [each for each in found if each.state is state][:limit] for state in JobState}
+        return tuple(each for each in found if each in places[each.state])
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """See `JobIndex.is_live`."""
+        return any(each.state in _LIVE and _is_in(each, repo_id, number) for each in self._work())
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """See `JobIndex.live_of`."""
+        alive = [each for each in self._work() if each.state in _LIVE and each.job.installation == installation]
+        return tuple(each for each in alive if not repo_ids or each.job.repo.id in repo_ids)
+
+    async def live_ids(self) -> frozenset[str]:
+        """See `JobIndex.live_ids`."""
+        return frozenset(each.job.id for each in self._work() if each.state in _LIVE)
+
+    async def counts(self) -> dict[JobState, int]:
+        """See `JobIndex.counts`."""
+        states = [each.stored.state for each in self._entries.values()]
+        return {state: states.count(state) for state in JobState}
+
+    async def check(self) -> None:
+        """See `EngineUpkeep.check`."""
+
+    async def sweep(self, keep_days: float) -> int:
+        """See `EngineUpkeep.sweep`."""
+        before = self._clock() - keep_days * _DAY_SECONDS
+        old = [
+            each
+            for each in self._entries.values()
+            if not each.forgotten
+            and each.owed_since is None
+            and each.stored.finished_at is not None
+            and each.stored.finished_at < before
+        ]
+        for each in old:
+            each.forgotten, each.record, each.signals = True, JobRecord(), []
+        return len(old)
+
+    async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
+        """Have the oldest job of a lane that may run handled; False when there is none."""
+        entry = self._next(lane)
+        if entry is None:
+            return False
+        attempt = _Attempt(entry)
+        self._move(entry, JobState.RUNNING)
+        entry.stored = replace(entry.stored, attempts=entry.stored.attempts + 1)
+        try:
+            disposition = await handler.handle(attempt)
+        except BaseException:  # whatever it was, the job is to be run again
+            self._release(entry, 0.0)
+            raise
+        match disposition:
+            case JobEnded(state=state, reason=reason, owed=owed):
+                entry.owed_since = None if owed is None else self._clock() + owed
+                self._move(entry, state, reason)
+            case JobReleased(held_seconds=seconds):
+                self._release(entry, seconds)
+            case JobParked(until=until, request_id=request_id):
+                if len(entry.signals) > attempt.heard or request_id in entry.record.approvals.answers:
+                    self._release(entry, 0.0)
+                else:
+                    self._move(entry, JobState.WAITING, until=until)
+                    entry.stored = replace(entry.stored, attempts=0)
+            case other:
+                assert_never(other)
+        return True
+
+    async def tell_next(self, handler: JobHandler) -> bool:
+        """Have an ending told that is due; False when there is none."""
+        now = self._clock()
+        due = [each for each in self._entries.values() if each.owed_since is not None and each.owed_since <= now]
+        for entry in due[:1]:
+            job, entry.tries = entry.stored.job, entry.tries + 1
+            owed = Owed(job=job, job_id=job.id, since=entry.owed_since or now, tries=entry.tries)
+            if await handler.tell(owed):
+                entry.owed_since = None
+        return bool(due)
+
+    def _put(self, job: Job, state: JobState, *, held_until: float = 0.0, until: float | None = None) -> bool:
+        deliveries = {each.stored.job.delivery_id for each in self._entries.values()}
+        if job.id in self._entries or job.delivery_id in deliveries:
+            return False
+        stored = Stored(job=job, state=state, reason="", attempts=0, enqueued_at=self._clock(), until=until)
+        self._entries[job.id] = _Entry(stored=stored, held_until=held_until)
+        return True
+
+    def _next(self, lane: Lane) -> _Entry | None:
+        now = self._clock()
+        for entry in self._entries.values():
+            if entry.stored.until is not None and entry.stored.until <= now:
+                self._move(entry, JobState.QUEUED)
+        passed_over = set()
+        for entry in self._entries.values():
+            job = entry.stored.job
+            if job.lane != lane or entry.stored.state is not JobState.QUEUED:
+                continue
+            place = (job.repo.id, job.thread.key)
+            if place not in passed_over and entry.held_until <= now and not self._is_busy(lane, place):
+                return entry
+            if lane == "work":
+                passed_over.add(place)
+        return None
+
+    def _is_busy(self, lane: Lane, place: tuple[int, int]) -> bool:
+        running = [each.stored for each in self._entries.values() if each.stored.state is JobState.RUNNING]
+        return any(each.job.lane == lane and _is_in(each, *place) for each in running)
+
+    def _work(self) -> list[Stored]:
+        return [each.stored for each in self._entries.values() if each.stored.job.lane == "work" and not each.forgotten]
+
+    def _release(self, entry: _Entry, held_seconds: float) -> None:
+        self._move(entry, JobState.QUEUED)
+        entry.stored = replace(entry.stored, attempts=entry.stored.attempts - 1)
+        entry.held_until = self._clock() + held_seconds
+
+    def _move(self, entry: _Entry, to: JobState, reason: str = "", *, until: float | None = None) -> None:
+        if to not in TRANSITIONS[entry.stored.state]:
+            raise TransitionError(f"job {entry.stored.job.id} cannot go from {entry.stored.state} to {to}")
+        finished_at = None if TRANSITIONS[to] else self._clock()
+        entry.stored = replace(entry.stored, state=to, reason=reason, until=until, finished_at=finished_at)
+
+    def _entry(self, job_id: str) -> _Entry:
+        if job_id not in self._entries:
+            raise QueueError(f"there is no job {job_id} in the queue")
+        return self._entries[job_id]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The attempt at a job that is under way."""
+
+    entry: _Entry
+    heard: int = 0
+
+    @property
+    def job(self) -> Job:
+        return self.entry.stored.job
+
+    @property
+    def number(self) -> int:
+        return self.entry.stored.attempts
+
+    @property
+    def deaths(self) -> int:
+        return 0
+
+    @property
+    def exhausted(self) -> bool:
+        return False
+
+    @asynccontextmanager
+    async def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
+        def pass_on() -> None:
+            for signal in self.entry.signals[self.heard :]:
+                self.heard += 1
+                hear(signal)
+
+        pass_on()
+        self.entry.pass_on = pass_on
+        try:
+            yield
+        finally:
+            self.entry.pass_on = None
+        self.entry.record = replace(self.entry.record, steps=max(self.entry.record.steps, steps()))
+
+
+def _is_in(stored: Stored, repo_id: int, number: int) -> bool:
+    return (stored.job.repo.id, stored.job.thread.key) == (repo_id, number)

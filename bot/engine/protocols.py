@@ -1,0 +1,117 @@
+"""The engine as its users see it: it takes jobs in, passes signals on, answers questions and keeps records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from bot.domain.job import Job, JobState
+from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
+from bot.engine.records import Signal, Stored
+
+
+class Inbox(Protocol):
+    """Takes jobs in, and out again; every method may raise `QueueError`.
+
+    There are three lanes (`Job.lane`). Of a thread's work only one job runs at a time, and one that waits for a person
+    holds up no other. What steers runs at once, whatever else does.
+    """
+
+    async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """Store a job for good; False, and nothing stored, when its id or delivery is known already.
+
+        Args:
+            job: the job.
+            held_seconds: for how long it is not run, unless `unhold` lets it go before.
+        """
+        ...
+
+    async def unhold(self, job_id: str) -> None:
+        """Let a held job run; nothing to do when it is not held."""
+        ...
+
+    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+        """Store a job that another engine has left waiting, unless it is known already.
+
+        Args:
+            job: the job.
+            record: what it has done there.
+            until: seconds since the epoch; it is run then.
+        """
+        ...
+
+    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
+        """End a queued or waiting job; False when it is being run, or has ended.
+
+        Args:
+            job_id: the job.
+            state: how it ended.
+            reason: why.
+            ending: what is to be told of that; None when nothing is.
+
+        Raises:
+            TransitionError: such a job may not go to that state.
+        """
+        ...
+
+
+class Signals(Protocol):
+    """Reaches jobs under way; `JobAttempt.listening` is the other end. Every method may raise `QueueError`."""
+
+    async def send(self, job_id: str, sent: Signal) -> bool:
+        """Keep a signal for a job; False when the job has ended. What was sent before is not kept again."""
+        ...
+
+    async def wake(self, job_id: str) -> bool:
+        """Run a waiting job again; False when it does not wait.
+
+        Whoever answers a request records the answer first, so that nobody waits for what has been said.
+        """
+        ...
+
+
+class JobIndex(Protocol):
+    """Answers questions about jobs; every method may raise `QueueError`."""
+
+    async def get(self, job_id: str) -> Stored | None:
+        """The job as it stands, or None when it was never stored, or `sweep` forgot it."""
+        ...
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """A thread's work, newest first: the last `limit` in each state; without what `sweep` forgot."""
+        ...
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """Whether any work of a thread has not ended."""
+        ...
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """The work of an installation that has not ended, oldest first; of some repositories when any are named."""
+        ...
+
+    async def live_ids(self) -> frozenset[str]:
+        """The ids of all work that has not ended, for `Workspaces.sweep`."""
+        ...
+
+    async def counts(self) -> dict[JobState, int]:
+        """How many jobs stand in each state."""
+        ...
+
+
+class EngineUpkeep(Protocol):
+    """What an operator's process asks of an engine; every method may raise `QueueError`."""
+
+    async def check(self) -> None:
+        """Write something and have it reach the disk, as a job would have to; raises when that fails."""
+        ...
+
+    async def sweep(self, keep_days: float) -> int:
+        """Forget the words, records and signals of jobs that ended `keep_days` ago; give back how many they were.
+
+        Their ids stay, so that a delivery that is sent again is known.
+        """
+        ...
+
+
+class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
+    """All of it."""

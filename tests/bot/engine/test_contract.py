@@ -1,0 +1,257 @@
+"""What every engine does, in memory and in a file: jobs in, signals to them, questions, records, and the work."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from bot.domain.commands import Stop
+from bot.domain.errors import QueueError, TransitionError
+from bot.domain.job import Actor, JobState, Lane
+from bot.engine.approvals import ApprovalAnswer, Waiting
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import JobRecord, RecordedEnding, StoredRecord
+from bot.engine.owed_endings import Owed
+from bot.engine.protocols import JobEngine
+from bot.engine.records import Signal
+from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked, JobReleased
+from bot.engine.work_loop import WorkLoop
+from bot.jobs import approvals
+from tests.builders import a_job
+from tests.queues import Clock, opened_queue
+
+DONE = JobEnded(state=JobState.DONE)
+FOREVER = 10.0**12
+
+
+@dataclass
+class Scripted:
+    """Handles jobs as it is told to, and keeps what it saw."""
+
+    dispositions: list[Disposition] = field(default_factory=list)
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+    takes: list[bool] = field(default_factory=list)
+    handled: list[str] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        self.handled.append(f"{attempt.job.id} {attempt.number}")
+        async with attempt.listening(lambda signal: self.heard.append(signal.id), lambda: 3):
+            pass
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return self.dispositions.pop(0) if self.dispositions else DONE
+
+    async def tell(self, owed: Owed) -> bool:
+        self.told.append(owed.job_id)
+        return self.takes.pop(0) if self.takes else True
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine with its worker's side."""
+
+    engine: JobEngine
+    clock: Clock
+    handler: Scripted
+    run_next: Callable[[Lane], Awaitable[bool]]
+    tell_next: Callable[[], Awaitable[bool]]
+
+    async def state(self, job_id: str = "j1") -> JobState:
+        stored = await self.engine.get(job_id)
+        assert stored is not None
+        return stored.state
+
+
+@asynccontextmanager
+async def in_memory(_: Path) -> AsyncIterator[Bench]:
+    clock, handler = Clock(), Scripted()
+    engine = InMemoryEngine(clock=clock)
+    yield Bench(
+        engine=engine,
+        clock=clock,
+        handler=handler,
+        run_next=lambda lane: engine.run_next(handler, lane),
+        tell_next=lambda: engine.tell_next(handler),
+    )
+
+
+@asynccontextmanager
+async def in_a_file(path: Path) -> AsyncIterator[Bench]:
+    clock, handler = Clock(), Scripted()
+    async with opened_queue(path, clock) as queue:
+        loop = WorkLoop("w1", queue, handler)
+        yield Bench(engine=queue, clock=clock, handler=handler, run_next=loop.run_next, tell_next=loop.tell_next)
+
+
+@pytest.fixture(params=[in_memory, in_a_file])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    async with request.param(tmp_path / "queue.sqlite") as bench:
+        yield bench
+
+
+async def test_a_job_and_its_delivery_are_accepted_once(bench: Bench) -> None:
+    assert await bench.engine.accept(a_job("j1"))
+    assert not await bench.engine.accept(a_job("j1"))
+    assert not await bench.engine.accept(replace(a_job("j2"), delivery_id=a_job("j1").delivery_id))
+    assert (await bench.engine.counts())[JobState.QUEUED] == 1
+
+
+async def test_work_of_a_thread_runs_in_its_order_and_each_job_once(bench: Bench) -> None:
+    for job_id in ("a", "b"):
+        await bench.engine.accept(a_job(job_id))
+    while await bench.run_next("work"):
+        pass
+    assert bench.handler.handled == ["a 1", "b 1"]
+    assert [each.job.id for each in await bench.engine.of_thread(10, 7)] == ["b", "a"]
+    assert await bench.state("a") is JobState.DONE
+
+
+async def test_what_steers_has_a_lane_of_its_own(bench: Bench) -> None:
+    await bench.engine.accept(a_job("work"))
+    await bench.engine.accept(a_job("stop", command=Stop()))
+    assert await bench.run_next("steer")
+    assert not await bench.run_next("steer")
+    assert bench.handler.handled == ["stop 1"]
+    assert await bench.engine.live_ids() == {"work"}
+
+
+async def test_a_held_job_runs_when_its_time_is_over_or_it_is_let_go(bench: Bench) -> None:
+    await bench.engine.accept(a_job("a", number=1), held_seconds=60)
+    await bench.engine.accept(a_job("b", number=2), held_seconds=60)
+    assert not await bench.run_next("work")
+    await bench.engine.unhold("b")
+    assert await bench.run_next("work")
+    bench.clock.now += 61
+    assert await bench.run_next("work")
+    assert bench.handler.handled == ["b 1", "a 1"]
+
+
+async def test_a_released_job_is_run_again_later_and_has_lost_no_attempt(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    bench.handler.dispositions = [JobReleased(held_seconds=5)]
+    assert await bench.run_next("work")
+    assert not await bench.run_next("work")
+    bench.clock.now += 6
+    assert await bench.run_next("work")
+    assert bench.handler.handled == ["j1 1", "j1 1"]
+
+
+async def test_a_parked_job_is_run_when_it_is_woken_or_its_time_is_over(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    bench.handler.dispositions = [JobParked(until=FOREVER), JobParked(until=bench.clock.now + 60)]
+    assert await bench.run_next("work")
+    assert await bench.state() is JobState.WAITING
+    assert not await bench.run_next("work")
+    assert await bench.engine.wake("j1")
+    assert not await bench.engine.wake("j1")
+    assert await bench.run_next("work")
+    bench.clock.now += 61
+    assert await bench.run_next("work")
+    assert await bench.state() is JobState.DONE
+
+
+async def test_a_job_does_not_wait_for_what_was_said_before_it_could(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+
+    async def said() -> None:
+        await bench.engine.send("j1", Signal(kind="stop", text="Stopped.", by="mona", id="s1"))
+
+    bench.handler.meanwhile = said
+    bench.handler.dispositions = [JobParked(until=FOREVER), JobParked(until=FOREVER)]
+    assert await bench.run_next("work")
+    assert await bench.state() is JobState.QUEUED
+    assert await bench.run_next("work")
+    assert await bench.state() is JobState.WAITING
+    assert bench.handler.heard == ["s1"]
+
+
+async def test_a_job_does_not_wait_for_what_was_answered_before_it_could(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    record = StoredRecord(bench.engine, "j1")
+    given = ApprovalAnswer(request_id="7f3a", approved=True, note="", by=Actor(id=1, login="mona"))
+    waits = Waiting(kind="permission", request_id="7f3a", reason="", preview="", bound_to="a" * 40, until=FOREVER)
+    await approvals.ask(record, waits)
+    assert await approvals.answer(record, given)
+    assert not await approvals.answer(record, replace(given, approved=False))
+    assert await approvals.answered(record, waits) == given
+    bench.handler.dispositions = [JobParked(until=FOREVER, request_id="7f3a")]
+    assert await bench.run_next("work")
+    assert await bench.state() is JobState.QUEUED
+
+
+async def test_a_signal_is_kept_once_and_not_for_a_job_that_is_over(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    word = Signal(kind="message", text="mind the minus", by="mona", id="m1")
+    assert await bench.engine.send("j1", word)
+    assert await bench.engine.send("j1", word)
+    assert await bench.run_next("work")
+    assert bench.handler.heard == ["m1"]
+    assert not await bench.engine.send("j1", replace(word, id="m2"))
+
+
+async def test_a_job_that_nobody_runs_is_cancelled_with_words_that_are_told(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    with pytest.raises(TransitionError):
+        await bench.engine.cancel("j1", JobState.WAITING, "")
+    ending = RecordedEnding(state=JobState.STOPPED, body="The thread was closed.")
+    assert await bench.engine.cancel("j1", JobState.STOPPED, "closed", ending=ending)
+    assert not await bench.engine.cancel("j1", JobState.STOPPED, "closed")
+    assert (await bench.engine.record("j1")).ending == ending
+    bench.handler.takes = [False]
+    assert await bench.tell_next()
+    bench.clock.now += 3600
+    assert await bench.tell_next()
+    assert not await bench.tell_next()
+    assert bench.handler.told == ["j1", "j1"]
+
+
+async def test_an_ending_that_could_not_be_told_is_due_later(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    bench.handler.dispositions = [JobEnded(state=JobState.FAILED, reason="no", owed=120)]
+    assert await bench.run_next("work")
+    assert not await bench.tell_next()
+    bench.clock.now += 121
+    assert await bench.tell_next()
+    assert bench.handler.told == ["j1"]
+
+
+async def test_a_job_that_another_engine_left_waiting_goes_on_with_its_record(bench: Bench) -> None:
+    record = JobRecord(base_sha="a" * 40, seen=True)
+    await bench.engine.restore(a_job(), record, until=FOREVER)
+    assert await bench.state() is JobState.WAITING
+    assert await bench.engine.record("j1") == record
+    assert await bench.engine.wake("j1")
+    assert await bench.run_next("work")
+    assert bench.handler.handled == ["j1 1"]
+
+
+async def test_records_are_of_jobs_that_are_known(bench: Bench) -> None:
+    assert await bench.engine.record("j1") == JobRecord()
+    with pytest.raises(QueueError, match="no job j1"):
+        await bench.engine.update("j1", lambda record: record)
+
+
+async def test_what_has_not_ended_is_found_by_thread_installation_and_repository(bench: Bench) -> None:
+    await bench.engine.accept(a_job("a", number=1))
+    await bench.engine.accept(a_job("b", number=2))
+    assert await bench.run_next("work")
+    assert [await bench.engine.is_live(10, number) for number in (1, 2)] == [False, True]
+    assert [each.job.id for each in await bench.engine.live_of(30)] == ["b"]
+    assert await bench.engine.live_of(30, [11]) == ()
+    await bench.engine.check()
+
+
+async def test_jobs_that_ended_long_ago_are_forgotten_but_not_that_they_were(bench: Bench) -> None:
+    await bench.engine.accept(a_job())
+    assert await bench.run_next("work")
+    bench.clock.now += 31 * 86400
+    assert await bench.engine.sweep(30) == 1
+    assert await bench.engine.get("j1") is None
+    assert await bench.engine.record("j1") == JobRecord()
+    assert not await bench.engine.accept(a_job())
