@@ -1,0 +1,97 @@
+"""Commands about the other jobs of a thread, on an engine in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+from bot.control.steering import steer
+from bot.domain.commands import Continue, ShowStatus, Steering, Stop
+from bot.domain.job import JobState, Origin
+from bot.engine.approvals import Waiting
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import JobRecord, StoredRecord
+from bot.engine.ledger import Ledger
+from bot.engine.owed_endings import Owed
+from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
+from bot.github import GitHub
+from bot.jobs import approvals
+from bot.jobs.context import Ending, JobContext, ShortReply
+from bot.jobs.services import JobServices
+from bot.jobs.snapshot import ThreadSnapshot
+from bot.jobs.snapshot_cache import AccessChecks
+from tests.builders import a_job
+
+FOREVER = 10.0**12
+
+
+@dataclass
+class Parking:
+    """Parks each job that it gets, until it is told to stop."""
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        heard: list[str] = []
+        async with attempt.listening(lambda signal: heard.append(f"{signal.kind} by {signal.by}"), lambda: 0):
+            pass
+        if heard:
+            return JobEnded(state=JobState.STOPPED, reason=", ".join(heard))
+        return JobParked(until=FOREVER)
+
+    async def tell(self, owed: Owed) -> bool:
+        raise NotImplementedError
+
+
+async def steered(engine: InMemoryEngine, command: Steering) -> Ending:
+    """Do what a press of a button asks: GitHub has nothing to be asked or told."""
+    job = replace(a_job("command", command=command), origin=Origin(kind="button", id=1))
+    context = JobContext(
+        job=job,
+        services=cast("JobServices", None),
+        github=cast("GitHub", None),
+        queue=engine,
+        ledger=cast("Ledger", None),
+        record=StoredRecord(engine, job.id),
+        access_checks=AccessChecks(),
+        marker="",
+    )
+    await engine.accept(job)
+    return await steer(context, command, cast("ThreadSnapshot", None))
+
+
+async def test_stop_reaches_a_job_that_waits_and_the_one_behind_it() -> None:
+    engine, handler = InMemoryEngine(), Parking()
+    await engine.accept(a_job("a"))
+    await engine.run_next(handler)
+    await engine.accept(a_job("b"))
+    assert (await steered(engine, Stop())).state is JobState.DONE
+    while await engine.run_next(handler):
+        pass
+    ended = {each.job.id: (each.state, each.reason) for each in await engine.of_thread(10, 7)}
+    stopped = (JobState.STOPPED, f"stop by {a_job().actor.login}")
+    assert ended == {"a": stopped, "b": stopped}
+
+
+async def test_words_for_a_job_that_asked_a_question_are_its_answer() -> None:
+    engine = InMemoryEngine()
+    asked = Waiting(kind="question", request_id="7f3a", reason="Which?", preview="", bound_to="", until=FOREVER)
+    await engine.restore(a_job("a"), JobRecord(), until=FOREVER)
+    record = StoredRecord(engine, "a")
+    await approvals.ask(record, asked)
+    assert (await steered(engine, Continue(message="The second."))).state is JobState.DONE
+    given = await approvals.answered(record, asked)
+    assert given is not None
+    assert (given.note, given.approved) == ("The second.", True)
+    stored = await engine.get("a")
+    assert stored is not None
+    assert stored.state is JobState.QUEUED
+
+
+async def test_status_names_each_job_under_way() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job("a"))
+    await engine.restore(a_job("b"), JobRecord(), until=FOREVER)
+    ending = await steered(engine, ShowStatus())
+    assert isinstance(ending.view, ShortReply)
+    newest, oldest = ending.view.text.splitlines()
+    assert ": waiting, " in newest
+    assert ": queued, " in oldest
