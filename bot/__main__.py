@@ -73,13 +73,13 @@ def act() -> None:
 @click.option(
     "--repo",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="A git repository of yours.",
+    help="Your git repository.",
 )
-@click.option("--issue", help="What is wrong with it; the first line is the title.")
+@click.option("--issue", help="The description of the problem; the first line is the title.")
 @click.option("--script", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replies to replay.")
-@click.option("--keep", is_flag=True, help="Leave hub and bot running afterwards.")
+@click.option("--keep", is_flag=True, help="Keep the hub and the bot running afterwards.")
 @click.option("--port", type=int, default=0, show_default="a free one", help="The hub's port.")
-@click.option("--fast", is_flag=True, help="Do not slow the scripted model down for people to read along.")
+@click.option("--fast", is_flag=True, help="Run the scripted model at full speed.")
 def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: bool, port: int, fast: bool) -> None:
     """Watch the bot fix a real bug in a real repository, on a GitHub of its own.
 
@@ -89,7 +89,7 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
     from bot.domain.job import JobState  # noqa: PLC0415 - as above
 
     if (repo is None) != (issue is None):
-        raise click.UsageError("--repo and --issue belong together: codepilot demo --repo PATH --issue TEXT")
+        raise click.UsageError("--repo and --issue require each other: codepilot demo --repo PATH --issue TEXT")
     ended = finish(direct(DemoOptions(repo=repo, issue=issue, script=script, keep=keep, port=port, fast=fast)))
     if ended is not JobState.DONE:
         sys.exit(1)
@@ -120,9 +120,9 @@ def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret:
 @click.option(
     "--work-dir",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="A directory as it was when the recording began; the replay works on a copy.",
+    help="The directory as it was when the recording began; the replay works on a copy.",
 )
-@click.option("--compare", is_flag=True, help="Run nothing: show where today's code would ask something else.")
+@click.option("--compare", is_flag=True, help="Run nothing; show where today's code would ask something else.")
 @click.option(
     "--sandbox",
     type=click.Choice(["auto", "bubblewrap", "local"]),
@@ -130,7 +130,7 @@ def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret:
     show_default=True,
     help="Where commands run.",
 )
-@click.option("--exact", is_flag=True, help="Compare times, durations and process numbers, too.")
+@click.option("--exact", is_flag=True, help="Also compare times, durations and process ids.")
 def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: SandboxName, exact: bool) -> None:
     """Run a recorded session again with the recorded replies; exit code 1 when it goes another way.
 
@@ -145,7 +145,9 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
             click.echo(comparison_report(compared))
         sys.exit(0 if compared is not None and not compared.differences else 1)
     if work_dir is None:
-        raise click.UsageError("--work-dir DIR is needed, a directory as it was when the recording began; or --compare")
+        raise click.UsageError(
+            "--work-dir DIR is required, a directory as it was when the recording began; or use --compare"
+        )
     place = pick_sandbox(sandbox, SandboxSettings())
     found = finish(replay_recording(file, work_dir=work_dir, sandbox=place, exact=exact))
     if found is not None:
@@ -154,7 +156,7 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
 
 
 @cli.command()
-@click.option("--online", is_flag=True, help="Ask the model one short question, too, which costs a little.")
+@click.option("--online", is_flag=True, help="Also ask the model one short question, at a small cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, online: bool, as_json: bool) -> None:
     """Say whether `codepilot serve` could work here, and what mends it; exit code 0 only when it could."""
@@ -197,7 +199,7 @@ def setup_repo(repo: str) -> None:
     for label in done.labels:
         click.echo(f"{name}: {'made' if label.made else 'has'} the label {label.name} ({label.description})")
     for each in done.lacks:
-        click.echo(f"{name}: the App lacks {words(each)}, which is {each.weight}: without, {each.without}")
+        click.echo(f"{name}: the App is missing {words(each)}, which is {each.weight}: without it, {each.without}")
 
 
 @cli.command()

@@ -271,7 +271,9 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
 
 def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:
     if job.installation is None:
-        raise ConfigError((f"the delivery of job {job.id} names no installation; point the App's webhook here",))
+        raise ConfigError(
+            (f"the delivery of job {job.id} names no installation; set the App's webhook URL to this bot",)
+        )
     # A client lives for one job, and so does what is known of the tokens that it uses.
     own = redactor.copy()
     return GitHub.for_installation(

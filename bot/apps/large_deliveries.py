@@ -77,7 +77,7 @@ async def read(
     """
     names = {name: value for name, value in lowered(headers).items() if name in _HEADERS}
     if names.get("x-github-event") not in TRIGGERS:
-        return IgnoredDelivery(reason="nothing listens to this event")
+        return IgnoredDelivery(reason="no trigger handles this event")
     try:
         answer = await run_bounded(
             job_in, str(path), names, listening, seconds=seconds, memory=_MEMORY, what="Reading the delivery"
@@ -85,7 +85,7 @@ async def read(
     except BoundExceededError as error:
         if error.bound == "seconds":
             raise TimeoutError(str(error)) from error
-        raise MalformedError("the delivery takes more memory to read than it may") from error
+        raise MalformedError("the delivery requires more memory than allowed") from error
     kind, _, text = answer.partition(":")
     match kind:
         case "job":

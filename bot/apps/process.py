@@ -25,9 +25,9 @@ def guard(*, allow_root: bool) -> None:
 
 
 ROOT = (
-    "CODEPILOT_ALLOW_ROOT is not `yes`, and this is root, from whom nothing on this machine is safe should the sandbox "
-    "ever fail. Run the bot as a user of its own (for example: sudo useradd --system codepilot; sudo -u codepilot "
-    "codepilot serve). Where the whole machine is thrown away with the job: CODEPILOT_ALLOW_ROOT=yes"
+    "The bot refuses to run as root, because nothing on this machine is safe from root if the sandbox fails. Run it "
+    "as a separate user (for example: sudo useradd --system codepilot; sudo -u codepilot codepilot serve). On a "
+    "machine that is discarded after the job, set CODEPILOT_ALLOW_ROOT=yes"
 )
 """What is wrong with root, and what to do."""
 

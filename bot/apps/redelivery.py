@@ -67,7 +67,7 @@ class Redelivery:
             try:
                 await self.sweep()
             except (BotError, OSError) as error:  # the next sweep looks as far back as this one should have
-                log.warning("failed deliveries were not looked for: %s", error)
+                log.warning("failed deliveries were not checked: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def sweep(self) -> int:
@@ -100,7 +100,7 @@ class Redelivery:
                 if attempt.at < since:
                     break
                 if len(found) == _MOST_LISTED:
-                    log.warning("failed deliveries are looked for among the last %d only", _MOST_LISTED)
+                    log.warning("only the last %d deliveries are checked for failures", _MOST_LISTED)
                     break
                 found.append(attempt)
         listed = {each.guid for each in found}
@@ -116,9 +116,9 @@ class Redelivery:
                 except GitHubError as error:
                     if error.passing:
                         raise
-                    log.warning("delivery %s cannot be had again: %s", each.guid, error)
+                    log.warning("delivery %s cannot be redelivered: %s", each.guid, error)
                 else:
-                    log.info("delivery %s (%s) was not heard, and is asked for again", each.guid, each.event)
+                    log.info("delivery %s (%s) failed and is requested again", each.guid, each.event)
 
 
 def never_heard(attempts: Iterable[Attempt]) -> list[Attempt]:

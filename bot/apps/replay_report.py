@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from agent_runtime import Comparison, Outcome, Replayed
 
-_ANOTHER_START = (
-    "note: the directory is not as it was when the recording began, so a difference may be the directory's."
-)
+_ANOTHER_START = "note: the directory has changed since the recording, so a difference may come from the directory."
 
 
 def replay_report(found: Replayed) -> str:
@@ -17,7 +15,7 @@ def replay_report(found: Replayed) -> str:
     if found.difference is not None:
         lines += ["", found.difference]
     elif found.is_same:
-        lines.append("Every run ended as it did then.")
+        lines.append("Every run ended as in the recording.")
     else:
         lines += [f"then: {_ends(found.recorded)}", f"now:  {_ends(found.outcomes)}"]
     return "\n".join(lines)

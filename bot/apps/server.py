@@ -52,9 +52,8 @@ async def _listen(runner: web.AppRunner, settings: Settings) -> None:
     except OSError as error:
         place = f"{settings.host}:{settings.port}"
         problem = (
-            f"CODEPILOT_HOST and CODEPILOT_PORT say {place}, and nothing can listen there: {error.strerror or error}. "
-            "Stop whoever listens there already (`ss -ltnp` shows who), or choose another port. "
-            "Example: CODEPILOT_PORT=8081"
+            f"CODEPILOT_HOST and CODEPILOT_PORT are {place}, which is not available: {error.strerror or error}. Stop "
+            "the process that uses it (`ss -ltnp` shows which), or choose another port. Example: CODEPILOT_PORT=8081"
         )
         raise ConfigError((problem,)) from error
 

@@ -26,8 +26,8 @@ from bot.workspace import GIT_PAUSES, MirrorLimits, SetupCache, Workspaces
 
 # https://docs.github.com/actions/concepts/security/github_token#when-github_token-triggers-workflow-runs
 _NO_CI = (
-    "GitHub starts no workflow for what a workflow's own token pushes. Push an empty commit, or close and reopen the "
-    "pull request, to start the checks."
+    "GitHub starts no workflow for commits pushed with a workflow's own token. Push an empty commit, or close and "
+    "reopen the pull request, to start the checks."
 )
 
 # What Python compiles while the agent tests is not part of its change, and not every project ignores it.

@@ -81,9 +81,9 @@ async def set_up(repos: LabelClient, repo: str, *, start_label: str) -> tuple[La
     names = (await _config(repos, repo)).labels
     there = {name.casefold() for name in await repos.labels(repo)}
     wanted = (
-        (names.start or start_label, "1d76db", "Codepilot: start work on this"),
-        (names.read_only, "c5def5", "Codepilot may read only"),
-        (names.ask, "fbca04", "Codepilot asks before it runs commands that could reach more than their workspace"),
+        (names.start or start_label, "1d76db", "Codepilot: start a run"),
+        (names.read_only, "c5def5", "Codepilot may only read"),
+        (names.ask, "fbca04", "Codepilot asks before running commands that can reach more than the workspace"),
         (names.auto, "d93f0b", "Codepilot may run any command in its sandbox, for this commit"),
         (names.fix_ci, "0e8a16", "Codepilot fixes the failing checks of this pull request"),
     )
@@ -109,7 +109,7 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
     found = await installation_of(repo, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
     if found is None:
         raise NotInstalledError(
-            f"{repo}: the App {settings.app_id} is not installed there, or there is no such repository. Install it "
+            f"{repo}: the App {settings.app_id} is not installed there, or the repository does not exist. Install it "
             "from the App's page on GitHub, then run this again."
         )
     redactor = redactor_for(settings)

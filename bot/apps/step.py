@@ -17,8 +17,8 @@ from bot.domain.errors import BotError, ConfigError, InputProblem, InputsError
 from bot.settings.model import ActionSettings, ActionSurvey
 
 _ROOT = (
-    "This runner works as root, from whom nothing on the machine is safe should the sandbox ever fail. Let the runner "
-    "work as another user; or, where the whole machine is thrown away with the job, allow it by the input `allow-root`."
+    "This runner works as root, and nothing on the machine is safe from root if the sandbox fails. Use another user "
+    "for the runner; or, if the machine is discarded after the job, set the input `allow-root`."
 )
 
 
@@ -73,7 +73,7 @@ async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
         if isinstance(schema, dict):
             await require_output_schema(schema)
     except SettingsError as error:
-        return (InputProblem(text=f"The input `output-schema` does not work. {error}", input="output-schema"),)
+        return (InputProblem(text=f"The input `output-schema` is not valid. {error}", input="output-schema"),)
     return ()
 
 

@@ -37,13 +37,13 @@ class StrangerLog(logging.Filter):
         """Whether a line is written; it loses its traceback, and may be told how many were not."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, _THEIRS):
-            record.msg, record.args = "a request was refused that is no HTTP, or broke off: %s", (type(error).__name__,)
+            record.msg, record.args = "an invalid or incomplete HTTP request was refused: %s", (type(error).__name__,)
             record.exc_info, record.exc_text, record.levelno, record.levelname = None, None, logging.WARNING, "WARNING"
         elif not getattr(record, "stranger", False):
             return True
         if self._clock() >= self._until:
             left_out, self._seen, self._until = max(0, self._seen - LINES), 0, self._clock() + WINDOW_SECONDS
             if left_out:
-                record.msg = f"{record.msg} ({left_out} lines like this were left out)"
+                record.msg = f"{record.msg} ({left_out} similar lines were omitted)"
         self._seen += 1
         return self._seen <= LINES

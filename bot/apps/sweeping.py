@@ -22,7 +22,7 @@ async def _keep_swept(shared: JobServices, queue: SqliteQueue) -> None:
     """Tidy the mirrors every hour, beside the jobs; sweep once a day, for a service that is never restarted."""
     while True:
         for _ in range(_HOURS):
-            with _logged("the mirrors were not all tidied"):
+            with _logged("some mirrors were not cleaned up"):
                 await shared.workspaces.tidy()
             await asyncio.sleep(_HOUR_SECONDS)
         with _logged("the daily sweep failed"):
@@ -60,5 +60,5 @@ async def _sweep(shared: JobServices, queue: SqliteQueue) -> None:
         await shared.workspaces.sweep(live)
         await asyncio.to_thread(shared.work.sweep, shared.keep_days, keep=live)
     except (WorkspaceError, OSError):  # files that are kept too long must not keep the bot from starting
-        log.exception("not all that is left of ended jobs could be removed; the next sweep tries again")
+        log.exception("some files of ended jobs could not be removed; the next sweep tries again")
     await queue.sweep(shared.keep_days)

@@ -70,8 +70,10 @@ def _prefix(programs: Path) -> Path:
 def _check(toolchain: Path, python: Path, hidden: Sequence[Path]) -> None:
     what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {python}, which"
     if not python.is_dir():
-        raise ConfigError((f"{what} does not exist on this machine; make the environment here, or name another one.",))
+        raise ConfigError(
+            (f"{what} does not exist on this machine; create the environment here, or name another one.",)
+        )
     if around := next((path for path in hidden if path.is_relative_to(python)), None):
         raise ConfigError(
-            (f"{what} also holds {around}; make the environment with a Python in a directory of its own.",)
+            (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
         )

@@ -65,7 +65,7 @@ class Watchdog:
             # One byte into a pipe that is read all the time never blocks.
             os.write(self._watcher.stdin.fileno(), said)
         except BrokenPipeError:
-            log.error("the watchdog has died; from now on nobody sees whether the event loop is stuck")  # noqa: TRY400 - no fault to trace
+            log.error("the watchdog has died; a blocked event loop will no longer be detected")  # noqa: TRY400 - no fault to trace
             self._watcher = None
             return False
         return True

@@ -47,14 +47,14 @@ def watch(watched: int, beats: int, *, silent_seconds: float, ending_seconds: fl
         if _is_stopped(watched) or (said and not ending):
             passed = 0.0
         if passed >= (ending_seconds if ending else silent_seconds):
-            _end(watched, "has not ended since it was told to" if ending else "has not turned its event loop", passed)
+            _end(watched, "has not ended since it was told to" if ending else "has not run its event loop", passed)
             return
 
 
 def _end(watched: int, what: str, passed: float) -> None:
     text = (
-        f"codepilot: process {watched} {what} for {passed:.0f} s. It is ended (SIGABRT) so that its supervisor starts "
-        "it again; jobs in hand are taken up then. Its stacks follow:\n"
+        f"codepilot: process {watched} {what} for {passed:.0f} s. It is ended (SIGABRT) so that its supervisor "
+        "restarts it; its running jobs are then resumed. The stacks of its threads:\n"
     )
     # In a thread: whoever reads standard error may be stuck, too.
     telling = Thread(target=os.write, args=(sys.stderr.fileno(), text.encode()), daemon=True)

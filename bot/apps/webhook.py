@@ -36,8 +36,8 @@ _LARGE_BYTES = 512 * 1024
 _LARGE_AT_ONCE_BYTES = 4 * MAX_BODY_BYTES
 _APP = "integration"
 _NOT_THE_APPS = (
-    "this delivery is not from the App's webhook, so the bot could not act on it; delete this webhook in the "
-    "repository's or organisation's settings, and install the App there: its own webhook sends the same events"
+    "this delivery is not from the App's webhook, so the bot cannot act on it; delete this webhook in the "
+    "repository's or organisation's settings, and install the App instead: its webhook sends the same events"
 )
 _SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -67,7 +67,7 @@ class WebhookApp:
     def __post_init__(self) -> None:
         """Refuse to be made without a secret: such a door would be open to all."""
         if not self.secret.get_secret_value():
-            raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so no delivery could be proven genuine",))
+            raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so deliveries cannot be verified",))
 
 
 async def _keep(_job: Job) -> str:
@@ -171,7 +171,7 @@ class _Webhook:
             return _refusal(400, str(error), delivery_id)
         except (QueueError, OSError):
             log.exception("delivery %s: not stored", delivery_id, extra={"delivery": delivery_id})
-            reason = "the job could not be stored; the operator's log says why"
+            reason = "the job could not be stored; see the operator's log"
             return web.json_response({"status": "failed", "reason": reason}, status=503)
 
     async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
@@ -195,9 +195,9 @@ class _Webhook:
     def _size(self, request: web.Request) -> int:
         """The size of the body, by its header; what cannot be taken is refused before a byte of it is read."""
         if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-            raise _Refused(415, "compressed bodies are not taken; GitHub sends none")
+            raise _Refused(415, "compressed bodies are not supported; GitHub sends none")
         if request.content_length is None:
-            raise _Refused(411, "a delivery needs the header Content-Length")
+            raise _Refused(411, "a delivery requires the header Content-Length")
         if request.content_length > self._door.max_body_bytes:
             raise _Refused(413, f"a delivery has at most {self._door.max_body_bytes:,} bytes")
         return request.content_length
@@ -221,7 +221,7 @@ class _Webhook:
         except TimeoutError as error:
             raise _Refused(408, f"the body did not arrive within {self._door.read_seconds:g} s") from error
         except asyncio.IncompleteReadError as error:
-            raise _Refused(400, "the body is shorter than its header says") from error
+            raise _Refused(400, "the body is shorter than its Content-Length") from error
 
     async def _taken(self, found: Job | IgnoredDelivery, delivery_id: str) -> web.Response:
         extra = {"delivery": delivery_id}

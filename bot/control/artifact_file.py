@@ -28,7 +28,7 @@ def member_of(path: str, name: str, most: int) -> bytes:
     except KeyError as error:
         raise ValueError(f"it has no file {name}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise ValueError("it is no zip file that can be read") from error
+        raise ValueError("it is not a readable zip file") from error
     if len(content) > most:
         raise ValueError(f"its file has more than {most:,} bytes")
     return content

@@ -31,8 +31,8 @@ async def review_skip_reason(context: JobContext, here: ThreadSnapshot) -> str:
     if pull is not None and pull.draft:
         return "It is a draft again."
     if not context.services.comes_back and context.job.head_sha != head:
-        return "It has moved on; the push has a run of its own."
+        return "It has a newer commit; that push has its own run."
     me = (await context.github.accounts.me()).id
     reviews = await here.reader.reviews(here.repo.full_name, context.job.thread.number)
     done = any(each.author_id == me and each.commit_sha == head and is_marked(each.body) for each in reviews)
-    return "This commit is reviewed already." if done else ""
+    return "This commit has already been reviewed." if done else ""

@@ -22,14 +22,14 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     config = await lately_on_default_branch(context)
     thread = await _thread(context, command, config)
     if thread is None:
-        return Ending(state=JobState.DONE, reason="nobody asked for failing checks to be fixed here")
+        return Ending(state=JobState.DONE, reason="fixing failed checks is not enabled here")
     beside = [
         each
         for each in await context.queue.of_thread(context.job.repo.id, thread.key)
         if each.job.origin.kind == "ci" and each.job.head_sha == command.head_sha
     ]
     if any(TRANSITIONS[each.state] for each in beside):
-        return Ending(state=JobState.DONE, reason="work on this commit is under way already")
+        return Ending(state=JobState.DONE, reason="a job for this commit is already running")
     job = await _work(context, command, thread, ordinal=len(beside))
     await context.queue.accept(job)
     await context.record.update(lambda record: replace(record, leads_to=job.id))

@@ -15,7 +15,7 @@ def answer_to(command: Talk, *, trigger: str) -> str:
     match command:
         case Unknown(word=word, nearest=nearest):
             hint = f" Did you mean {code(nearest)}?" if nearest else ""
-            return f"I know no command {code(word)}.{hint}\n\n{verbs}"
+            return f"There is no command {code(word)}.{hint}\n\n{verbs}"
         case Malformed(reason=reason):
             return f"{reason}\n\n{verbs}"
         case Help():

@@ -35,8 +35,8 @@ _MOST_READ = 20
 _ZIP_BYTES = MAX_SEALED_BYTES + 1024 * 1024
 _SECONDS = 120.0
 _EXPIRED_SECONDS = 600.0
-_AGAIN = "Give the command that began the work again."
-_ANSWERED = "That was answered already, or its run has ended."
+_AGAIN = "Give the original command again."
+_ANSWERED = "That request was already answered, or its run has ended."
 
 
 async def steered(context: JobContext, command: Steering, here: ThreadSnapshot) -> Ending:
@@ -68,7 +68,7 @@ async def _claim(context: JobContext, saved: SavedJob, handover: Handover) -> bo
     if found is None:
         return False
     mark = context.services.marker(saved.job)
-    said = f"▶️ Answered. [This workflow run]({context.services.run_url}) goes on with the work.\n\n{mark}"
+    said = f"▶️ Answered. [This workflow run]({context.services.run_url}) continues the work.\n\n{mark}"
     await context.github.comments.edit(saved.job.repo.full_name, found[0], found[1].id, said)
     handover.claimed.add(saved.job.id)
     return True
@@ -104,11 +104,11 @@ class _Fetching:
             return ""
         if not artifacts:
             return (
-                f"Nothing that waits here can be gone on with: no run has kept an artifact {code(self._name)}. If the "
-                f"run that asked is still in progress, answer again when it has ended. Else: {_AGAIN}"
+                f"There is no waiting run to resume: no run has stored an artifact {code(self._name)}. If the run "
+                f"that asked is still in progress, answer again when it has ended. Otherwise: {_AGAIN}"
             )
         if not kept:
-            return f"The artifact {code(self._name)} has expired, and the run that waited with it. {_AGAIN}"
+            return f"The artifact {code(self._name)} of the waiting run has expired. {_AGAIN}"
         return self._unfit or _ANSWERED
 
     async def _listed(self) -> list[ArtifactFacts] | str:
@@ -120,8 +120,8 @@ class _Fetching:
             if not error.lacks_permission:
                 raise
             return (
-                "The workflow's token may not read artifacts, so the run that waits cannot be gone on with: add "
-                "`actions: read` below the `permissions:` of its job, and answer again."
+                "The workflow's token cannot read artifacts, so the waiting run cannot resume. Add `actions: read` "
+                "to the `permissions:` of its job, and answer again."
             )
         # A fork's pull request can keep an artifact of any name here.
         own = [each for each in found if each.head_repo_id == repo.id and each.size <= _ZIP_BYTES]
@@ -138,8 +138,8 @@ class _Fetching:
         except (SealError, LogError, ValueError, BoundExceededError) as error:
             log.warning("artifact %d, %s, is not used: %s", artifact.id, self._name, error)
             self._unfit = (
-                f"The artifact {code(self._name)} cannot be used: {str(error).rstrip('.')}. A run that waits is lost "
-                f"when the input `session-key`, or the model service's key, is changed. {_AGAIN}"
+                f"The artifact {code(self._name)} cannot be used: {str(error).rstrip('.')}. A waiting run is lost if "
+                f"the input `session-key` or the model service's key changes. {_AGAIN}"
             )
             return None
 

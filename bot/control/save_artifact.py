@@ -18,7 +18,7 @@ SESSION_FILE = "session.codepilot"
 """What the file is called in its artifact."""
 
 _MOST_SESSION_BYTES = 64 * 1024 * 1024
-_UNASKED = "The comment in which people would be asked is gone."
+_UNASKED = "The comment with the request has been deleted."
 
 
 async def save(context: JobContext) -> Path:
@@ -77,7 +77,7 @@ def _read(folder: Path | None) -> Mapping[str, bytes]:
     found = folder.iterdir() if folder is not None and folder.is_dir() else ()
     files = [path for path in sorted(found) if path.is_file() and path.suffix != ".lock"]
     if sum(path.stat().st_size for path in files) > _MOST_SESSION_BYTES:
-        raise SealError("The conversation of the run is too long to be kept between two runs of a workflow.")
+        raise SealError("The run's conversation is too long to be stored between two workflow runs.")
     return {path.name: path.read_bytes() for path in files}
 
 

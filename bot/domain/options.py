@@ -79,36 +79,34 @@ def _steps(text: str) -> int | None:
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
-        "model": Option(
-            argument="NAME", meaning="One of the models that the operator offers.", field="model", value=_model
-        ),
+        "model": Option(argument="NAME", meaning="One of the operator's models.", field="model", value=_model),
         "budget": Option(
             argument="USD",
-            meaning="What the run may spend, in US dollars; at most the operator's bound.",
+            meaning="The run's cost limit in US dollars; cannot exceed the operator's.",
             field="budget_usd",
             value=_dollars,
         ),
         "max-steps": Option(
             argument="N",
-            meaning="How many steps the run may take; at most the operator's bound.",
+            meaning="The run's step limit; cannot exceed the operator's.",
             field="max_steps",
             value=_steps,
         ),
         "base": Option(
             argument="BRANCH",
-            meaning="Which branch the work begins at, and a new pull request is for; in an issue.",
+            meaning="The branch to start from and to open a new pull request against; on issues only.",
             field="base",
             value=_branch,
         ),
         "dry-run": Option(
             argument="",
-            meaning="Show what would be published, and publish nothing.",
+            meaning="Show what would be published without publishing it.",
             field="dry_run",
             value=lambda _: True,
         ),
         "new": Option(
             argument="",
-            meaning="Open another pull request, where one of mine is open for the issue already.",
+            meaning="Open another pull request even if one of mine is already open for the issue.",
             field="new",
             value=lambda _: True,
         ),
@@ -122,7 +120,7 @@ _TICKS = re.compile(r"`+")
 _WRITTEN = re.compile(
     r"(?P<dashes>-{1,2}|[\u2010-\u2015\u2212])(?P<name>[A-Za-z][A-Za-z0-9_-]{0,39})(?:=(?P<value>.*))?"
 )
-_OTHERWISE = "To only speak of options, put them in backticks, or `--` before the text."
+_OTHERWISE = "To mention an option without using it, put it in backticks, or put `--` before the text."
 
 
 def read_options(line: str, *, allowed: Collection[str], of: str) -> Read | Malformed:
@@ -155,7 +153,7 @@ def read_options(line: str, *, allowed: Collection[str], of: str) -> Read | Malf
                 return taken
             value, width = taken
             if OPTIONS[name].field in chosen:
-                return Malformed(reason=f"`--{name}` stands here twice. Write it once.")
+                return Malformed(reason=f"`--{name}` is given twice. Write it once.")
             chosen[OPTIONS[name].field] = value
         number += width
         end = words[number - 1].end()
@@ -191,7 +189,7 @@ def _named(word: str, *, leading: bool) -> str | Malformed | None:
     if found is None:
         unreadable = leading and word.startswith("--")
         return (
-            Malformed(reason=f"An option here cannot be read. There are {_all()}. {_OTHERWISE}") if unreadable else None
+            Malformed(reason=f"An option is not valid. The options are {_all()}. {_OTHERWISE}") if unreadable else None
         )
     name, right = found["name"].lower(), found["dashes"] == "--"
     if name in OPTIONS and right:
@@ -202,7 +200,7 @@ def _named(word: str, *, leading: bool) -> str | Malformed | None:
     nearest = meant or difflib.get_close_matches(name, OPTIONS, n=1)
     hint = f" Did you mean `--{nearest[0]}`?" if nearest else ""
     return Malformed(
-        reason=f"I know no option `{found['dashes']}{found['name']}`.{hint} There are {_all()}. {_OTHERWISE}"
+        reason=f"There is no option `{found['dashes']}{found['name']}`.{hint} The options are {_all()}. {_OTHERWISE}"
     )
 
 
@@ -213,19 +211,19 @@ def _taken(
     option = OPTIONS[name]
     if name not in allowed:
         takes = f"only {_listed(allowed)}" if allowed else "no options"
-        return Malformed(reason=f"`--{name}` means nothing here: {of} takes {takes}. {_OTHERWISE}")
+        return Malformed(reason=f"`--{name}` is not supported here: {of} takes {takes}. {_OTHERWISE}")
     _, joined, text = word.partition("=")
     if not option.argument:
-        return Malformed(reason=f"`--{name}` takes no value. Write it alone.") if joined else (True, 1)
+        return Malformed(reason=f"`--{name}` takes no value. Write it without one.") if joined else (True, 1)
     value = option.value(text if joined else following or "")
     if value is None:
         example = {
             "NAME": "a model's name",
-            "USD": "an amount such as `2.50`",
-            "N": "a whole number such as `40`",
+            "USD": "an amount, for example `2.50`",
+            "N": "a whole number, for example `40`",
             "BRANCH": "a branch's name",
         }
-        return Malformed(reason=f"`--{name}` needs {example[option.argument]} after it. {_OTHERWISE}")
+        return Malformed(reason=f"`--{name}` requires {example[option.argument]}. {_OTHERWISE}")
     return value, 1 if joined else 2
 
 

@@ -188,8 +188,8 @@ class Database:
         """Run statements, if the file is still the one that the next process will open."""
         if _identity(self._path) != self._identity:
             raise QueueError(
-                f"the job queue {self._path} was deleted or replaced under this process, which can keep no jobs any "
-                "more and has to be started again; move or restore that file only while nothing runs"
+                f"the job queue {self._path} was deleted or replaced while this process runs, which can no longer "
+                "store jobs and must be restarted; move or restore that file only while the bot is stopped"
             )
         return operation(self._connection)
 
@@ -278,11 +278,11 @@ def _version(rows: sqlite3.Connection, path: Path) -> int:
     version = int(rows.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise QueueError(
-            f"the job queue {path} was written by a newer Codepilot (its format is {version}, this one knows "
-            f"{SCHEMA_VERSION}); update this one, or give it a CODEPILOT_DATA_DIR of its own"
+            f"the job queue {path} was written by a newer version of Codepilot (its format is {version}, this "
+            f"version supports {SCHEMA_VERSION}); install a newer version, or choose another CODEPILOT_DATA_DIR"
         )
     return version
 
 
 def _explained(path: Path, error: Exception) -> QueueError:
-    return QueueError(f"the job queue {path} failed: {error}; check that the disk has room and the file may be written")
+    return QueueError(f"the job queue {path} failed: {error}; check that the disk has space and the file is writable")

@@ -37,7 +37,7 @@ async def present(
         mine = folder / f"{name}.alive"
         descriptor = try_lock(mine)
     if descriptor is None:
-        raise ValueError(f"there is a worker {name} already; a name is used once")
+        raise ValueError(f"a worker named {name} already exists; names must be unique")
     try:
         yield
     finally:

@@ -78,7 +78,7 @@ def level_for(request: AccessRequest) -> LevelDecision:
             counting.append(label)
     lowest = min((_by(label) for label in counting), key=lambda each: _RANK[each.level], default=usual)
     if _RANK[lowest.level] > _RANK[request.config.highest]:
-        broken, remedy = "the repository's configuration does not fit", "Fix it on the base branch."
+        broken, remedy = "the repository's configuration is not valid", "Fix it on the base branch."
         lowest = LevelDecision(level=request.config.highest, because=broken, remedy=remedy)
     bound = _RANK[lowest.level] > _RANK[usual.level]
     return replace(lowest, bound=bound, notes=tuple(notes), voided=tuple(voided))
@@ -116,7 +116,7 @@ def policy_for(level: Level, *, limits: RunLimits, commands: tuple[str, ...], be
                 anything = Rule(decision="allow", tool="execute")
                 return Policy(rules=(*files, anything), default="ask", limits=limits)
             listed = Rule(decision="allow", tool="execute", commands=(*allowed_commands(), *commands))
-            off = f"This command is not among those that run without approval, and it could reach {reachable}."
+            off = f"This command is not on the list of commands that need no approval, and it could reach {reachable}."
             rest = Rule(decision="ask", tool="execute", reason=off)
             return Policy(rules=(*files, listed, rest), default="ask", limits=limits)
         case "read-only":
@@ -131,21 +131,21 @@ def _usual(request: AccessRequest) -> LevelDecision:
     if operator == "read-only":
         return LevelDecision(
             level=operator,
-            because="the operator of this bot lets it read only",
-            remedy="Whoever runs it can change that (`CODEPILOT_LEVEL`).",
+            because="the operator of this bot allows only reading",
+            remedy="The operator can change that (`CODEPILOT_LEVEL`).",
         )
     if started_by_stranger(request):
         return LevelDecision(
             level="read-only",
-            because=f"{request.job.actor.login}, who started this workflow by what they did, has no write access here",
-            remedy="Let the workflow ask for what only reads: `command: ask`, `explain`, `plan` or `review`.",
+            because=f"{request.job.actor.login}, whose action started this workflow, has no write access here",
+            remedy="Use a command that only reads in the workflow: `command: ask`, `explain`, `plan` or `review`.",
         )
     if is_fork(request):
         return LevelDecision(
             level="read-only",
-            because="this pull request comes from a fork, and I run no code of forks unless I am told to",
-            remedy=f"Somebody with write access other than its author can read the code, set the label "
-            f"`{request.config.labels.ask}` and ask again; the label counts for that commit only.",
+            because="this pull request comes from a fork, and code from forks requires permission to run",
+            remedy="Somebody with write access other than its author can review the code, set the label "
+            f"`{request.config.labels.ask}` and give the command again; the label applies to that commit only.",
         )
     if own is not None:
         return LevelDecision(
@@ -153,37 +153,40 @@ def _usual(request: AccessRequest) -> LevelDecision:
             because=f"`level` in `{request.config.path}` on the base branch says so",
             remedy=f"Change it there, or set the label `{request.config.labels.ask}`.",
         )
-    return LevelDecision(level=operator, because="the operator of this bot says so", remedy="")
+    return LevelDecision(level=operator, because="the operator of this bot sets it", remedy="")
 
 
 def _by(label: SetLabel) -> LevelDecision:
     return LevelDecision(
-        level=label.level, because=f"the label `{label.name}` is set", remedy="Take it off and ask again."
+        level=label.level, because=f"the label `{label.name}` is set", remedy="Remove it and give the command again."
     )
 
 
 def _void(request: AccessRequest, label: SetLabel) -> str:
     if not label.bound_to:
-        return f"I took the label `{label.name}` off, because I did not see who set it on what. Set it again."
+        return (
+            f"I removed the label `{label.name}`, because I do not know who set it on which commit or text. Set it "
+            "again."
+        )
     if request.job.thread.kind == "issue":
         return (
-            f"I took the label `{label.name}` off: this issue's words are others than when it was set. Read them, and "
-            "set it again if it is still to hold."
+            f"I removed the label `{label.name}`: this issue's text has changed since it was set. Review it, and set "
+            "the label again if it should still apply."
         )
     return (
-        f"I took the label `{label.name}` off: it was set on commit {label.bound_to[:10]}, and the head is "
-        f"{request.facts.head_sha[:10]}. Look at what was pushed, and set it again if it is still to hold."
+        f"I removed the label `{label.name}`: it was set on commit {label.bound_to[:10]}, and the head is "
+        f"{request.facts.head_sha[:10]}. Review what was pushed, and set the label again if it should still apply."
     )
 
 
 def _objection(request: AccessRequest, label: SetLabel) -> str:
     """Why somebody's label allows nothing, with what to do; empty when it does."""
     if label.labeller is None:
-        return "I cannot tell who set it. Take it off and set it again."
+        return "I do not know who set it. Remove it and set it again."
     if not may_command(label.role):
-        return f"{label.labeller.login}, who set it, has no write access here. Somebody who has must set it."
+        return f"{label.labeller.login}, who set it, has no write access here. Somebody with write access must set it."
     if is_fork(request) and request.facts.author_id in {None, label.labeller.id}:
-        return "for a pull request from a fork, somebody else than its author must set it."
+        return "on a pull request from a fork, somebody other than its author must set it."
     return ""
 
 

@@ -50,8 +50,8 @@ def unkept(level: str, networks: Mapping[str, Network | None]) -> str | None:
     if level == "bubblewrap" or not names:
         return None
     return (
-        f"{' and '.join(names)} cannot be kept by the sandbox `{level}`, in which commands have no network at all. Use "
-        f"CODEPILOT_SANDBOX=bubblewrap, or give commands no network: {', '.join(f'{name}=off' for name in names)}"
+        f"The sandbox `{level}` cannot enforce {' and '.join(names)}: its commands have no network at all. Use "
+        f"CODEPILOT_SANDBOX=bubblewrap, or turn the network off: {', '.join(f'{name}=off' for name in names)}"
     )
 
 
@@ -67,7 +67,7 @@ def reachable(sandbox: str, network: Network) -> str:
         network: what the sandbox lets them reach.
     """
     if sandbox not in _CLOSED:
-        return "this machine, because no sandbox holds them"
+        return "this machine, because no sandbox isolates them"
     return f"the network ({network})" if network else ""
 
 

@@ -39,25 +39,24 @@ def settled(verb: str, options: Options, config: RepoConfig, bounds: Bounds) -> 
     if options.model is not None and options.model not in offered:
         return Refusal(
             cause="model",
-            reason=f"I have no model `{options.model}`. Ask with one of {', '.join(f'`{each}`' for each in offered)}, "
-            "or without `--model`; who runs this bot can offer more (`CODEPILOT_MODELS`).",
+            reason=f"The model `{options.model}` is not offered here. Use one of "
+            f"{', '.join(f'`{each}`' for each in offered)}, or leave out `--model`; the operator can offer "
+            "more (`CODEPILOT_MODELS`).",
         )
     wishes = config.wishes(verb)
     notes: list[str] = []
     model = options.model or wishes.model or bounds.model
     if model not in offered:
-        notes.append(
-            f"`{config.path}` asks for the model `{model}`, which is not offered here; I used `{bounds.model}`."
-        )
+        notes.append(f"`{config.path}` names the model `{model}`, which is not offered here; I used `{bounds.model}`.")
         model = bounds.model
     limits = bounds.limits
     budget, most = options.budget_usd or wishes.budget_usd, limits.max_cost_usd
     if budget is not None and most is not None and budget > most:
-        notes.append(f"A budget of {budget:,.2f} USD is over the operator's bound; it is {most:,.2f} USD.")
+        notes.append(f"A budget of {budget:,.2f} USD exceeds the operator's limit; it was reduced to {most:,.2f} USD.")
         budget = most
     steps = options.max_steps or wishes.max_steps or limits.max_steps
     if steps > limits.max_steps:
-        notes.append(f"{steps:,} steps are over the operator's bound; it is {limits.max_steps:,} steps.")
+        notes.append(f"{steps:,} steps exceed the operator's limit; they were reduced to {limits.max_steps:,}.")
         steps = limits.max_steps
     limits = replace(limits, max_cost_usd=most if budget is None else budget, max_steps=steps)
     return EffectiveOptions(model=model, limits=limits, notes=tuple(notes))

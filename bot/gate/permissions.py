@@ -88,7 +88,7 @@ def approver_refusal(
     if not may_command(role):
         return NO_WRITE_ACCESS
     if is_app(approver.login) or (trusted_bots and trusted_bots.hold(approver.id, approver.login)):
-        return Refusal(cause="bot-approval", reason="An approval has to come from a person.", silent=True)
+        return Refusal(cause="bot-approval", reason="Only a person can approve.", silent=True)
     pull = job.thread.kind == "pull"
     if pull and facts.head_repo_id != job.repo.id and author_id in {None, approver.id}:
         return Refusal(
@@ -99,15 +99,15 @@ def approver_refusal(
     if pull and meant and meant != facts.head_sha:
         return Refusal(
             cause="moved-head",
-            reason=f"What waits here was asked for at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, "
-            "so I dropped it. Look at what was pushed, and give the command again.",
+            reason=f"The request was made at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, so I "
+            "dropped it. Review what was pushed, and give the command again.",
         )
     return repository_refusal(job, facts) or thread_refusal(job, facts)
 
 
 NO_WRITE_ACCESS = Refusal(
     cause="no-write-access",
-    reason="Only people with write access to this repository can ask me for work.",
+    reason="Only people with write access to this repository can give me commands.",
     silent=True,
 )
 
@@ -136,10 +136,11 @@ def _work_refusal(request: AccessRequest, command: Work | Undo) -> Refusal | Non
     if isinstance(command, Review) and job.thread.kind != "pull":
         where = "in an issue" if job.thread.kind == "issue" else f"on the branch `{job.thread.branch}` alone"
         return Refusal(
-            cause="no-pull", reason=f"There is nothing to review {where}. Ask in a pull request, or use `explain`."
+            cause="no-pull",
+            reason=f"There is nothing to review {where}. Use `review` on a pull request, or use `explain`.",
         )
     if isinstance(command, Undo) and is_fork(request):
-        return Refusal(cause="fork", reason="Nothing of mine is on a fork's branch: I never push to forks.")
+        return Refusal(cause="fork", reason="There is no commit of mine on a fork's branch: I never push to forks.")
     on_a_branch = job.thread.kind == "pull" or facts.continues > 0
     pushes = isinstance(command, Undo) or (isinstance(command, Fix) and on_a_branch)
     return thread_refusal(job, facts, may_be_closed=isinstance(command, (Explain, Ask))) or branch_refusal(
@@ -157,12 +158,12 @@ def _work(request: AccessRequest, command: Work | Undo, found: LevelDecision) ->
         # Why an option that is about new pull requests means nothing in one.
         if options.base is not None:
             return Refusal(
-                cause="base", reason="A pull request has its base already. Leave out `--base`, and ask again."
+                cause="base", reason="A pull request already has a base branch. Leave out `--base`, and try again."
             )
         return Refusal(
             cause="new",
-            reason="A fix in a pull request is a commit on its branch. Leave out `--new` here, or ask for another pull "
-            "request in the issue.",
+            reason="On a pull request, a fix is a commit on its branch. Leave out `--new` here, or use it on the "
+            "issue.",
         )
     made = settled(command.verb, options, request.config, request.bounds)
     return made if isinstance(made, Refusal) else _granted(request, command, found, made, options)
@@ -204,7 +205,7 @@ def _granted(
 
 def _going_on(request: AccessRequest) -> tuple[str, ...]:
     number = request.facts.continues
-    return (f"#{number} is open for this issue; going on there. `--new` opens another.",) if number else ()
+    return (f"#{number} is open for this issue; I continue there. `--new` opens another.",) if number else ()
 
 
 def _publish(request: AccessRequest, command: Work | Undo) -> Publish:

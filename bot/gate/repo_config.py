@@ -30,7 +30,7 @@ class RepoConfigError(BotError):
     def __init__(self, problems: str, *, source: str = PATH) -> None:
         listed = "\n".join(f"- {problem}" for problem in problems.splitlines())
         branch = "default" if ":" in source else "base"
-        self.reason = f"This repository's configuration does not fit:\n\n{listed}"
+        self.reason = f"This repository's configuration is not valid:\n\n{listed}"
         self.remedy = f"Fix `{source}` on the {branch} branch, then give the command again."
         super().__init__(f"{self.reason}\n\n{self.remedy}")
 
@@ -169,7 +169,7 @@ def parse_config(data: bytes, *, source: str = PATH) -> RepoConfig:
         RepoConfigError: it is too large, no UTF-8, no YAML, or has keys or values that do not fit.
     """
     if len(data) > MAX_BYTES:
-        raise RepoConfigError(f"{source}: has {len(data):,} bytes, and {MAX_BYTES:,} is the most.", source=source)
+        raise RepoConfigError(f"{source}: has {len(data):,} bytes, and {MAX_BYTES:,} is the limit.", source=source)
     try:
         file = read_settings(data.decode("utf-8-sig"), FileKeys, source=source)
     except UnicodeDecodeError as error:
@@ -258,7 +258,7 @@ def in_the_way(cache: Sequence[str], committed: Collection[str], *, path: str = 
         return None
     kept = next(each for each in cache if found in above[each] or found.startswith(f"{each}/"))
     return (
-        f"{path}: `cache`: `{kept}` cannot be kept, because `{found}` is committed there; name a path that only "
+        f"{path}: `cache`: `{kept}` cannot be cached, because `{found}` is committed there; name a path that only "
         "`setup` writes to."
     )
 

@@ -34,7 +34,7 @@ def parsed(what: str, text: str, *, status: int = _OK) -> Any:  # noqa: ANN401 -
     try:
         return json.loads(text, object_hook=lambda fields: _Fields(what, fields))
     except (ValueError, RecursionError) as error:
-        raise unreadable(what, status, f"no JSON, but `{_beginning(text)}`") from error
+        raise unreadable(what, status, f"not JSON, but `{_beginning(text)}`") from error
 
 
 def explained(text: str) -> dict[str, Any]:

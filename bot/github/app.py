@@ -191,7 +191,7 @@ def _attempts(what: str, found: Iterable[Mapping[str, Any]]) -> list[Attempt]:
     try:
         return [_attempt(each) for each in found]
     except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(what, HTTPStatus.OK, f"a delivery of another form: {error!r}") from error
+        raise unreadable(what, HTTPStatus.OK, f"a malformed delivery: {error!r}") from error
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:

@@ -136,8 +136,8 @@ class AppIdentity(Auth.AppAuth):
             return False
         self._ahead = ahead
         log.warning(
-            "this machine's clock is %d s %s GitHub's, which refuses the App's tokens for that; they are signed for "
-            "GitHub's time from now on. Set the clock, e.g. `timedatectl set-ntp true`",
+            "this machine's clock is %d s %s GitHub's, so GitHub refuses the App's tokens; from now on they are "
+            "signed for GitHub's time. Set the clock, e.g. `timedatectl set-ntp true`",
             abs(ahead),
             "behind" if ahead > 0 else "ahead of",
         )
@@ -206,5 +206,5 @@ def _signing_key(pem: str) -> RSAPrivateKey:
     """The key, read once: each reading tests its primes, for tens of milliseconds of which other jobs get nothing."""
     key = jwt.get_algorithm_by_name("RS256").prepare_key(pem)
     if not isinstance(key, RSAPrivateKey):
-        raise jwt.InvalidKeyError("the App's private key is a public one")
+        raise jwt.InvalidKeyError("the App's private key is a public key")
     return key

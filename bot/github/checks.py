@@ -35,7 +35,7 @@ class Checks:
 
     async def create(self, repo: str, draft: CheckDraft) -> CheckFacts:
         """Make a check run, or find the one that an earlier try made."""
-        what, path = f"make a check run in {repo}", f"/repos/{repo}/check-runs"
+        what, path = f"create a check run in {repo}", f"/repos/{repo}/check-runs"
         body = self._check(draft) | {"head_sha": draft.head_sha, "external_id": draft.external_id}
         try:
             made = parsing.check(await self.connection.json(what, "POST", path, body))

@@ -42,7 +42,7 @@ class Commits:
                 raise
             if head != sha:
                 raise HeadMovedError(
-                    what, error.status, f"it stands at {head[:10]}", "Delete or rename that branch."
+                    what, error.status, f"it points to {head[:10]}", "Delete or rename that branch."
                 ) from error
 
     async def on_branch(
@@ -65,12 +65,16 @@ class Commits:
         except GitHubError as error:
             head = await self.repos.branch_head(repo, branch)
             if head is None:
-                raise HeadMovedError(what, error.status, "the branch is gone", "Restore it and ask again.") from error
+                raise HeadMovedError(
+                    what, error.status, "the branch was deleted", "Restore it and try again."
+                ) from error
             done = await self.repos.commit(repo, head)
             if is_made(done, parent=expected_head, tree_sha=change.tree_sha, message=self.redact(f"{title}\n\n{body}")):
                 return done
             if parsing.is_stale(error.said) or parsing.is_stale(str(error.__cause__)):
-                raise HeadMovedError(what, error.status, error.said, "Someone pushed meanwhile: ask again.") from error
+                raise HeadMovedError(
+                    what, error.status, error.said, "Somebody pushed in the meantime: try again."
+                ) from error
             raise
 
     async def on_new_branch(
@@ -119,7 +123,7 @@ class Commits:
         mutation = graphql.NEW_BRANCH if pull is None else graphql.NEW_BRANCH_WITH_PULL
         try:
             made = await self.connection.graphql(
-                f"make branch {branch} of {repo}", mutation, data, needs="createCommitOnBranch"
+                f"create branch {branch} in {repo}", mutation, data, needs="createCommitOnBranch"
             )
         except GitHubError as error:
             if error.limited:

@@ -209,7 +209,7 @@ class GitHubConnection:
         """
         seconds = self.session.limits.closed_for
         if seconds > most:
-            said = f"it asked for a pause, of which {seconds:.0f} s are left"
+            said = f"GitHub asked for a pause, {seconds:.0f} s of it remain"
             status = HTTPStatus.TOO_MANY_REQUESTS
             raise GitHubError(what, status, said, remedy_for(status, "rate limit"), limited=True, retry_after=seconds)
         await asyncio.sleep(seconds)

@@ -25,7 +25,7 @@ _MOVED = frozenset(
 _GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _REDIRECTS = 3
 _PIECE_BYTES = 256 * 1024
-_NOT_OURS = "it is not among GitHub's own attachments"
+_NOT_OURS = "it is not an attachment on GitHub"
 LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
 """A line of its own in a saved log that is not whole."""
 
@@ -84,12 +84,12 @@ class _Saving:
         async with self._answer(address) as response:
             size = response.content_length or 0
             if size > most and not tail:
-                raise LogError(f"The log has {size:,} bytes, and {most:,} are read at most.")
+                raise LogError(f"The log has {size:,} bytes; the limit is {most:,}.")
             # The end first: the address is good for a minute, and the beginning may take longer.
             end = await self._end_of(str(response.url), size, tail) if size > most else b""
             cut = await self._copy(response, most - len(end))
             if cut and not tail:
-                raise LogError(f"The log has more than {most:,} bytes, which are read at most.")
+                raise LogError(f"The log has more than the limit of {most:,} bytes.")
             if cut:
                 await asyncio.to_thread(self._target.write, LEFT_OUT + end)
 
@@ -99,14 +99,14 @@ class _Saving:
         for _ in range(_REDIRECTS + 1):
             parts = urlsplit(address)
             if parts.scheme not in self._schemes or not parts.hostname or parts.username is not None:
-                raise LogError("GitHub named an address for the log that cannot be followed.")
+                raise LogError("GitHub gave an invalid address for the log.")
             async with self._client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
                 if response.status not in _MOVED:
                     _check(response.status)
                     yield response
                     return
                 address = urljoin(address, response.headers.get("Location", ""))
-        raise LogError("GitHub leads from one address for the log to the next.")
+        raise LogError("GitHub redirects the log too often.")
 
     async def _end_of(self, address: str, size: int, tail: int) -> bytes:
         """The last bytes, if the server gives out parts."""
@@ -137,7 +137,7 @@ def _check(status: int) -> None:
     if status in _GONE:
         raise LogGoneError("GitHub no longer has the log.")
     if status != HTTPStatus.OK:
-        raise LogError(f"The log's server answered {status}.")
+        raise LogError(f"The log server answered {status}.")
 
 
 async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: float) -> bytes:
@@ -158,7 +158,7 @@ async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: f
         async with asyncio.timeout(seconds), client:
             return await _followed(client, address, server_url, limit)
     except TimeoutError as error:
-        raise PictureError(f"it did not come within {seconds:.0f} seconds") from error
+        raise PictureError(f"it did not arrive within {seconds:.0f} seconds") from error
     except (aiohttp.ClientError, ValueError) as error:
         raise PictureError("it could not be fetched") from error
 
@@ -171,12 +171,12 @@ async def _followed(client: aiohttp.ClientSession, address: str, server_url: str
             if response.status not in _MOVED:
                 return await _body(response, limit)
             address = urljoin(address, response.headers.get("Location", ""))
-    raise PictureError("it leads from one address to the next")
+    raise PictureError("it redirects too often")
 
 
 async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if response.status in _GONE:
-        raise PictureError("it is gone, or not for this repository")
+        raise PictureError("it was deleted, or is not for this repository")
     if response.status != HTTPStatus.OK:
         raise PictureError(f"GitHub answered {response.status}")
     content = bytearray()

@@ -95,7 +95,7 @@ def remedy_for(status: int, said: str, *, needs: str = "", in_workflow: bool = F
         return _for_the_job(needs)
     if needs and _NO_PERMISSION in text:
         wanted = " or ".join(f"`{each.strip().replace(',', ' and ').replace('=', ': ')}`" for each in needs.split(";"))
-        return f"Give the App the permission {wanted} in its settings, then accept it in the installation."
+        return f"Grant the App the permission {wanted} in its settings, then accept it in the installation."
     if status == HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS:
         return _BLOCKED
     for words, remedy in _REMEDIES:
@@ -113,7 +113,7 @@ def _for_the_job(needs: str) -> str:
         f"`permissions: {{ {each.strip().replace('_', '-').replace('=', ': ').replace(',', ', ')} }}`"
         for each in (needs or _ALL_OF_A_JOB).split(";")
     ]
-    return f"Give the workflow's job this permission, beside those that it has: {' or '.join(wanted)}."
+    return f"Add this permission to the workflow's job: {' or '.join(wanted)}."
 
 
 def unreadable(what: str, status: int, why: str) -> GitHubError:
@@ -131,24 +131,25 @@ _ALL_OF_A_JOB = "contents=write,issues=write,pull_requests=write"
 _NO_PERMISSION = "resource not accessible"
 _MEANT = (_NO_PERMISSION, "archived", "locked", "suspended", "not permitted", "protected", "rule violations", "blocked")
 """What says that asking again in a minute is of no use."""
-_ASK = "Show this to the bot's operator."
+_ASK = "Report this to the bot's operator."
 _BLOCKED = "GitHub has blocked the repository; its owner can ask GitHub's support why."
 _UNREADABLE = (
-    "Give the command again later. If it stays so, check CODEPILOT_API_URL and what stands between the bot and GitHub."
+    "Give the command again later. If the error persists, check CODEPILOT_API_URL and the network between the "
+    "bot and GitHub."
 )
 _REMEDIES = (
-    (_NO_PERMISSION, "Give the App this permission in its settings, then accept it in the installation."),
+    (_NO_PERMISSION, "Grant the App this permission in its settings, then accept it in the installation."),
     ("not permitted to create or approve pull requests", "Allow it under Settings, Actions, General."),
     ("archived", "Unarchive the repository first."),
     ("locked", "Unlock the conversation first."),
     ("suspended", "Unsuspend the App's installation."),
-    ("protected branch", "Let the App through the branch's protection rules, or ask for a pull request."),
-    ("rule violations", "Let the App through the repository's rulesets."),
+    ("protected branch", "Exempt the App from the branch's protection rules, or ask for a pull request."),
+    ("rule violations", "Exempt the App from the repository's rulesets."),
     ("rate limit", "Wait until the limit is reset, then give the command again."),
 )
 _BY_STATUS = {
-    401: "See whether the token or the App's private key is still valid.",
-    403: "See which permission the App lacks in its settings.",
-    404: "See whether it still exists, and whether the App is installed on the repository.",
+    401: "Check that the token or the App's private key is still valid.",
+    403: "Check which permission the App is missing in its settings.",
+    404: "Check that it still exists, and that the App is installed on the repository.",
     410: "It was deleted, or the feature is turned off for this repository.",
 }

@@ -219,4 +219,4 @@ def _check(file: FileChange) -> None:
     try:
         file.path.encode()
     except UnicodeEncodeError as error:
-        raise CannotExpressError(f"the name {file.path!r} is no UTF-8") from error
+        raise CannotExpressError(f"the name {file.path!r} is not UTF-8") from error

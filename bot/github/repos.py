@@ -82,7 +82,7 @@ class Repos:
         """
         body = {"name": name, "color": color, "description": self.redact(description)}
         try:
-            await self.connection.json(f"make a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
+            await self.connection.json(f"create a label in {repo}", "POST", f"/repos/{repo}/labels", body, repeat=True)
         except GitHubError as error:
             if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or "already_exists" not in error.said:
                 raise

@@ -69,7 +69,7 @@ def _in_one(draft: ReviewDraft) -> str:
     for done, note in enumerate(draft.notes):
         said = f"\n\n{_code(note.place)}\n\n{note.body}"
         if len(body) + len(said) > room:
-            return f"{body}\n\n_{len(draft.notes) - done} more comments did not fit here._".strip()
+            return f"{body}\n\n_{len(draft.notes) - done} more comments were omitted._".strip()
         body += said
     return body.strip()
 

@@ -129,7 +129,7 @@ class Runs:
     async def rerun_failed_jobs(self, repo: str, run_id: int) -> None:
         """Ask for another attempt of what failed in a run; not repeated, as a second call would be refused."""
         path = f"/repos/{repo}/actions/runs/{run_id}/rerun-failed-jobs"
-        await self.connection.json(f"run the failed jobs of {repo} again", "POST", path, {}, repeat=False)
+        await self.connection.json(f"re-run the failed jobs of {repo}", "POST", path, {}, repeat=False)
 
     async def artifacts(self, repo: str, name: str, most: int) -> tuple[ArtifactFacts, ...]:
         """The artifacts of a name that the repository's runs have kept, newest first, and no more than `most`."""

@@ -43,7 +43,7 @@ class Threads:
         """Take a label off a thread; one that is not on it will do."""
         path = f"/repos/{repo}/issues/{number}/labels/{quote(name, safe='')}"
         try:
-            await self.connection.json(f"take a label off {repo}#{number}", "DELETE", path)
+            await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)
         except GitHubError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise

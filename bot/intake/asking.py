@@ -36,8 +36,8 @@ class ThreadText:
 def other_action(delivery: Delivery, *wanted: str) -> IgnoredDelivery:
     """Why a delivery with another action than the wanted ones asks for nothing."""
     return IgnoredDelivery(
-        reason=f"{delivery.event} is listened to when it is {', '.join(wanted)}; "
-        f"this one was {delivery.action or 'of no action'}"
+        reason=f"{delivery.event} is handled if its action is {', '.join(wanted)}; this one is "
+        f"{delivery.action or 'without an action'}"
     )
 
 
@@ -47,13 +47,13 @@ def no_commander(sender: Sender, listening: Listening) -> IgnoredDelivery | None
     Bots do not command, except those that the operator lists; the bot itself never does.
     """
     if sender.id in listening.own_ids:
-        return IgnoredDelivery(reason="the sender is the bot's own account, which never commands")
+        return IgnoredDelivery(reason="the sender is the bot's own account, whose text is never a command")
     bots = listening.trusted_bots
     # A name is worth something only with GitHub's word that it is an App's.
     listed = sender.id in bots.ids or (sender.type == "Bot" and bots.hold(sender.id, sender.login))
     if sender.is_bot and not listed:
         names = f"{sender.login} or its user id {sender.id}" if is_app(sender.login) else f"the user id {sender.id}"
-        return IgnoredDelivery(reason=f"bots do not command; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
+        return IgnoredDelivery(reason=f"bots cannot give commands; list {names} in CODEPILOT_TRUSTED_BOTS to allow it")
     return None
 
 
@@ -69,10 +69,10 @@ def asked_in_words(
     if refusal is not None:
         return refusal
     if words.author.id != event.sender.id:
-        return IgnoredDelivery(reason="the author of these words is not the sender of the delivery")
+        return IgnoredDelivery(reason="the author of this text is not the sender of the delivery")
     parsed = parse_command(words.text, triggers=listening.triggers)
     if parsed is None:
-        return IgnoredDelivery(reason=f"the {words.origin.kind.replace('_', ' ')} holds no command")
+        return IgnoredDelivery(reason=f"the {words.origin.kind.replace('_', ' ')} contains no command")
     return job_of(
         delivery,
         event=event,
@@ -90,7 +90,7 @@ def asked_in_description(
 ) -> Job | IgnoredDelivery:
     """The job that the description of a thread asks for, which was just opened; or why it asks for none."""
     if about.user is None:
-        return IgnoredDelivery(reason="nobody is known to have written the description")
+        return IgnoredDelivery(reason="the author of the description is unknown")
     words = ThreadText(
         text=about.body or "",
         author=about.user,

@@ -61,7 +61,7 @@ class Proof:
 
     def __init__(self, headers: Mapping[str, str], secret: str) -> None:
         if not secret:
-            raise UnauthenticatedError("no webhook secret is configured, so no delivery can be proven genuine")
+            raise UnauthenticatedError("no webhook secret is configured, so deliveries cannot be verified")
         # GitHub also sends a SHA-1 signature, which proves less.
         self._signature = lowered(headers).get("x-hub-signature-256", "")
         if not _SIGNATURE.fullmatch(self._signature):
@@ -83,7 +83,7 @@ class Proof:
         """
         if not hmac.compare_digest(f"sha256={self._digest.hexdigest()}", self._signature):
             raise UnauthenticatedError(
-                "the signature does not fit the body; the secret on GitHub and CODEPILOT_WEBHOOK_SECRET differ"
+                "the signature does not match the body; the secret on GitHub and CODEPILOT_WEBHOOK_SECRET differ"
             )
 
 
@@ -152,9 +152,9 @@ def from_action(*, event: str, payload: Any, run_id: str, run_attempt: str) -> D
 
 def _delivery(event: Event) -> Delivery:
     if not _EVENT_NAME.fullmatch(event.event):
-        raise MalformedError("the event's name (header X-GitHub-Event) is missing or is no event's name")
+        raise MalformedError("the event's name (header X-GitHub-Event) is missing or not valid")
     if not _DELIVERY_ID.fullmatch(event.delivery_id):
-        raise MalformedError("the delivery's id (header X-GitHub-Delivery) is missing or is no id")
+        raise MalformedError("the delivery's id (header X-GitHub-Delivery) is missing or not valid")
     payload = event.data
     if not isinstance(payload, dict):
         raise MalformedError("the payload is not a JSON object")

@@ -104,9 +104,9 @@ def _bare(line: str, below: list[str]) -> Command:
     first = text.split(maxsplit=1)[:1]
     verb = _verb(first[0]) if first else None
     if verb is not None and line.lstrip().startswith("-"):
-        return Malformed(reason=f"Options come after the verb: write `{verb.name}` first.")
+        return Malformed(reason=f"Options follow the command: write `{verb.name}` first.")
     if not text:
-        return Malformed(reason="There are options here, but no verb and no text. Write what to do with them.")
+        return Malformed(reason="There are options, but no command word and no text. Add what to do.")
     return Bare(goal=text, options=read.options)
 
 

@@ -140,4 +140,4 @@ def read(form: type[Form], delivery: Delivery) -> Form | IgnoredDelivery:
         return form.model_validate(delivery.payload)
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors(include_input=False))
-        return IgnoredDelivery(reason=f"the payload lacks, or has in another form: {fields}")
+        return IgnoredDelivery(reason=f"these fields of the payload are missing or malformed: {fields}")

@@ -78,11 +78,11 @@ def not_looked_at(conclusion: str | None, app: CheckApp | None, listening: Liste
     if conclusion not in RED:
         return IgnoredDelivery(reason="the check did not fail")
     if app is None:
-        return IgnoredDelivery(reason="the event does not say which App the check is of")
+        return IgnoredDelivery(reason="the event does not name the check's App")
     if app.id == listening.own_app_id:
         return IgnoredDelivery(reason="the check is the bot's own")
     if app.slug == ACTIONS:
-        return IgnoredDelivery(reason="the workflow_run event tells of this check")
+        return IgnoredDelivery(reason="the workflow_run event reports this check")
     return None
 
 

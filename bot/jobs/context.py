@@ -152,7 +152,7 @@ class JobContext:
         if not self.services.comes_back:
             return "The patch is in the summary of this workflow run."
         where = "attached to the check run, and " if self.services.checks else ""
-        return f"The patch is {where}with the operator for {self.services.keep_days} days, as `{self.job.id}.patch`."
+        return f"The operator keeps the patch {where}for {self.services.keep_days} days, as `{self.job.id}.patch`."
 
     def about(self, other: Job) -> JobContext:
         """Another job, with the client of this one."""
@@ -186,7 +186,7 @@ class JobContext:
             try:
                 await self.github.threads.remove_label(repo.full_name, number, name)
             except GitHubError as error:
-                log.warning("job %s: the label %s was not taken off: %s", self.job.id, name, error)
+                log.warning("job %s: the label %s was not removed: %s", self.job.id, name, error)
 
     async def refuse(self, refusal: Refusal) -> Ending:
         """Say no to who asked: in one short reply, at most once per cause and hour in a thread; else by a reaction."""

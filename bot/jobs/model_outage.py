@@ -55,8 +55,8 @@ def told(outage: Outage, reason: str, *, patience: float) -> str:
     """What is said of a job that waits for the model service."""
     until, last = _clock(outage.until), _clock(outage.since + patience)
     return (
-        f"The model service does not answer: {reason}\n\nThe work so far is kept. The job goes on by itself: it is "
-        f"tried again at {until}, and until {last} at the latest. `stop` ends it."
+        f"The model service is unavailable: {reason}\n\nThe work so far is kept. The job continues automatically: it "
+        f"retries at {until}, and until {last} at the latest. `stop` ends it."
     )
 
 

@@ -109,20 +109,20 @@ class Receipt:
             case Labelled(label=label):
                 config = self._configs.of(repo_id)
                 means_nothing = config is not None and not config.labels.means_something(label)
-                return "the label means nothing to the bot" if means_nothing else ""
+                return "the label has no meaning for the bot" if means_nothing else ""
             case Pushed():
                 idle = not await self._queue.is_live(repo_id, number) and not await self._ledger.labels(repo_id, number)
                 idle = idle and not self._may_be_reviewed(repo_id, "push")
-                return "nothing of this pull request is bound to its head" if idle else ""
+                return "no request is bound to the head of this pull request" if idle else ""
             case Closed():
-                return "" if await self._queue.is_live(repo_id, number) else "nothing is under way in this thread"
+                return "" if await self._queue.is_live(repo_id, number) else "no job is running in this thread"
             case AccessLost(repo_ids=repo_ids):
                 lives = job.installation is not None and await self._queue.live_of(job.installation, repo_ids)
-                return "" if lives else "nothing is under way there"
+                return "" if lives else "no job is running there"
             case ChecksFailed():
                 config = self._configs.of(repo_id)
                 asked = config is None or config.fix_ci or await self._ledger.labels(repo_id, number)
-                return "" if asked else "nobody asked for failing checks to be fixed here"
+                return "" if asked else "fixing failed checks is not enabled here"
             case Assigned():
                 return ""
             case other:

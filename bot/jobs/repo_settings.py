@@ -130,5 +130,5 @@ def _read(content: bytes | None, source: str) -> tuple[RepoConfig, str]:
     try:
         return parse_config(content, source=source), ""
     except RepoConfigError as error:
-        log.warning("a configuration does not fit: %s", error)
+        log.warning("a configuration is not valid: %s", error)
         return defaults_when_broken(), str(error)

@@ -69,8 +69,8 @@ def seal(saved: SavedJob, key: bytes) -> bytes:
     sealed = Fernet(_fernet_key(key)).encrypt(zlib.compress(_SAVED.dump_json(saved)))
     if len(sealed) > MAX_SEALED_BYTES:
         raise SealError(
-            f"The state of the run has {len(sealed):,} bytes, and {MAX_SEALED_BYTES:,} is the most that is kept "
-            "between two runs of a workflow. Ask for the work in parts."
+            f"The state of the run has {len(sealed):,} bytes, and {MAX_SEALED_BYTES:,} is the limit for a waiting "
+            "workflow run. Split the task."
         )
     return sealed
 
@@ -85,7 +85,7 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
         # Nothing is unpacked or parsed that was not made with the key.
         packed = Fernet(_fernet_key(key)).decrypt(sealed)
     except InvalidToken as error:
-        raise SealError("it was not made with this key, or was altered") from error
+        raise SealError("it was made with another key, or was altered") from error
     opened = zlib.decompressobj()
     try:
         content = json.loads(opened.decompress(packed, _MAX_OPEN_BYTES))
@@ -97,7 +97,7 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
     if saved.format != _FORMAT:
         raise SealError("another version of Codepilot made it")
     if (saved.job.repo.id, saved.job.thread.key) != (repo_id, thread):
-        raise SealError("it is of another thread")
+        raise SealError("it belongs to another thread")
     return saved
 
 

@@ -26,7 +26,7 @@ from bot.workspace import SetupCache, Tree, WorkspaceError
 
 log = logging.getLogger(__name__)
 
-_WENT_BY = "I went by the base branch's and ignored this branch's."
+_WENT_BY = "I used the base branch's and ignored this branch's."
 _TOLD_CHARS, _SHOWN_CHARS = 4_000, 1_500
 _TOOLCHAIN_SECONDS = 30.0
 
@@ -222,7 +222,7 @@ class Setup:
         async with CommandRunner(self.sandbox, tree.path) as runner:
             toolchain = await runner.run(_TOOLCHAIN, seconds=_TOOLCHAIN_SECONDS)
         if not toolchain.ok:
-            log.warning("setup cache: not used, as the toolchain cannot be told: %s", _how(toolchain))
+            log.warning("setup cache: not used, because the toolchain could not be determined: %s", _how(toolchain))
             return None
         facts = f"{self.sandbox.level} {toolchain.output}{start_in and f' in {start_in}'}"
         return await asyncio.to_thread(setup_key, config, tree.blobs, network=network, toolchain=facts)
@@ -239,7 +239,7 @@ class Setup:
             if self.cache is not None:
                 await self.cache.keep(repo_id, key, tree.path, config.cache)
         except (WorkspaceError, OSError) as error:  # without it the next job only takes longer
-            log.warning("setup cache: nothing was kept for repository %d: %s", repo_id, error)
+            log.warning("setup cache: nothing was stored for repository %d: %s", repo_id, error)
 
     def _failed(self, end: CommandEnd, network: Narrowed, *, skipped: int, remedy: str) -> SetupResult:
         command, how = one_line(end.command, 200), _how(end)
@@ -249,16 +249,16 @@ class Setup:
         if network.left_out:
             left_out = Network.of(*network.left_out)
             setting = f"the input `{INPUT}`" if self.on_runner else f"`{VARIABLE}`"
-            notes.append(f"The repository asks for {code(str(left_out))}, too, which {setting} does not allow.")
+            notes.append(f"The repository also asks for {code(str(left_out))}, which {setting} does not allow.")
         if end.timed_out:
-            setting = "the workflow gives more by the input `setup-seconds`"
+            setting = "the workflow raises the input `setup-seconds`"
             if not self.on_runner:
                 setting = "the operator raises `CODEPILOT_SETUP_SECONDS`"
-            notes.append(f"All together may take {self.seconds:g} s, unless {setting}.")
+            notes.append(f"All commands together may take {self.seconds:g} s, unless {setting}.")
         # The note may hold what programs wrote; so it is quoted to the agent with their output.
         wrote = "\n".join(filter(None, (end.output.strip(), end.note and f"[{end.note}]")))
         shown = f"\n\n{fenced(wrote[-_SHOWN_CHARS:])}" if wrote else ""
-        todo = f"\n\n**What to do:** {remedy}" if remedy else ""
+        todo = f"\n\n**How to fix it:** {remedy}" if remedy else ""
         lead = f"**Setup failed**, and the agent worked without it: `{command}` {how}."
         quote = Quote(
             source=f"the last output of `{command}`", text=clean_code(wrote[-_TOLD_CHARS:], limit=_TOLD_CHARS)

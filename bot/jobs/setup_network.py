@@ -67,9 +67,9 @@ def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) ->
     network = reach.narrowed.network
     if refused:
         names = ", ".join(code(str(each)) for each in refused)
-        cause = f"It asked for {names}, which setup may not reach."
+        cause = f"It tried to reach {names}, which setup may not reach."
     elif not network and _UNREACHED.search(output):
-        cause = "It needs the network, and setup has none."
+        cause = "It requires the network, and setup has none."
     else:
         return ""
     needed = Network(allowed=network.allowed | set(refused) | (set() if network else _needed(output, reach)))
@@ -89,10 +89,10 @@ def _needed(output: str, reach: Reach) -> set[Destination]:
 
 def _operator(needed: Network, reach: Reach) -> str:
     hosts = str(Network(allowed=needed.allowed | reach.operator.allowed))
-    sandbox = "" if reach.keeps else " That needs the sandbox `bubblewrap`."
+    sandbox = "" if reach.keeps else " This requires the sandbox `bubblewrap`."
     if reach.on_runner:
         lines = fenced(f"with:\n  {INPUT}: {hosts}", "yaml")
-        return f"In the workflow, give the Codepilot step this input:{sandbox}\n\n{lines}"
+        return f"In the workflow, add this input to the Codepilot step:{sandbox}\n\n{lines}"
     return f"The operator allows it with `{VARIABLE}={hosts.replace(', ', ',')}`.{sandbox}"
 
 

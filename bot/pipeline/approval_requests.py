@@ -29,9 +29,9 @@ async def publication_request(
     """
     why = [each.words for each in publication.blocked]
     if shown.spells:
-        why.append("What nobody sees is spelled out below, as in `[U+202E]`.")
+        why.append("Invisible characters are escaped below, as in `[U+202E]`.")
     if others := len(change.files) - len({path for each in publication.blocked for path in each.files}):
-        why.append(f"Other changed files, which need no approval: {others}.")
+        why.append(f"Other changed files, which require no approval: {others}.")
     if change.writes_workflows and await context.github.tokens.may_write_workflows() is False:
         why.append(f"Before you approve: {WorkflowsForbiddenError().reason} Without it nothing can be published.")
     return Waiting(

@@ -89,7 +89,7 @@ async def _facts(context: JobContext, here: ThreadSnapshot) -> RedFacts:
     except GitHubError as error:
         if error.passing:
             raise
-        log.warning("job %s: what failed was not looked at: %s", job.id, error)
+        log.warning("job %s: the failure was not read: %s", job.id, error)
         unknown = lacking(context, "actions" if job.origin.id else "checks") if error.lacks_permission else str(error)
         return replace(facts, unknown=unknown)
 
@@ -224,11 +224,11 @@ async def _run_again(context: JobContext, here: ThreadSnapshot, facts: RedFacts)
     except GitHubError as error:
         if not error.lacks_permission:
             raise
-        log.warning("job %s: the failed jobs were not run again: %s", job.id, error)
+        log.warning("job %s: the failed jobs were not re-run: %s", job.id, error)
         return None
     what = facts.what[:1].upper() + facts.what[1:]
     reason = (
-        f"{what} failed on {facts.head_sha[:10]}. I had its failed jobs run again, once: if they pass, it was flaky, "
-        "and I change nothing."
+        f"{what} failed on {facts.head_sha[:10]}. I re-ran its failed jobs once: if they pass, the failure was "
+        "flaky, and I change nothing."
     )
     return Skip(cause="run-again", reason=reason)

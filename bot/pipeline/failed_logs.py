@@ -26,10 +26,7 @@ _ZIP_BYTES = 32_000_000
 _LOG_SECONDS = 60.0
 _SECONDS_TOGETHER = 120.0
 _GONE = frozenset({404, 410})
-_EXPIRED = (
-    "GitHub has no log of this job: logs are kept for 90 days, or as the repository's settings say, and there is none "
-    "where the runner was lost."
-)
+_EXPIRED = "GitHub has no log of this job: it was deleted (by default after 90 days), or the runner was lost."
 
 
 class FailedLogs:
@@ -112,5 +109,5 @@ class FailedLogs:
     def _seconds(self) -> float:
         left = min(_LOG_SECONDS, self._until - time.monotonic())
         if left <= 0:
-            raise LogError("The logs of the other jobs took too long.")
+            raise LogError("Reading the logs of the other jobs took too long.")
         return left

@@ -91,7 +91,7 @@ async def _since_green(context: JobContext, repo: RepoFacts, source: Source, run
     except (GitHubError, WorkspaceError) as error:
         if isinstance(error, GitHubError) and error.passing:
             raise
-        log.warning("job %s: what changed since the last green run was not read: %s", context.job.id, error)
+        log.warning("job %s: the changes since the last green run were not read: %s", context.job.id, error)
         return "", ""
 
 

@@ -51,7 +51,10 @@ async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> 
     if _is_ours(context, here, pull):
         return _at(here, pull)
     how = "merged" if pull.merged else "closed, or its branch changed,"
-    reason = f"#{number}, which this was to go on in, was {how} meanwhile. Ask again for a new one."
+    reason = (
+        f"#{number}, in which this was to continue, was {how} in the meantime. Give the command again to open a new "
+        "one."
+    )
     return Refusal(cause="pull-closed", reason=reason)
 
 

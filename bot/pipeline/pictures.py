@@ -17,12 +17,12 @@ _MOST_TRIES = 2 * MOST
 _SECONDS = 10.0
 _SECONDS_TOGETHER = 30.0
 
-_BLIND = "this model sees no pictures"
-_OFF = "the operator has pictures turned off"
-_ENOUGH = f"a task has {MOST} at most"
-_NO_ROOM = f"all of a task may have {TOGETHER_BYTES:,} bytes together"
-_ELSEWHERE = "it is not among GitHub's own attachments"
-_NO_TIME = "the others took too long"
+_BLIND = "this model does not support images"
+_OFF = "the operator has turned images off"
+_ENOUGH = f"a task has {MOST} images at most"
+_NO_ROOM = f"the images of a task have {TOGETHER_BYTES:,} bytes at most"
+_ELSEWHERE = "it is not an attachment on GitHub"
+_NO_TIME = "fetching the other images took too long"
 
 
 async def shown(context: JobContext, repo: str, brief: Brief, *, sees: bool) -> Task:
@@ -64,7 +64,7 @@ class _Look:
             if why:
                 self._left_out.append((picture, why))
         for picture, why in self._left_out:
-            log.info("job %s: no picture of %s: %s", self._context.job.id, picture.source, why)
+            log.info("job %s: an image of %s was not fetched: %s", self._context.job.id, picture.source, why)
         images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
         return brief.task(images, notes(self._left_out))
 
@@ -100,6 +100,6 @@ class _Look:
                     self._repo, self._context.job.thread.number, words.kind, words.id
                 )
             except GitHubError as error:
-                log.warning("job %s: its pictures have no signed addresses: %s", self._context.job.id, error)
+                log.warning("job %s: its images have no signed addresses: %s", self._context.job.id, error)
                 self._pages[key] = ""
         return self._pages[key]

@@ -35,7 +35,7 @@ async def output_schema_of(context: JobContext, repo_id: int, base: Source) -> d
     except (ValueError, RecursionError) as error:
         raise WrongInputError(f"{place}, which is not JSON: {error}.") from error
     if not isinstance(schema, dict):
-        raise WrongInputError(f"{place}, which is no JSON object.")
+        raise WrongInputError(f"{place}, which is not a JSON object.")
     try:
         await require_output_schema(schema)
     except SettingsError as error:

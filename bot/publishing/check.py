@@ -24,9 +24,9 @@ from bot.publishing.render import StatusView, framing, render_status, title_of
 from bot.publishing.text import clean, clip, duration, fenced, one_line
 from bot.publishing.verdict import Check, Verdict, failing
 
-_STOP = Button(label="Stop", description="End the run and keep what it did", identifier="stop")
-_RETRY = Button(label="Retry", description="Do it again from the start", identifier="retry")
-_APPROVE, _DENY = ("Approve", "Let what waits go on"), ("Deny", "Refuse what waits; the run goes on")
+_STOP = Button(label="Stop", description="Stop the run and keep its work", identifier="stop")
+_RETRY = Button(label="Retry", description="Run it again from the start", identifier="retry")
+_APPROVE, _DENY = ("Approve", "Approve the request"), ("Deny", "Deny it; the run continues")
 _PATCH_READ = 4 * CHECK_TEXT_LIMIT
 # `approve ` and this much fit into a button's identifier; intake takes no more.
 _ID_LIMIT = 8
@@ -137,7 +137,7 @@ def _place(job: Job) -> str:
 
 def _asked(view: StatusView) -> str:
     """What was asked for; where nobody gave a command, what CI or an event asked for."""
-    return f"CI asked: {view.failed} failed" if view.failed else view.unasked or view.asked
+    return f"Started by CI: {view.failed} failed" if view.failed else view.unasked or view.asked
 
 
 def _name(job: Job) -> str:
@@ -149,7 +149,7 @@ def _summary(view: StatusView) -> str:
     said = render_status(view).removesuffix(view.marker).rstrip()
     if len(said) <= CHECK_TEXT_LIMIT:
         return said
-    cut = clip(said, CHECK_TEXT_LIMIT, "_Cut here: the comment has more._")
+    cut = clip(said, CHECK_TEXT_LIMIT, "_Truncated: see the comment for the rest._")
     return sealed(cut, view.allowed, replace(framing(view), marker=""), limit=CHECK_TEXT_LIMIT)
 
 
@@ -161,12 +161,12 @@ def _patch_text(patch: str, job_id: str) -> str:
     # Of a patch of many megabytes no more is looked at than could be shown.
     read = patch[:_PATCH_READ]
     shown = "\r".join(map(clean, read.split("\r")))
-    unseen = "Shown without what cannot be seen. " if shown != read else ""
+    unseen = "Shown without invisible characters. " if shown != read else ""
     note = f"_{unseen}The bot keeps the patch under job `{job_id}`._" if unseen else ""
     whole = f"{heading}{fenced(shown, 'diff')}\n\n{note}".rstrip()
     if len(whole) <= CHECK_TEXT_LIMIT and read == patch:
         return whole
-    note = f"_{unseen}Cut here: the whole patch has {len(patch):,} characters. The bot keeps it under job `{job_id}`._"
+    note = f"_{unseen}Truncated: the whole patch has {len(patch):,} characters. The bot keeps it under job `{job_id}`._"
     # A fence may be as long as the longest run of back ticks, and the patch of a hostile file may be all of those.
     room = CHECK_TEXT_LIMIT - len(heading) - len(note) - 20
     while room > 0:
@@ -192,7 +192,7 @@ def _failed_checks(view: StatusView) -> tuple[Annotation, ...]:
             title=one_line(check.command, TITLE_LIMIT),
             message=f"Ended with exit code {check.exit_code} after {duration(check.seconds)}."
             if check.exit_code is not None
-            else f"Did not end within {duration(check.seconds)}.",
+            else f"Did not finish within {duration(check.seconds)}.",
         )
         for check in _annotated(view)
     )
@@ -213,7 +213,7 @@ def _notes(review: ReviewDraft | None) -> tuple[Annotation, ...]:
             start_line=note.line if note.start_line is None else note.start_line,
             end_line=note.line,
             level="notice",
-            message=clip(note.body, ANNOTATION_LIMIT, "_Cut here: the review has more._"),
+            message=clip(note.body, ANNOTATION_LIMIT, "_Truncated: see the review for the rest._"),
         )
         for note in (review.notes if review else ())
         if note.side == "RIGHT"

@@ -19,7 +19,7 @@ __all__ = ["DEFAULT_LIMIT", "Allowed", "escape_markdown", "harmless"]
 
 DEFAULT_LIMIT = 20_000
 
-_CUT = "_Cut here: the whole is in the run's log._"
+_CUT = "_Truncated: see the run's log for the full text._"
 _LINE_COMMAND = re.compile(r"^([ \t]*(?:[-*+>][ \t]+|\d+[.)][ \t]+)*)/(?=[A-Za-z])", re.MULTILINE)
 _DEFINITION = re.compile(r"^([ \t]*(?:[-*+>][ \t]+)*)\[(?=[^\]\n]*\]:)", re.MULTILINE)
 _TICKS = re.compile("`+")

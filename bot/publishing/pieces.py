@@ -13,12 +13,12 @@ _CUT_CHARS = 6_000
 _ASKED_CHARS = 200
 _WITHHELD_CHARS = 20_000
 _FILE = ".github/codepilot.yml"
-_CUT_PREVIEW = "… cut here: it is too long to be shown, and so to be approved"
+_CUT_PREVIEW = "… truncated: too long to be shown, so it cannot be approved"
 
 PENDING_HEADS = {
-    "permission": "This needs your approval.",
+    "permission": "This requires your approval.",
     "question": "A question.",
-    "publication": "This needs your approval before it is published.",
+    "publication": "This requires your approval before it is published.",
     "plan": "This is a plan. Nothing has changed yet; approving it starts the work.",
 }
 
@@ -48,11 +48,11 @@ def denied_line(denied: DeniedCall) -> str:
         case "allow-commands":
             how = f"add {code(denied.value)} to `allow` in `{_FILE}`, or to the action's input `allow-commands`"
         case "level":
-            how = f"set `level: auto` in `{_FILE}`, or as the action's input where that file names no level"
+            how = f"set `level: auto` in `{_FILE}`, or as the action's input if that file sets no level"
         case "label":
-            how = f"set the label {code(denied.value)} and take off the one for a lower level"
+            how = f"set the label {code(denied.value)} and remove the one for a lower level"
         case "label-off":
-            how = f"take the label {code(denied.value)} off, and set `level: auto` where it is not set already"
+            how = f"remove the label {code(denied.value)}, and set `level: auto` if it is not already set"
         case _:
             return f"Not answered: {asked}. Write the answer into your next command."
     return f"{asked}. To allow it, {how}."
@@ -93,7 +93,7 @@ def like_line(pending: PendingView) -> str:
         return ""
     patterns = ", ".join(map(code, pending.like))
     what = "the same again" if all("**" not in each for each in pending.like) else f"whatever fits {patterns}"
-    stars = ", where `**` is any one word that is not an option" if "**" in patterns else ""
+    stars = ", where `**` matches any one word that is not an option" if "**" in patterns else ""
     return f"Or approve it and, for the rest of this run, {what}{stars}:"
 
 

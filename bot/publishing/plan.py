@@ -100,27 +100,27 @@ _UNFINISHED = {
     Status.MAX_COST: "the run reached its budget",
     Status.TIMEOUT: "the run reached its time limit",
     Status.REPEATED_CALLS: "the run went in circles",
-    Status.FORMAT_ERRORS: "the model's replies could not be understood",
-    Status.INVALID_OUTPUT: "the result did not fit the output schema",
+    Status.FORMAT_ERRORS: "the model's replies could not be parsed",
+    Status.INVALID_OUTPUT: "the result did not match the output schema",
     Status.FAILED: "the run failed",
     Status.SANDBOX_FAILED: "the sandbox failed",
-    Status.MODEL_UNAVAILABLE: "the model service is down",
+    Status.MODEL_UNAVAILABLE: "the model service is unavailable",
     Status.NETWORK_LOST: "the sandbox lost its network",
-    Status.ANSWERED: "the run ended in an answer, not in a finished task",
+    Status.ANSWERED: "the run ended with an answer, not with a finished task",
 }
 _SILENT = frozenset({"nothing", "review"})
-_READS = "This command may read, not write."
+_READS = "This command may only read, not write."
 _LEFT_OUT = (
-    "Nobody can approve that in this run, so these files are left as they were, and everything else is published. Any "
+    "Nobody can approve this in a workflow run, so these files are unchanged, and everything else is published. The "
     "checks ran with the changed files in place."
 )
 _UNPROVEN = (
-    "Nobody can approve that in this run, and the failed command was seen to pass only with these files changed. "
-    "Nothing was committed."
+    "Nobody can approve this in a workflow run, and the failed command only passes with these files changed. Nothing "
+    "was committed."
 )
 _WEAK = (
-    "That is a weak proof: on a branch of its own this would be a draft pull request, and to yours nothing was "
-    "committed. Apply the patch if it is right."
+    "That proves little: on a separate branch this would be a draft pull request, but nothing was committed to "
+    "yours. Apply the patch if it is right."
 )
 
 _NOTHING_SEEN = RunReport()
@@ -160,7 +160,7 @@ def plan(
     found = objections(change, grant.protected)
     if found and change.tree_sha not in approved:
         words = " ".join(each.words for each in found)
-        withheld = f"{words} That needs an approval of its own."
+        withheld = f"{words} This requires a separate approval."
         return Publication(commit=None, pull_request=None, withheld=withheld, blocked=found)
     notes = _notes(proof, found, change)
     if outcome.status is not Status.FINISHED:
@@ -172,7 +172,7 @@ def plan(
     withheld = f"{' '.join(each.words for each in left_out)} {_LEFT_OUT}" if left_out else ""
     if not commit.create_branch:
         return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes, report=report)
-    missing = (f"Left out, because nobody could approve it in the run: {each.names}." for each in left_out)
+    missing = (f"Withheld, because nobody could approve it in the run: {each.names}." for each in left_out)
     body = pull_body(job, outcome.summary or "", server=to.server, report=report, notes=(*missing, *notes))
     doubtful = _is_weak(proof, change) or bool(found or left_out) or report.verdict is not Verdict.VERIFIED
     request = PullDraft(base=to.base_branch, title=commit.title, body=body, draft=is_large(change) or doubtful)
@@ -206,7 +206,7 @@ def plan_undo(
     if grant.publish in _SILENT:
         return Publication(commit=None, pull_request=None, withheld=_READS)
     if not change:
-        nothing = f"Nothing is left to take back of commit {undone[:10]}: later ones have changed all of it."
+        nothing = f"Commit {undone[:10]} cannot be reverted: later commits have changed all of it."
         return Publication(commit=None, pull_request=None, withheld=nothing)
     commit = CommitPlan(
         branch=branch,
@@ -246,9 +246,7 @@ def _unfinished(job: Job, status: Status, change: Change, to: CommitTarget, *, n
         body=commit_body(job, run_url=to.run_url),
         change=change,
     )
-    withheld = (
-        f"There is no pull request, because {because}. What it did so far is on the branch {code(commit.branch)}."
-    )
+    withheld = f"There is no pull request, because {because}. The work so far is on the branch {code(commit.branch)}."
     return Publication(commit=commit, pull_request=None, withheld=withheld, notes=notes)
 
 
@@ -272,10 +270,12 @@ def _proof_notes(proof: Rerun, change: Change) -> tuple[str, ...]:
     """What is proven, and why it may be less than it looks: a check that tests less passes, too."""
     cut, settings = tests_cut(change), settings_of_checks(change)
     doubts = (
-        f"**Look at the tests first:** the change takes lines out of {cut}, and a check that tests less passes, too."
+        f"**Review the tests first:** the change removes lines from {cut}, and a check that tests less can pass, too."
         if cut
         else "",
-        f"It changes what is checked, or how: {settings}. See that the check is still the same." if settings else "",
+        f"It changes checks or their settings: {settings}. Make sure that they still check the same."
+        if settings
+        else "",
     )
     return (proof.sentence, *filter(None, doubts))
 

@@ -67,7 +67,7 @@ class RunReport:
         parts = (
             f"**{sign} {words}.** {why}".rstrip(),
             "\n".join(table(self.checks)),
-            f"**Denied, because nobody can be asked in this run**\n\n{denied}" if denied else "",
+            f"**Denied, because nobody can approve calls in this run**\n\n{denied}" if denied else "",
         )
         return "\n\n".join(filter(None, parts))
 
@@ -106,25 +106,25 @@ def reason(
         case Verdict.RED:
             return _red(failing(checks))
         case Verdict.UNCHANGED:
-            return "The agent changed no file."
+            return "The agent changed no files."
         case Verdict.SETUP_FAILED:
-            before = f"Before the agent started, {setup_failed}. What setup installs may be missing."
+            before = f"Before the agent started, {setup_failed}. Dependencies installed by set-up may be missing."
             rest = verdict_of(checks, changed=changed, partial=partial)
             after = {Verdict.VERIFIED: "The agent's own checks passed.", Verdict.UNCHANGED: ""}
             said = after.get(rest, "") or reason(rest, checks, changed=changed, partial=partial)
             return " ".join(filter(None, [before, said]))
 
 
-_AD_HOC = "What passed is an ad-hoc check: no known test, build or lint command ran after the last change."
-_PARTIAL = "No check ran on what is published, without the files that were left out."
+_AD_HOC = "Only an ad-hoc check passed: no known test, build or lint command ran after the last change."
+_PARTIAL = "No check ran on the published change, without the withheld files."
 
 
 def _unverified(checks: Sequence[Check]) -> str:
     hanging = [each for each in checks if each.standing == "counts" and each.exit_code is None]
     if hanging:
-        return f"{_named(hanging[-1])} did not end."
+        return f"{_named(hanging[-1])} did not finish."
     if any(each.standing == "outdated" for each in checks):
-        return "Files were changed after the last check, and no check ran on the result."
+        return "Files changed after the last check, and no check ran on the result."
     if checks:
         return "No check ran after the change."
     return "No known test, build or lint command ran."

@@ -66,7 +66,7 @@ _FILES_SHOWN = 12
 _FILES_LISTED = 200
 _NAME_LIMIT = 80
 _DENIED_SHOWN = 10
-_CUT = "_Cut here: the whole is in the run's log._"
+_CUT = "_Truncated: see the run's log for the full text._"
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("bot.publishing"),
@@ -146,7 +146,7 @@ def render_reply(text: str, allowed: Allowed, *, job_id: str, marker: str = "", 
         refused: whether it says no.
     """
     said = escape_markdown(f"🚫 {text}" if refused else text, allowed, limit=COMPLETION_LIMIT)
-    for_whom = f"for @{allowed.login}" if allowed.login else "asked for by CI, not by a person"
+    for_whom = f"for @{allowed.login}" if allowed.login else "started by CI, not by a person"
     body = "\n\n".join(filter(None, [said, f"<sub>{for_whom} · job {code(job_id)}</sub>", marker]))
     return sealed(body, allowed, Own(marker=marker, tags=True), limit=COMMENT_LIMIT)
 
@@ -162,7 +162,7 @@ def render_part(view: StatusView, number: int, text: str) -> str:
     pending = view.pending
     if pending is None:
         raise ValueError("nothing waits")  # a bug of ours
-    head = f"### ✋ Part {number} of {len(pending.parts)} of what waits for an answer to {code(pending.request_id)}"
+    head = f"### ✋ Part {number} of {len(pending.parts)} of request {code(pending.request_id)}"
     body = "\n\n".join([head, fenced(text, pending.language), f"<sub>job {code(view.job_id)}</sub>", view.marker])
     return sealed(body, view.allowed, framing(view), limit=COMMENT_LIMIT)
 
@@ -181,7 +181,7 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         is_claim=view.state == "done" and view.verdict not in {None, Verdict.VERIFIED},
         reason=_words(view.reason, view, _REASON_LIMIT),
         # The lead-in is read together with what follows: alone, a fence there would open a block; after it, none.
-        remedy=_words(f"**What to do:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
+        remedy=_words(f"**How to fix it:** {view.remedy}", view, _REASON_LIMIT) if view.remedy else "",
         boxes=_boxes(view),
         notes=[_inside(_words(note, view, _NOTE_LIMIT), "  ") for note in view.notes[:_NOTES_SHOWN]],
         changed="What changed" if links(view) or not (view.withheld or view.would) else "Changed, not published",
@@ -254,9 +254,9 @@ def _boxes(view: StatusView) -> list[tuple[str, str]]:
     texts = (
         ("WARNING", "**Not published.** ", view.withheld),
         ("WARNING", "", view.warning),
-        ("NOTE", "**Dry run: nothing was sent.** ", view.would),
+        ("NOTE", "**Dry run: nothing was published.** ", view.would),
         ("NOTE", "**Kept.** ", view.kept),
-        ("NOTE", "**No checks will start by themselves.** ", view.ci_note),
+        ("NOTE", "**Checks will not start automatically.** ", view.ci_note),
     )
     return [(kind, _inside(_words(lead + text, view, _REASON_LIMIT), "> ")) for kind, lead, text in texts if text]
 

@@ -14,7 +14,7 @@ _COMMAND_CHARS = 300
 _PATTERN = re.compile(r"[*?\[{$]")
 _NAME_CHARS, _NAMES = 100, 10
 _NOT_FOUND = frozenset({126, 127})
-_OTHER = "No step that failed runs this command; see whether it checks the same."
+_OTHER = "No failed step runs this command; make sure that it checks the same."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,29 +49,27 @@ class Rerun:
         """What it proves, or why nothing was committed, for the comment and the pull request."""
         if not self.command:
             return (
-                "The failure was not reproduced: no check failed here before the files were changed, so nothing shows "
-                "that this change fixes it."
+                "The failure was not reproduced: no check failed here before the files were changed, so nothing "
+                "shows that this change fixes it."
             )
         shown = code(one_line(self.command, _COMMAND_CHARS))
         before = f"{shown} ended with exit code {self.before} before the change"
-        again = "run once more by the bot, in a fresh sandbox"
+        again = "run again by the bot in a fresh sandbox"
         if self.proven:
             other = f" {_OTHER}" if self.other else ""
             names = ", ".join(code(one_line(each, _NAME_CHARS)) for each in self.beside[:_NAMES])
-            beside = (
-                f" It ran with files in place that git ignores, and that are not in the commit: {names}."
-                if names
-                else ""
-            )
+            beside = f" It ran with ignored files in place that are not in the commit: {names}." if names else ""
             return f"**Proof:** {before} and with exit code 0 after it, {again}.{other}{beside}"
         ended = f"with exit code {self.after} after it"
         if self.after is None:
-            ended = f"did not end within {duration(self.seconds)} after it"
+            ended = f"did not finish within {duration(self.seconds)} after it"
         said = f"{before} and {ended}, {again}."
         if self.after in _NOT_FOUND and self.after != self.before:
-            return f"{said} What the agent installed outside of the workspace is not there: install it in `setup`."
+            return (
+                f"{said} Anything the agent installed outside of the workspace is not available: install it in `setup`."
+            )
         if self.passed_there:
-            return f"{said} It passed in the agent's terminal, whose variables and functions are not there."
+            return f"{said} It passed in the agent's terminal, whose variables and functions are not available here."
         return said
 
 

@@ -25,8 +25,8 @@ _PROSE_LIMIT = 12_000
 _BODY_LIMIT = 60_000
 _JSON_LIMIT = 400_000
 _READ = 200
-_CUT = "_Cut here: the review was longer._"
-_UNREADABLE = "_The comments on lines could not be read, so only the summary is here._"
+_CUT = "_Truncated: the review was longer._"
+_UNREADABLE = "_The comments on lines could not be parsed, so only the summary is shown._"
 _SUGGESTIONS = Own(languages=frozenset({"suggestion"}))
 
 

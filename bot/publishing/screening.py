@@ -63,10 +63,10 @@ class Objection:
 
 
 _CAUSES = {
-    "protected": "It changes files that only a person may change",
+    "protected": "It changes files that require a person's approval",
     "submodule": "It changes submodules",
-    "escapes": "It adds symbolic links that lead out of the repository",
-    "unseen": "It adds characters that nobody sees, or that turn the order in which others are shown",
+    "escapes": "It adds symbolic links that point outside the repository",
+    "unseen": "It adds invisible characters, or characters that change the direction of the text",
 }
 
 
@@ -97,7 +97,7 @@ def cautions(change: Change) -> tuple[str, ...]:
     if executable:
         notes.append(f"Made executable: {_names([f.path for f in executable])}.")
     if is_large(change):
-        notes.append("The change is large: please review it in parts.")
+        notes.append("The change is large: review it in parts.")
     return tuple(notes)
 
 

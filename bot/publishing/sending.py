@@ -190,18 +190,20 @@ class CommitSender:
         """
         if self.is_default(commit.branch):
             raise ForbiddenTargetError(
-                f"{commit.branch} is the default branch of {self.target.repo}; nothing was sent."
+                f"{commit.branch} is the default branch of {self.target.repo}; nothing was pushed."
             )
         if commit.branch.startswith(("refs/", "-")) or (
             commit.create_branch and not commit.branch.startswith(self.target.branch_prefix)
         ):
-            raise ForbiddenTargetError(f"{commit.branch!r} is no branch that the bot may write to; nothing was sent.")
+            raise ForbiddenTargetError(
+                f"{commit.branch!r} is not a branch that the bot may write to; nothing was pushed."
+            )
         # It takes seconds for large files, and the event loop has leases to renew and deliveries to answer.
         leaks = await asyncio.to_thread(_leaks, commit.change, self.redactor)
         leaks += await self.pusher.large_files_with(commit.change.large, self.redactor.holds)
         if leaks:
             named = ", ".join(code(self.redactor.redact(path)) for path in leaks)
-            raise LeakError(f"A secret of the bot's stands in {named}. Nothing was published.")
+            raise LeakError(f"{named} contains one of the bot's secrets. Nothing was published.")
         if commit.change.writes_workflows and await self.github.tokens.may_write_workflows() is False:
             raise WorkflowsForbiddenError
 

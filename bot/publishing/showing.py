@@ -26,7 +26,7 @@ _FOLD = 160
 _BLANK_LINES = 3
 _BLANK = {" ": "blank lines", "+": "blank lines added", "-": "blank lines removed"}
 _BINARY = re.compile(r"^(?:GIT binary patch|Binary files .*)$", re.MULTILINE)
-_HOW = "Apply the patch yourself, or ask for the change in smaller pieces."
+_HOW = "Apply the patch yourself, or request smaller changes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], s
     binary = {file.path for file in change.files if file.path in wanted and file.binary and file.new_mode}
     if unreadable := sorted(pointed | binary):
         names = ", ".join(code(spelled_out(name)) for name in unreadable)
-        why = "which is binary" if not pointed else "of which there is only a pointer to Git LFS, or which is binary"
+        why = "which is binary" if not pointed else "which is binary or only a pointer to Git LFS"
         return ShownChange(diff="", hindrance=f"It cannot be approved here: nobody can read {names}, {why}. {_HOW}")
     if missing := [path for path, section in wanted.items() if not section]:
         names = ", ".join(code(spelled_out(name)) for name in missing)
@@ -73,7 +73,7 @@ def show_files(change: Change, paths: Iterable[str], redacted: Callable[[str], s
     if len(blocks) > MOST_PARTS:
         return ShownChange(diff="", hindrance=_too_long(len(diff)))
     if any(redacted(each) != each for each in (fenced(diff, "diff"), *(fenced(block, "diff") for block in blocks))):
-        why = "something in it looks like a secret, which would not be shown"
+        why = "it contains something like a secret, which would not be shown"
         return ShownChange(diff="", hindrance=f"It cannot be approved here: {why}. {_HOW}")
     plain = (section.replace("\r\n", "\n") for section in wanted.values())
     return ShownChange(diff=diff, spells=any(spelled_out(each) != each for each in plain))
@@ -105,10 +105,10 @@ def call_hindrance(preview: str, redacted: Callable[[str], str]) -> str:
         redacted: what becomes of a text on its way out.
     """
     if not fits(preview):
-        return "it is too long to approve: put it in a script, or make it shorter"
+        return "it is too long to be approved: put it in a script, or make it shorter"
     shown = fenced(preview)
     if redacted(shown) != shown:
-        return "something in it looks like a secret, so that nobody could be shown it whole; leave that out"
+        return "it contains something like a secret, so it cannot be shown in full; remove that"
     return ""
 
 
@@ -123,7 +123,7 @@ def denies_unshowable(redacted: Callable[[str], str]) -> Callable[..., str | Non
 
 def _too_long(size: int) -> str:
     return (
-        f"It cannot be approved here: the difference in these files has {size:,} characters, and at most "
+        f"It cannot be approved here: the diff of these files has {size:,} characters, and at most "
         f"{MOST_PARTS * PART_LIMIT:,} can be shown. {_HOW}"
     )
 

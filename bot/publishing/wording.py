@@ -20,22 +20,22 @@ _MARK_ROOM = 200
 _SENTENCE_LIMIT = 500
 _REVERT = 'Revert "'
 
-_NARROWER = "Ask again with a narrower goal, or have the operator raise the limit."
+_NARROWER = "Try again with a narrower goal, or ask the operator to raise the limit."
 REMEDIES = {
-    Status.PAUSED: "Allow such commands by `allow` in `.github/codepilot.yml` on the base branch, or by the input "
-    "`allow-commands` of the action; answer a question in the words of a new command.",
-    Status.MAX_STEPS: "Ask again with a narrower goal, or have the operator raise `CODEPILOT_MAX_STEPS`.",
+    Status.PAUSED: "Allow such commands with `allow` in `.github/codepilot.yml` on the base branch, or with the "
+    "action's input `allow-commands`. Answer a question in the text of a new command.",
+    Status.MAX_STEPS: "Try again with a narrower goal, or ask the operator to raise `CODEPILOT_MAX_STEPS`.",
     Status.MAX_TOKENS: _NARROWER,
     Status.MAX_COST: _NARROWER,
     Status.TIMEOUT: _NARROWER,
-    Status.REPEATED_CALLS: "Ask again with more detail, or have the operator choose a stronger model.",
-    Status.FORMAT_ERRORS: "Ask again; if it happens again, have the operator choose a stronger model.",
-    Status.INVALID_OUTPUT: "Ask again, simplify the action's input `output-schema`, or choose a stronger model.",
-    Status.FAILED: "Fix the cause, then ask again with the same command.",
-    Status.SANDBOX_FAILED: "Fix the cause, or have the operator raise the limit; then ask again.",
-    Status.MODEL_UNAVAILABLE: "When the model service is back, ask again with the same command.",
-    Status.NETWORK_LOST: "Ask again; if it happens again, ask for less that needs the network, or have the operator "
-    "read the bot's log.",
+    Status.REPEATED_CALLS: "Try again with more detail, or ask the operator to choose a stronger model.",
+    Status.FORMAT_ERRORS: "Try again; if it happens again, ask the operator to choose a stronger model.",
+    Status.INVALID_OUTPUT: "Try again, simplify the action's input `output-schema`, or choose a stronger model.",
+    Status.FAILED: "Fix the cause, then give the same command again.",
+    Status.SANDBOX_FAILED: "Fix the cause, or ask the operator to raise the limit; then try again.",
+    Status.MODEL_UNAVAILABLE: "When the model service is available again, give the same command again.",
+    Status.NETWORK_LOST: "Try again; if it happens again, use the network less, or ask the operator to read the "
+    "bot's log.",
 }
 """What to do about a run that did not finish, for the comment."""
 
@@ -149,7 +149,7 @@ def undo_title(title: str) -> str:
 
 def undo_body(job: Job, sha: str, *, run_url: str = "") -> str:
     """What follows the title of a commit that takes the commit `sha` back."""
-    return f"This takes back commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
+    return f"This reverts commit {sha}.\n\n{commit_body(job, run_url=run_url)}"
 
 
 def pull_body(

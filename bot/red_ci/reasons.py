@@ -137,19 +137,16 @@ def _ended_early(job: FailedJob) -> str:
 def _moved(facts: RedFacts) -> Skip | None:
     if facts.head_sha == facts.now_sha:
         return None
-    reason = (
-        f"{_failed(facts)}, and somebody has pushed since: the branch is at {facts.now_sha[:10]} now. The checks of "
-        "that commit decide."
-    )
+    reason = f"{_failed(facts)}, but the branch has moved on to {facts.now_sha[:10]}. The checks of that commit decide."
     return Skip(cause="moved", reason=reason, silent=facts.pushed_by_us or facts.conclusion == "cancelled")
 
 
 def _ours(facts: RedFacts) -> Skip | None:
     if facts.own_branch:
-        reason = f"{_failed(facts)}. This branch is one of mine; a person decides what becomes of it."
+        reason = f"{_failed(facts)}. This is one of my own branches; a person decides what to do with it."
         return Skip(cause="own-branch", reason=reason, silent=True)
     if facts.pull_url:
-        return Skip(cause="open-pull", reason=f"{_failed(facts)}. {facts.pull_url} is open for this branch already.")
+        return Skip(cause="open-pull", reason=f"{_failed(facts)}. {facts.pull_url} is already open for this branch.")
     return None
 
 
@@ -157,23 +154,21 @@ def _tried(facts: RedFacts) -> Skip | None:
     if facts.attempts < MOST_ATTEMPTS:
         return None
     if facts.of_fork:
-        reason = f"{_failed(facts)}. I have said {facts.attempts} times here what makes checks fail, and stop here."
-        return Skip(
-            cause="attempts", reason=f"{reason} Somebody with write access can ask for an `explain`.", silent=True
-        )
+        reason = f"{_failed(facts)}. I have explained failed checks here {facts.attempts} times, and stop here."
+        return Skip(cause="attempts", reason=f"{reason} Somebody with write access can use `explain`.", silent=True)
     reason = f"{_failed(facts)}. I have tried {facts.attempts} times to make these checks pass, and stop here."
-    return Skip(cause="attempts", reason=f"{reason} Ask for a `fix` to have me try again.")
+    return Skip(cause="attempts", reason=f"{reason} Use `fix` to make me try again.")
 
 
 def _unknown(facts: RedFacts) -> Skip | None:
     if not facts.unknown:
         return None
-    return Skip(cause="permission", reason=f"{_failed(facts)}, and I did not start on it. {facts.unknown}")
+    return Skip(cause="permission", reason=f"{_failed(facts)}, and I did not start a fix. {facts.unknown}")
 
 
 def _infrastructure(facts: RedFacts) -> Skip | None:
     if facts.conclusion == "cancelled":
-        reason = f"{_failed(facts)}, which says nothing about the code. Re-run it; I changed nothing."
+        reason = f"{_failed(facts)}, which is no fault of the code. Re-run it; I changed nothing."
         return Skip(cause="infrastructure", reason=reason)
     if why := infrastructure(facts.jobs, facts.conclusion):
         reason = f"{_failed(facts)} for a reason outside the code: {why}. Re-run it; I changed nothing."
@@ -184,7 +179,7 @@ def _infrastructure(facts: RedFacts) -> Skip | None:
 def _flaky(facts: RedFacts) -> Skip | None:
     if not facts.passed_before:
         return None
-    reason = f"{_failed(facts)}, and passed on the same commit before: it is flaky. I changed nothing."
+    reason = f"{_failed(facts)}, but passed on the same commit before: it is flaky. I changed nothing."
     return Skip(cause="flaky", reason=reason)
 
 

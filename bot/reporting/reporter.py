@@ -123,7 +123,7 @@ class StatusReporter:
         """The view of the job as it stands."""
         services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
         reached = progress.reach or reach(services.network)
-        lost = f", which went away: {progress.network_lost}" if progress.network_lost else ""
+        lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
         told: Mapping[str, Any] = {
             "state": "working",
             **self._failed(),

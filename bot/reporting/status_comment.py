@@ -185,7 +185,7 @@ class StatusComment:
         url = noted.posted.url if noted.posted is not None else ""
         for each in await self._found():
             if each.id != self._id:
-                said = f"<sub>GitHub made this comment late; [the answer]({url}) is in another one.</sub>"
+                said = f"<sub>GitHub created this comment late; see [the answer]({url}) in another one.</sub>"
                 await self._github.comments.edit(self._job.repo.full_name, self._spot, each.id, said)
         return True
 

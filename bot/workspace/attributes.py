@@ -49,7 +49,7 @@ class Attributes:
             if error.exit_code is not None:
                 raise
             raise ChangeError(
-                f"Git needs more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
+                f"Git takes more than {self.bounds.cpu_seconds} s for the patterns in `.gitattributes`.",
                 "Simplify them.",
             ) from error
         fields = said.split(b"\0")

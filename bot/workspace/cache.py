@@ -70,13 +70,13 @@ class SetupCache:
             return False
         async with locked(_lock_of(entry), seconds=_SECONDS, once=True):
             if not await asyncio.to_thread(_is_sound, entry):
-                log.warning("setup cache: %s is damaged, and dropped", entry)
+                log.warning("setup cache: %s is damaged and was removed", entry)
                 await asyncio.to_thread(discard, entry)
                 return False
             for path in paths:
                 _check_above(workspace, path)
                 if _is_there(workspace / path):
-                    raise WorkspaceError(f"`{path}` is there already.", "Keep only what `setup` makes.")
+                    raise WorkspaceError(f"`{path}` already exists.", "Cache only what `setup` creates.")
             try:
                 for number, path in enumerate(paths):
                     await _copy(entry / _FILES / str(number), workspace, path)
@@ -102,8 +102,8 @@ class SetupCache:
             size = await asyncio.to_thread(_size, workspace, paths)
             if size > self._max_bytes:
                 raise WorkspaceError(
-                    f"{', '.join(paths)} have {size:,} bytes, and {self._max_bytes:,} is the most.",
-                    "Keep less, or have the operator raise CODEPILOT_SETUP_CACHE_GB.",
+                    f"{', '.join(paths)} have {size:,} bytes; the limit is {self._max_bytes:,}.",
+                    "Cache less, or ask the operator to raise CODEPILOT_SETUP_CACHE_GB.",
                 )
             partial = entry.with_suffix(".partial")
             try:
@@ -121,7 +121,7 @@ class SetupCache:
             place.mkdir()
             source = workspace / path
             if _is_there(source) and (said := await cp(source.parent, place, [source.name], times=True)):
-                raise WorkspaceError(f"`{path}` could not be kept: {said}", "See whether the disk is full.")
+                raise WorkspaceError(f"`{path}` could not be cached: {said}", "Check whether the disk is full.")
         content = await asyncio.to_thread(_content, partial / _FILES)
         (partial / _NOTE).write_text(json.dumps({"digest": content.digest, "size": content.size}))
 
@@ -187,7 +187,7 @@ async def _copy(place: Path, workspace: Path, path: str) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if said := await cp(place, target.parent, [source.name], times=True):
-        raise WorkspaceError(f"`{path}` could not be copied: {said}", "See whether the disk is full.")
+        raise WorkspaceError(f"`{path}` could not be copied: {said}", "Check whether the disk is full.")
 
 
 def _check_above(workspace: Path, path: str) -> None:
@@ -201,7 +201,7 @@ def _check_above(workspace: Path, path: str) -> None:
         place /= part
         if _is_there(place) and not stat.S_ISDIR(place.lstat().st_mode):
             raise WorkspaceError(
-                f"`{place.relative_to(workspace)}`, on the way to `{path}`, is no directory.", "Make it one."
+                f"`{place.relative_to(workspace)}`, on the way to `{path}`, is not a directory.", "Make it one."
             )
 
 
@@ -252,13 +252,13 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
         path = pending.pop()
         status = path.lstat()
         if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
-            raise WorkspaceError(f"`{path.name}` is a pipe, socket or device.", "Keep files and directories only.")
+            raise WorkspaceError(f"`{path.name}` is a pipe, socket or device.", "Cache files and directories only.")
         yield path, status
         if stat.S_ISDIR(status.st_mode):
             try:
                 pending.extend(sorted(path.iterdir(), reverse=True))
             except PermissionError as error:
-                raise WorkspaceError(f"`{path.name}` cannot be read.", "Give its owner the right to.") from error
+                raise WorkspaceError(f"`{path.name}` cannot be read.", "Grant its owner read permission.") from error
 
 
 def _remove(path: Path) -> None:

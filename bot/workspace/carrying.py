@@ -82,7 +82,7 @@ def put(root: Path, carried: Carried) -> None:
                 _write(place, file)
             except OSError as error:
                 raise ChangeError(
-                    f"`{os.fsdecode(file.path)}` cannot be put back: {error.strerror}.", "Give the command again."
+                    f"`{os.fsdecode(file.path)}` cannot be restored: {error.strerror}.", "Give the command again."
                 ) from error
 
 
@@ -135,7 +135,7 @@ def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
     try:
         for part in filter(None, path.split(b"/")):
             if part in {b".", b".."} or is_git_name(part):
-                raise PermissionError(None, "its path leads out of the workspace")
+                raise PermissionError(None, "its path leads outside the workspace")
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=place)
@@ -149,7 +149,7 @@ def _below(root: int, path: bytes, *, make: bool = False) -> Iterator[int]:
 
 def _too_much() -> ChangeError:
     return ChangeError(
-        f"The change has more than {_MAX_FILES:,} files or {MAX_CARRIED_BYTES // 1024**2} MiB, too much to be kept "
-        "between two runs of a workflow.",
-        "Ask for it in parts.",
+        f"The change has more than {_MAX_FILES:,} files or {MAX_CARRIED_BYTES // 1024**2} MiB, which is too large "
+        "for a waiting workflow run.",
+        "Split the task.",
     )

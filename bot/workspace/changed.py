@@ -19,15 +19,13 @@ from bot.workspace.scan import ScannedFile, join, read_file, read_folder, walk
 GITLINK = "160000"
 _MAX_RULES_BYTES = 1024 * 1024
 _IGNORE_SECONDS = 10
-_NOT_IGNORED = (
-    "The patterns in `.gitignore` take too long to match, so files that they ignore may be part of this change."
-)
+_NOT_IGNORED = "The patterns in `.gitignore` take too long to match, so this change may contain ignored files."
 MOST_NAMED, _MOST_SHOWN = 10, 200
 _EMBEDDED = (
-    "Git would take these directories for repositories, and run what their configuration names for whoever uses git "
-    "there. Nothing in them is part of this change:"
+    "Git would treat these directories as repositories and execute their configuration. They are not part of this "
+    "change:"
 )
-_TOO_DEEP = f"Files in new directories that are nested more than {DEEPEST} deep are no part of this change."
+_TOO_DEEP = f"Files in new directories nested more than {DEEPEST} deep are not part of this change."
 
 
 _REPOSITORIES = (frozenset({"head", "objects", "refs"}), frozenset({"head", "commondir"}))

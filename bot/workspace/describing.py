@@ -61,8 +61,8 @@ async def _write_patch(git: Git, target: Path, *command: str) -> None:
         if error.exit_code not in {None, -signal.SIGXFSZ}:
             raise
         raise ChangeError(
-            f"The difference is larger than {MAX_DIFF_BYTES // 1024**2} MiB, or takes too long to work out.",
-            "Ask for it in parts; add what was built or downloaded to `.gitignore`.",
+            f"The diff is larger than {MAX_DIFF_BYTES // 1024**2} MiB, or takes too long to compute.",
+            "Split the task; add build results and downloads to `.gitignore`.",
         ) from error
 
 

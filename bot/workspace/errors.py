@@ -40,9 +40,8 @@ class MissingDirectoryError(WorkspaceError):
 
     def __init__(self, directory: str, sha: str) -> None:
         super().__init__(
-            f"The input `working-directory` is `{directory}`, and there is no such directory with files in commit "
-            f"{sha[:10]}.",
-            "Name a directory of the repository, without a slash at its beginning, or leave the input out.",
+            f"The input `working-directory` is `{directory}`, but commit {sha[:10]} has no such directory with files.",
+            "Name a directory of the repository, without a leading slash, or leave out the input.",
         )
 
 
@@ -55,8 +54,8 @@ class FetchTooLargeError(CloneError):
 
     def __init__(self, repo: str, ref: str, limit: int, setting: str) -> None:
         super().__init__(
-            f"A fetch of `{ref}` of `{repo}` brings more than {limit / 1024**2:,.0f} MiB, which is the most.",
-            f"Take large files out of it, or have the bot's operator set `{setting}` higher.",
+            f"A fetch of `{ref}` of `{repo}` exceeds the limit of {limit / 1024**2:,.0f} MiB.",
+            f"Remove large files from it, or ask the bot's operator to raise `{setting}`.",
         )
 
 
@@ -77,10 +76,10 @@ class WorkflowsForbiddenError(WorkspaceError):
 
     def __init__(self) -> None:
         super().__init__(
-            "GitHub lets only an App with the permission *Workflows: read and write* add or change files in "
-            "`.github/workflows`, and the bot has it not.",
-            "Give it to the App in its settings, under Permissions & events, accept it in the installation, and give "
-            "the command again. A workflow's own token can never have it.",
+            "GitHub requires the App permission *Workflows: read and write* to add or change files in "
+            "`.github/workflows`, and the bot does not have it.",
+            "Grant it in the App's settings, under Permissions & events, accept it in the installation, and give the "
+            "command again. A workflow's own token can never have it.",
         )
 
 
@@ -91,9 +90,8 @@ class LargeFileError(WorkspaceError):
         named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
         more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
         super().__init__(
-            f"Git LFS must hold {named}{more}, and the upload failed: {why}.",
-            "Nothing was published; a patch that is kept has the pointer alone. Put that right, and give the command "
-            "again.",
+            f"Git LFS must store {named}{more}, and the upload failed: {why}.",
+            "Nothing was published; the patch contains only the pointer. Fix the cause, and give the command again.",
         )
 
 
@@ -103,7 +101,7 @@ class GitMissingError(WorkspaceError):
     def __init__(self) -> None:
         super().__init__(
             "`git` cannot be started on the machine that the bot runs on.",
-            "The operator installs it (`codepilot doctor` says how); then give the command again.",
+            "The operator must install it (see `codepilot doctor`); then give the command again.",
         )
 
 
@@ -117,7 +115,7 @@ class ConflictError(WorkspaceError):
     def __init__(self, paths: tuple[str, ...], remedy: str) -> None:
         named = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
         more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
-        super().__init__(f"The change does not fit any more in {named}{more}.", remedy)
+        super().__init__(f"The change no longer applies to {named}{more}.", remedy)
         self.paths = paths
 
 
@@ -131,12 +129,12 @@ class GitError(WorkspaceError):
 
     def __init__(self, command: str, exit_code: int | None, stderr: str) -> None:
         ended = "was stopped" if exit_code is None else f"ended with exit code {exit_code}"
-        remedy = "Show this to the bot's operator."
+        remedy = "Report this to the bot's operator."
         if exit_code is None:
             remedy = (
-                "A repository with fewer or smaller files needs less. If this one is nothing out of the ordinary, show "
-                "this to the bot's operator."
+                "A repository with fewer or smaller files requires less. If this one is not unusual, report this to "
+                "the bot's operator."
             )
-        super().__init__(f"git {command} {ended}: {stderr.strip() or 'it said nothing'}.", remedy)
+        super().__init__(f"git {command} {ended}: {stderr.strip() or 'it printed nothing'}.", remedy)
         self.exit_code = exit_code
         self.stderr = stderr

@@ -63,7 +63,7 @@ def load(trusted: Path) -> Given:
         )
         return Given(base_sha=str(document["base_sha"]), blobs=dict(document["blobs"]), baseline=baseline)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{trusted / _FILE} lacks a part: {error}") from error
+        raise ValueError(f"{trusted / _FILE} is incomplete: {error}") from error
 
 
 def _entry(values: list[object]) -> ScannedFile:

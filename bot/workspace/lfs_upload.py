@@ -101,9 +101,9 @@ class _Server:
 
     async def _keep_one(self, file: LargeFile, told: _Json | None) -> None:
         if told is None:
-            raise LargeFileError([file.path], "the server did not say whether it takes it")
+            raise LargeFileError([file.path], "the server did not say whether it accepts it")
         if isinstance(told.get("error"), dict):
-            raise LargeFileError([file.path], str(told["error"].get("message") or "the server does not take it"))
+            raise LargeFileError([file.path], str(told["error"].get("message") or "the server does not accept it"))
         actions = _dict(told.get("actions"))
         if "upload" not in actions:
             return
@@ -135,7 +135,7 @@ class _Server:
         """The address of an action."""
         address = str(action.get("href", ""))
         if not is_as_safe(address, self._address):
-            raise LargeFileError([file.path], "the server named no address that it could be sent to safely")
+            raise LargeFileError([file.path], "the server gave no safe upload address")
         return address
 
     async def _patiently(self, files: Sequence[LargeFile], ask: Callable[[], Awaitable[_Json]]) -> _Json:
@@ -163,7 +163,7 @@ def _check(status: int) -> None:
     said = f"the server answered {status}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
         raise _PassingError(said)
-    raise ValueError(f"{said}; is Git LFS switched on for the repository, and its quota not used up?")
+    raise ValueError(f"{said}; is Git LFS enabled for the repository, and is there quota left?")
 
 
 async def _short(answer: aiohttp.ClientResponse) -> bytes:
@@ -179,7 +179,7 @@ def _parsed(content: bytes) -> _Json:
     try:
         answer = json.loads(content)
     except ValueError as error:
-        raise ValueError("the server's answer is no JSON") from error
+        raise ValueError("the server's answer is not JSON") from error
     return _dict(answer)
 
 

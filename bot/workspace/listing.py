@@ -45,12 +45,13 @@ def listed(sha: str, listing: bytes) -> tuple[dict[bytes, str], dict[str, str]]:
     if doubled is not None or len(modes) < len(records):
         name = f"`{os.fsdecode(doubled)}`" if doubled is not None else "a name"
         raise WorkspaceError(
-            f"Commit {sha[:10]} has {name} twice in one directory, so it cannot be checked out.",
+            f"Commit {sha[:10]} contains {name} twice in one directory, so it cannot be checked out.",
             "Remove the directory and add it again, in a new commit.",
         )
     if any(map(is_too_deep, modes)):
         raise WorkspaceError(
-            f"Commit {sha[:10]} has files below more than {DEEPEST} directories, or paths over {_LONGEST:,} bytes.",
+            f"Commit {sha[:10]} has files nested more than {DEEPEST} directories deep, or paths over {_LONGEST:,} "
+            "bytes.",
             "Move them up.",
         )
     return modes, blobs

@@ -58,7 +58,7 @@ async def locked(path: Path, *, seconds: float, once: bool = False) -> AsyncIter
         if asyncio.get_running_loop().time() > deadline:
             raise WorkspaceError(
                 f"Another process has held {path} for more than {seconds:.0f} s.",
-                "See which with `fuser`; it is safe to end a git that hangs.",
+                "Find it with `fuser`; a git process that hangs can be killed safely.",
             )
         await asyncio.sleep(_POLL_SECONDS)
     try:

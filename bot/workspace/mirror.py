@@ -71,10 +71,10 @@ class Source:
 
     def __post_init__(self) -> None:
         if not _SHA.fullmatch(self.sha):
-            raise CloneError(f"{self.sha!r} is no commit id.", "Pass the full hexadecimal id.")
+            raise CloneError(f"{self.sha!r} is not a commit id.", "Pass the full hexadecimal id.")
         branch = self.ref.removeprefix("refs/heads/")
         if not (is_safe_branch(branch) if branch != self.ref else _PULL.fullmatch(self.ref)):
-            raise CloneError(f"{self.ref!r} is no name of a branch or pull request.", "Rename the branch.")
+            raise CloneError(f"{self.ref!r} is not the name of a branch or pull request.", "Rename the branch.")
 
     @property
     def is_pull(self) -> bool:
@@ -175,10 +175,12 @@ class Mirror:
         mode, _, blob, size = facts.decode().split()
         if mode not in _FILES:
             kind = "a symbolic link" if mode == "120000" else "no file"
-            raise WorkspaceError(f"`{path}` of commit {sha[:10]} is {kind}.", "Commit a file there, or nothing.")
+            raise WorkspaceError(
+                f"`{path}` of commit {sha[:10]} is {kind}.", "Commit a regular file there, or nothing."
+            )
         if int(size) > limit:
             raise WorkspaceError(
-                f"`{path}` of commit {sha[:10]} has {int(size):,} bytes, and {limit:,} is the most.", "Make it shorter."
+                f"`{path}` of commit {sha[:10]} has {int(size):,} bytes; the limit is {limit:,}.", "Make it shorter."
             )
         return Blob(id=blob, content=await self.git.run("cat-file", "blob", blob))
 
@@ -231,7 +233,7 @@ class Mirror:
         except GitError as error:
             raise CommitGoneError(
                 f"Commit {source.sha[:10]} is no longer on `{_short(source.ref)}`.",
-                "It was force-pushed away meanwhile: give the command again.",
+                "It was removed by a force-push: give the command again.",
             ) from error
 
     async def _fetch_default(self, source: Source) -> None:
@@ -310,14 +312,14 @@ def _last_line(error: GitError) -> str:
 def _remedy(stderr: str) -> str:
     text = stderr.lower()
     if "fsck error" in text:
-        return "Git's own check takes the repository for malformed or hostile; mend that object first."
+        return "Git reports the repository as malformed or hostile; fix that object first."
     if "authentication failed" in text or "could not read username" in text or "403" in text:
         return (
-            "Give the bot read access to the repository's contents: the App in its settings, a workflow's job by "
+            "Grant the bot read access to the repository's contents: the App in its settings, a workflow's job with "
             "`permissions: { contents: write }`."
         )
     if "not found" in text or "does not exist" in text or "redirect" in text:
-        return "See whether it was deleted, renamed or made private, and whether the App is still installed."
+        return "Check whether it was deleted, renamed or made private, and whether the App is still installed."
     if "could not resolve" in text or "unable to access" in text or "connection" in text:
-        return "See whether the server can be reached from the bot's machine, then give the command again."
-    return "Give the command again; if it fails again, show this to the bot's operator."
+        return "Check that the server is reachable from the bot's machine, then give the command again."
+    return "Give the command again; if it fails again, report this to the bot's operator."

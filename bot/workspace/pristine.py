@@ -88,7 +88,7 @@ async def _copy(source: Path, target: Path) -> None:
     results = await asyncio.gather(*(cp(source, target, half) for half in halves))
     said = next((each for each in results if each), "")
     if said:
-        raise WorkspaceError(f"The files could not be copied: {said}", "See whether the disk is full.")
+        raise WorkspaceError(f"The files could not be copied: {said}", "Check whether the disk is full.")
 
 
 def _first_fork(source: Path, target: Path) -> tuple[Path, Path, list[str]]:

@@ -40,6 +40,6 @@ async def patiently(ask: Callable[[], Awaitable[bytes]], pauses: Sequence[float]
         except GitError as error:
             if not may_pass(error):
                 raise
-            log.warning("asking the git server again in %.0f s: %s", pause, error.stderr.strip()[-300:])
+            log.warning("trying the git server again in %.0f s: %s", pause, error.stderr.strip()[-300:])
         await asyncio.sleep(pause)
     return await ask()

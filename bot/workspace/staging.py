@@ -20,7 +20,7 @@ MAX_COMMIT_BYTES = 36 * 1024 * 1024
 MAX_CHANGED_FILES = 10_000
 NO_BLOB = "0" * 40
 
-_IGNORE_IT = "Add what was built or downloaded to `.gitignore`."
+_IGNORE_IT = "Add build results and downloads to `.gitignore`."
 
 
 def fresh(folder: Path) -> None:
@@ -36,9 +36,7 @@ def check_sizes(present: dict[bytes, ScannedFile]) -> None:
         ChangeError: they are not.
     """
     if len(present) > MAX_CHANGED_FILES:
-        raise ChangeError(
-            f"The agent left {len(present)} changed files; at most {MAX_CHANGED_FILES} are taken.", _IGNORE_IT
-        )
+        raise ChangeError(f"The agent left {len(present)} changed files; the limit is {MAX_CHANGED_FILES}.", _IGNORE_IT)
     sizes = {path: entry.stamp[1] for path, entry in present.items()}
     largest = max(sizes, key=sizes.__getitem__, default=None)
     if largest is not None and sizes[largest] > MAX_FILE_BYTES:
@@ -72,7 +70,7 @@ def without_large(
     if not left_out:
         return kept, ()
     names, most = ", ".join(left_out[:MOST_NAMED]), MAX_COMMIT_BYTES // 1024**2
-    return kept, (f"New files are left out, {len(left_out)} in all, because one commit may hold {most} MiB: {names}.",)
+    return kept, (f"{len(left_out)} new files were left out, because a commit may have {most} MiB at most: {names}.",)
 
 
 def _too_large(path: bytes) -> ChangeError:

@@ -30,7 +30,7 @@ Hold = Callable[[Source], Awaitable[None]]
 _Told = Mapping[bytes, Mapping[str, str]]
 
 _SYMLINK = "120000"
-_INSEPARABLE = "The rest of the change cannot stand without the files that were to be left out."
+_INSEPARABLE = "The rest of the change does not work without the withheld files."
 _FILES = frozenset({"100644", "100755"})
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
@@ -184,7 +184,7 @@ class Tree:
             await git.run("apply", "--allow-empty", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch)
             tree = (await git.run("write-tree")).decode().strip()
             if tree != expect:
-                raise ChangeError("The patch that was kept of this job's work is damaged.", "Give the command again.")
+                raise ChangeError("The stored patch of this job's work is damaged.", "Give the command again.")
             return await self._describe(self.base_sha, tree)
 
     async def without(self, change: Change, paths: Collection[str]) -> Change:
@@ -240,12 +240,12 @@ class Tree:
             await self._git.run("merge-base", "--is-ancestor", "--end-of-options", commit_sha, self.base_sha)
         except GitError as error:
             raise ChangeError(
-                f"Commit {commit_sha[:10]} is not in the history of {self.base_sha[:10]}.", "See where it went."
+                f"Commit {commit_sha[:10]} is not in the history of {self.base_sha[:10]}.", "Check where it went."
             ) from error
         parents = (await self._git.run("show", "--no-patch", "--format=%P", commit_sha)).decode().split()
         if len(parents) != 1:
             raise ChangeError(
-                f"Commit {commit_sha[:10]} follows on {len(parents)} commits and not on one.", "Revert it by hand."
+                f"Commit {commit_sha[:10]} has {len(parents)} parents instead of one.", "Revert it manually."
             )
         tree = (await self._git.run("rev-parse", f"{parents[0]}^{{tree}}")).decode().strip()
         return await self._describe(commit_sha, tree)
@@ -308,8 +308,8 @@ class Tree:
             if _WORKFLOWS_REFUSED.search(error.stderr):
                 raise WorkflowsForbiddenError from error
             raise PushRejectedError(
-                f"The push to `{branch}` was refused: {error.stderr.strip() or 'it does not follow on what is there'}",
-                "See whether someone pushed to it meanwhile, and whether the App may write contents.",
+                f"The push to `{branch}` was refused: {error.stderr.strip() or 'it is not a fast-forward'}",
+                "Check whether someone pushed to it in the meantime, and whether the App may write contents.",
             ) from error
 
     async def upload(self, files: Sequence[LargeFile], *, branch: str, url: str, token: str) -> None:

@@ -76,10 +76,12 @@ class Upkeep:
         total = sum(each.size for each in sizes)
         for each in sorted(sizes, key=lambda size: size.used):
             if total > self._total_bytes and await self._removed(self._mirror(each.repo_id)):
-                log.info("mirror %s was removed: all had %s bytes of %s", each.repo_id, total, self._total_bytes)
+                log.info(
+                    "mirror %s was removed: all mirrors had %s bytes of %s", each.repo_id, total, self._total_bytes
+                )
                 total -= each.size
         if total > self._total_bytes:
-            log.warning("the mirrors that jobs need have %s bytes, and %s is the most", total, self._total_bytes)
+            log.warning("the mirrors that jobs need have %s bytes; the limit is %s", total, self._total_bytes)
 
     def _ids(self) -> list[int]:
         return sorted(int(path.stem) for path in self._folder.glob("*.git") if path.stem.isdecimal())

@@ -196,7 +196,7 @@ class Workspaces:
         if len(shown) <= limit:
             return shown
         whole_lines = shown[:limit].rpartition("\n")[0]
-        return f"{whole_lines}\n[The rest of the diff is left out: {limit:,} characters are shown at most.]\n"
+        return f"{whole_lines}\n[The rest of the diff was omitted: at most {limit:,} characters are shown.]\n"
 
     async def sweep(self, keep: Collection[str]) -> tuple[str, ...]:
         """Remove what killed workers left; give back the ids of the jobs that were removed.
@@ -296,9 +296,7 @@ def _onto(folder: Path) -> str:
 
 
 def _gone(folder: Path) -> WorkspaceGoneError:
-    return WorkspaceGoneError(
-        f"The files of job {folder.name}, which waited, are not there any more.", "Give the command again."
-    )
+    return WorkspaceGoneError(f"The files of the waiting job {folder.name} no longer exist.", "Give the command again.")
 
 
 def _noted_repo(folder: Path) -> int | None:

@@ -92,7 +92,7 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
         assert len(server.requests) == 2
     [_, status] = hub.comments(run.repo, run.number)
     assert "Slow down" in status.body
-    assert "When the model service is back, ask again with the same command." in status.body
+    assert "When the model service is available again, give the same command again." in status.body
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert branch.endswith("-wip")
 

@@ -134,7 +134,7 @@ async def test_an_approval_without_an_id_is_for_none_of_several_requests_that_we
             bare = await stage.ask(issue.number, f"/codepilot {verb}")
             assert bare.state is JobState.REFUSED
         assert await still_waits(stage, second)
-        [told] = [each for each in stage.bot_comments(issue.number) if "More than one request" in each]
+        [told] = [each for each in stage.bot_comments(issue.number) if "It was" in each]
         assert f"\n```\n/codepilot approve {second.request_id}\n```\n" in told
         assert first.request_id not in told
         stage.say(issue.number, f"/codepilot approve {second.request_id}")
@@ -150,7 +150,7 @@ async def test_an_approval_that_was_written_before_the_request_could_be_read_cou
         await shown_later(stage, pause)
         bare = await stage.ask(issue.number, "/codepilot approve")
         assert bare.state is JobState.REFUSED
-        assert "shown after you had written" in bare.status
+        assert "shown more than one request" in bare.status
         assert f"/codepilot approve {pause.request_id}" in bare.status
         assert await still_waits(stage, pause)
 
@@ -289,8 +289,8 @@ async def test_an_approval_where_nothing_waits_says_so(hub: LocalHub, tmp_path: 
         named = await stage.ask(stage.issue().number, "/codepilot approve 7f3a")
         bare = await stage.ask(stage.issue().number, "/codepilot approve")
         assert [named.state, bare.state] == [JobState.REFUSED, JobState.REFUSED]
-        assert "No request `7f3a` waits here." in named.status
-        assert "Nothing waits for an answer here." in bare.status
+        assert "There is no request `7f3a` here." in named.status
+        assert "No request is waiting here." in bare.status
 
 
 async def test_an_approval_in_another_thread_counts_for_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -578,7 +578,7 @@ async def test_an_approval_can_cover_others_like_it_until_something_is_pushed(hu
         assert "--like" not in pause.status
         assert (stage.files_of(pause.job_id) / "two").exists()
         wanting = await stage.ask(pull.number, f"/codepilot approve {pause.short_id} --like")
-        assert "Nothing else can be approved with" in wanting.status
+        assert "No similar call can be approved with" in wanting.status
         stage.say(pull.number, f"/codepilot approve {pause.short_id}")
         await eventually(lambda: any(getattr(each, "args", {}).get("command") == wait for each in stage.events) or None)
         hub.commit(stage.repo, {"pushed.txt": "x\n"}, message="Push", author="mona", branch="topic")

@@ -44,7 +44,7 @@ def _status(stage: Stage) -> Status:
 def _is_kept(stage: Stage, end: End) -> None:
     """The work so far stands on a branch of its own, and nowhere else."""
     [(branch, sha)] = stage.bot_branches().items()
-    assert f"What it did so far is on the branch `{branch}`" in end.status
+    assert f"The work so far is on the branch `{branch}`" in end.status
     assert stage.file(sha, "calc.py") == MENDED.strip()
     assert stage.pulls() == []
 

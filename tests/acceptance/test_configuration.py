@@ -183,11 +183,11 @@ async def test_a_base_that_is_not_there_or_means_nothing_is_refused(hub: LocalHu
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix --base gone")
         assert end.state is JobState.FAILED, end
-        assert "There is no branch `gone`, which the work is for." in end.status
+        assert "Choose another and try again." in end.status
         pull = stage.pull()
         end = await stage.ask(pull.number, "/codepilot fix --base main")
         assert end.state is JobState.REFUSED, end
-        assert "A pull request has its base already." in end.status
+        assert "A pull request already has a base branch." in end.status
         # Told once an hour: after that nothing is left in the thread that looks as if work were under way.
         assert (await stage.ask(pull.number, "/codepilot fix --base main")).state is JobState.REFUSED
         assert len(stage.bot_comments(pull.number)) == 1

@@ -37,11 +37,11 @@ def demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_demo_ends_in_a_pull_request_that_makes_the_tests_pass(tmp_path: Path) -> None:
     done = demo(tmp_path)
-    if "pip could not fetch" in done.stderr:
+    if "pip could not download" in done.stderr:
         pytest.skip(f"the package index cannot be reached: {done.stderr.strip().splitlines()[0]}")
     assert done.returncode == 0, done.stdout + done.stderr
     said = done.stdout
-    assert "A scripted model is at work" in said
+    assert "The model is scripted:" in said
     assert "2 failed, 11 passed" in said
     assert "13 passed" in said
     assert re.search(r"pull request\s+http://127\.0\.0\.1:\d+/mona/boltons/pull/2", said)

@@ -157,5 +157,5 @@ async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalH
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE
         assert COMPLETION in end.status
-        assert end.status.count("GitHub did not make the check run") == 1
+        assert end.status.count("GitHub did not create the check run,") == 1
         hub.faults.clear()

@@ -93,7 +93,7 @@ async def test_what_is_missing_is_said_with_the_remedy(hub: LocalHub, tmp_path: 
     assert await thread.say("/codepilot fix", WORKS, ASKS, keep=False) is JobState.WAITING
     asked = f"/codepilot approve {thread.request_id()}"
     assert await thread.say(asked) is JobState.REFUSED
-    assert f"no run has kept an artifact `{thread.name}`" in thread.last
+    assert f"no run has stored an artifact `{thread.name}`" in thread.last
     assert "### ✋ Waiting for you" in thread.status
 
 
@@ -123,7 +123,7 @@ async def test_a_permission_that_is_missing_is_named(hub: LocalHub, tmp_path: Pa
     token = (await asyncio.to_thread(integration.get_access_token, installation)).token
     integration.close()
     assert await thread.say(f"/codepilot approve {thread.request_id()}", GITHUB_TOKEN=token) is JobState.REFUSED
-    assert "add `actions: read` below the `permissions:` of its job, and answer again." in thread.last
+    assert "Add `actions: read` to the `permissions:` of its job, and answer again." in thread.last
 
 
 async def test_a_run_that_is_too_large_to_be_kept_ends_and_its_work_is_not_lost(
@@ -132,7 +132,7 @@ async def test_a_run_that_is_too_large_to_be_kept_ends_and_its_work_is_not_lost(
     monkeypatch.setattr("bot.workspace.carrying.MAX_CARRIED_BYTES", 10)
     thread = handed(hub, tmp_path)
     assert await thread.say("/codepilot fix", WORKS, ASKS) is JobState.STOPPED
-    assert "too much to be kept between two runs of a workflow" in thread.status
+    assert "too large for a waiting workflow run." in thread.status
     assert "+    return a + b" in (tmp_path / "run-1" / "summary").read_text(encoding="utf-8")
 
 
@@ -140,5 +140,5 @@ async def test_without_the_input_a_call_is_denied_and_the_run_goes_on(hub: Local
     thread = handed(hub, tmp_path)
     goes_on = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
     assert await thread.say("/codepilot fix", ASKS, goes_on, CODEPILOT_APPROVALS="") is JobState.DONE
-    assert "**Denied, because nobody can be asked in this run**" in thread.status
+    assert "**Denied, because nobody can approve calls in this run**" in thread.status
     assert SESSION_KEY not in thread.status

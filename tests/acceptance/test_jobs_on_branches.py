@@ -67,7 +67,7 @@ async def test_a_failure_on_a_branch_is_neutral_for_those_who_merge(hub: LocalHu
 
 @pytest.mark.parametrize(
     ("branch", "command", "why"),
-    [("gone", None, "There is no branch `gone`"), ("main", Review(), "nothing to review on the branch `main` alone")],
+    [("gone", None, "The branch `gone`,"), ("main", Review(), "nothing to review on the branch `main` alone")],
 )
 async def test_what_cannot_be_done_on_a_branch_is_refused_with_the_reason(
     hub: LocalHub, tmp_path: Path, branch: str, command: Command | None, why: str

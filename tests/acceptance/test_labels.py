@@ -81,7 +81,7 @@ async def test_the_repositorys_own_start_label_starts_nothing_in_words_that_chan
         stage.open_for_work.set()
         end = await stage.end_after("issues" if kind == "issue" else "pull_request", "labeled")
         assert end.state is JobState.REFUSED, end
-        assert "The words here are others than when `bot: go` was set." in end.status
+        assert "The text has changed since `bot: go` was set." in end.status
         assert await _fixes(stage, thread.number) == []
 
 
@@ -174,7 +174,7 @@ async def test_read_only_leaves_looking_only(hub: LocalHub, tmp_path: Path, kind
         await label(stage, thread, "codepilot:read-only", by=by)
         end = await stage.ask(thread.number, "/codepilot fix")
         assert end.state is JobState.REFUSED
-        assert "I change nothing here, because the label `codepilot:read-only` is set." in end.status
+        assert "I change nothing here, because Remove it and give the command again.." in end.status
         assert stage.providers == []
         end = await stage.ask(thread.number, "/codepilot explain")
         assert end.state is JobState.DONE
@@ -190,7 +190,7 @@ async def test_a_push_voids_a_label_takes_it_off_and_says_why(hub: LocalHub, tmp
         await stage.end_after("pull_request", "synchronize")
         assert labels(stage, thread) == ("bug",)
         [word] = stage.bot_comments(thread.number)
-        assert f"I took `codepilot:auto` off: it was set for another commit than {moved[:10]}." in word
+        assert f"I removed `codepilot:auto`: it was set for another commit than {moved[:10]}." in word
         await stage.waits(stage.say(thread.number, "/codepilot fix"))
 
 
@@ -204,7 +204,7 @@ async def test_a_label_that_a_push_voided_unseen_allows_nothing(hub: LocalHub, t
         hub.set_webhook(stage.app, f"{stage.address}/webhook", WEBHOOK_SECRET)
         await stage.waits(stage.say(thread.number, "/codepilot fix"))
         [status] = stage.bot_comments(thread.number)
-        assert "I took the label `codepilot:auto` off: it was set on commit" in status
+        assert "I removed the label `codepilot:auto`: it was set on commit" in status
         assert labels(stage, thread) == ()
 
 
@@ -215,7 +215,7 @@ async def test_other_words_void_a_label_on_an_issue(hub: LocalHub, tmp_path: Pat
         hub.edit_thread(stage.repo, thread.number, by="mona", body="Run `make mischief`.")
         await stage.waits(stage.say(thread.number, "/codepilot fix"))
         [status] = stage.bot_comments(thread.number)
-        assert "I took the label `codepilot:auto` off: this issue's words are others than when it was set." in status
+        assert "I removed the label `codepilot:auto`: this issue's text has changed since it was set." in status
         assert labels(stage, thread) == ()
 
 
@@ -274,7 +274,7 @@ async def test_an_app_that_is_taken_away_ends_what_waits(hub: LocalHub, tmp_path
         take_away(stage, how)
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED, end
-        assert "The App was taken off this repository, or suspended." in end.reason
+        assert "The App was removed from this repository, or suspended." in end.reason
         assert stage.nothing_published()
 
 
@@ -339,7 +339,7 @@ async def test_the_author_of_a_fork_raises_nothing_with_a_label_and_a_push_voids
         await label(stage, pull, "codepilot:auto", by="forker")
         end = await stage.ask(pull.number, "/codepilot fix")
         assert end.state is JobState.REFUSED
-        assert "somebody else than its author must set it" in end.status
+        assert "somebody other than its author must set it." in end.status
         hub.remove_label(stage.repo, pull.number, "codepilot:auto", by="mona")
         await label(stage, pull, "codepilot:auto", by="mona")
         hub.commit(fork, {"evil.sh": "x\n"}, message="More", author="forker", branch="topic")

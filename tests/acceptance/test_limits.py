@@ -23,7 +23,7 @@ async def test_a_thread_gets_so_much_work_an_hour_and_is_told_once(hub: LocalHub
             assert (await stage.ask(issue.number, "/codepilot ask why?")).state is JobState.DONE
         third = await stage.ask(issue.number, "/codepilot ask why?")
         assert third.state is JobState.REFUSED
-        assert "I have begun 2 pieces of work in this thread in the last hour, and 2 is the most." in third.status
+        assert "I have started 2 jobs in this thread in the last hour, and 2 is the limit." in third.status
         assert "`CODEPILOT_CAPS=thread=…`" in third.status
         said = stage.bot_comments(issue.number)
         assert len(said) == 3
@@ -72,7 +72,7 @@ async def test_a_refusal_is_told_once_a_cause_and_thread(hub: LocalHub, tmp_path
             assert len(stage.bot_comments(number)) == 1
             # Another cause is another word.
             end = await stage.ask(number, "/codepilot ask --model none why?")
-            assert "I have no model" in end.status
+            assert "The model" in end.status
             assert len(stage.bot_comments(number)) == 2
 
 
@@ -85,7 +85,7 @@ async def test_a_trusted_bot_is_stopped_until_a_person_asks_again(hub: LocalHub,
             assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE
         end = await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)
         assert end.state is JobState.REFUSED
-        assert "I have worked 2 times in this thread without a person asking" in end.reason
+        assert "I have worked 2 times in this thread without a command from a person," in end.reason
         assert len(stage.providers) == 2
         assert (await stage.ask(issue.number, "/codepilot ask why?")).state is JobState.DONE
         assert (await stage.ask(issue.number, "/codepilot ask why?", author=robot.login)).state is JobState.DONE

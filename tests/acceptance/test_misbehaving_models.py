@@ -145,7 +145,7 @@ async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
         assert end.state is JobState.FAILED
         [status] = stage.bot_comments(issue.number)
         assert "Failed" in status
-        assert "**What to do:** Ask again" in status
+        assert "**How to fix it:** Ask again" in status
         assert "3 steps" in status
         assert stage.nothing_published()
         assert stage.nothing_left()
@@ -166,7 +166,7 @@ async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_r
         assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
         assert (stage.file(sha, "calc.py"), stage.git("rev-parse", f"{sha}^")) == (MENDED.strip(), before)
         assert "There is no pull request, because the run reached its step limit." in end.status
-        assert f"What it did so far is on the branch `{branch}`" in end.status
+        assert f"The work so far is on the branch `{branch}`" in end.status
         assert f"/compare/{before}...{branch}" in end.status
         assert stage.pulls() == []
         assert stage.git("rev-parse", "main") == before

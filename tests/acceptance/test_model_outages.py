@@ -64,7 +64,7 @@ async def test_a_job_outlives_an_outage_and_a_restart_and_nothing_is_paid_for_tw
             job_id = await first.waits(command)
             told = await status_of(first, job_id)
             assert "Waiting for the model service" in told
-            assert "tried again at" in told
+            assert "retries at" in told
             stored = await first.queue.get(job_id)
             assert stored is not None
             assert stored.until is not None

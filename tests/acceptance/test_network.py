@@ -40,4 +40,4 @@ async def test_a_network_that_goes_away_is_said_in_the_comment_and_the_work_is_k
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert len(stage.pulls()) == 1
     assert end.state is JobState.DONE, end
-    assert "network: a.example, which went away: 1 connections were made" in end.status
+    assert "network: a.example, which was lost: 1 connections were made" in end.status

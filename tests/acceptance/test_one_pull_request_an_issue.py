@@ -57,7 +57,7 @@ async def test_another_one_is_opened_when_that_is_asked_for(hub: LocalHub, tmp_p
         number, first = await first_fix(stage)
         end = await stage.ask(number, "/codepilot fix --new write more")
         assert end.state is JobState.DONE, end
-        assert "going on there" not in end.status
+        assert "I continue there." not in end.status
         second = stage.pulls()[-1]
         assert (len(stage.pulls()), second.number > first.number) == (2, True)
         assert second.pull is not None
@@ -80,7 +80,7 @@ async def test_after_a_pull_request_is_merged_a_fix_opens_a_new_one(hub: LocalHu
         end = await stage.ask(number, "/codepilot fix and write more")
         assert end.state is JobState.DONE, end
         assert len(stage.pulls()) == 2
-        assert "going on there" not in end.status
+        assert "I continue there." not in end.status
 
 
 @pytest.mark.parametrize("state", ["closed", "forged"])
@@ -103,7 +103,7 @@ async def test_pull_requests_that_are_not_the_bots_are_left_alone(hub: LocalHub,
         known = len(stage.pulls())
         end = await stage.ask(number, "/codepilot fix and write more")
         assert end.state is JobState.DONE, end
-        assert "going on there" not in end.status
+        assert "I continue there." not in end.status
         assert len(stage.pulls()) == known + 1
         assert hub.branches(stage.repo)[branch] == before
 

@@ -92,7 +92,7 @@ async def test_a_private_repositorys_pictures_are_seen_but_not_those_of_another(
         other = hub.add_repo("mona/hidden", owner="mona", private=True, files={"a": "b"})
         await fixed(stage, f"![Shot]({own}) ![Shot]({hub.attach(other, png(2), author='mona')})")
     assert [image.source for image in models.images] == ["issue #1 by @mona"]
-    assert "a picture of issue #1 by @mona, picture 2: it is gone, or not for this repository" in models.text
+    assert "a picture of issue #1 by @mona, picture 2: it was deleted, or is not for this repository" in models.text
 
 
 async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_said_so(
@@ -108,7 +108,7 @@ async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_sa
         await fixed(stage, " ".join(f"![]({each})" for each in addresses))
     assert [image.source for image in models.images] == ["issue #1 by @mona, picture 5"]
     for said in (
-        "a picture of issue #1 by @mona: it is not among GitHub's own attachments",
+        "a picture of issue #1 by @mona: it is not an attachment on GitHub",
         f"a picture of issue #1 by @mona, picture 2: it has more than {LARGEST_BYTES:,} bytes",
         "a picture of issue #1 by @mona, picture 3: it is no PNG, JPEG, GIF or WebP",
         "a picture of issue #1 by @mona, picture 4: it is gone",
@@ -127,7 +127,7 @@ async def test_no_more_than_the_caps_are_shown_those_first_that_matter_most(hub:
     assert sources[:2] == ["issue #1 by @mona", "issue #1 by @mona, picture 2"]
     assert len(sources) == MOST
     assert [image.data for image in models.images[2:]] == [Image.of("", png(side)).data for side in (12, 13, 14)]
-    assert "picture 3: all of a task may have 8,000,000 bytes together" in models.text
+    assert "picture 3: the images of a task have 8,000,000 bytes at most" in models.text
     assert models.text.count(f"a task has {MOST} at most") == 2
 
 
@@ -139,7 +139,7 @@ async def test_a_model_that_does_not_see_is_told_that_there_are_pictures(
     async with staged(hub, tmp_path, provider=models, operator={"pictures": pictures}) as stage:
         await fixed(stage, f"![Shot]({hub.attach(stage.repo, png(), author='mona')})")
     assert models.images == ()
-    why = "this model sees no pictures" if not sees else "the operator has pictures turned off"
+    why = "this model does not support images" if not sees else "the operator has turned images off"
     assert f"a picture of issue #1 by @mona: {why}" in models.text
 
 

@@ -84,7 +84,7 @@ async def test_a_plan_that_is_too_long_to_be_shown_is_not_offered_to_be_approved
     async with staged(hub, tmp_path, [long]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot plan make adding right")
         assert end.state is JobState.DONE
-        assert "too long to be shown whole" in end.status
+        assert "too long to be shown in full," in end.status
         assert "/codepilot approve" not in end.status
 
 

@@ -38,7 +38,7 @@ async def test_a_padded_file_does_not_hide_the_workflow(hub: LocalHub, tmp_path:
         assert "secrets.DEPLOY_KEY" in pause.status
         assert "secrets.DEPLOY_KEY" in (check_of(stage, pause.job_id).summary or "")
         assert "+# x" not in pause.status
-        assert "Other changed files, which need no approval: 1." in pause.status
+        assert "Other changed files, which require no approval: 1." in pause.status
 
 
 async def test_what_is_too_long_for_the_comment_is_read_whole_in_parts_before_it_is_approved(
@@ -66,8 +66,8 @@ async def test_what_is_too_long_for_the_comment_is_read_whole_in_parts_before_it
     ("command", "why"),
     [
         ("printf '\\\\000' > bun.lockb", "`bun.lockb`, which is binary"),
-        ("seq 200000 > yarn.lock", "characters, and at most 480,000 can be shown"),
-        ("echo '-----BEGIN RSA PRIVATE KEY-----' > .npmrc", "looks like a secret"),
+        ("seq 200000 > yarn.lock", "characters, and at most 480,000 can be shown."),
+        ("echo '-----BEGIN RSA PRIVATE KEY-----' > .npmrc", "contains something like a secret,"),
     ],
     ids=["binary", "long", "secret"],
 )
@@ -93,7 +93,7 @@ async def test_characters_that_nobody_sees_ask_and_are_spelled_out(hub: LocalHub
         command, pause = await _held(stage, issue.number)
         for said in (
             "characters that nobody sees, or that turn the order in which others are shown: `calc.py`, `li[U+200B]b.",
-            "What nobody sees is spelled out below, as in `[U+202E]`",
+            "Invisible characters are escaped below, as in `[U+202E]`.",
             "if a != 'x[U+202E] [U+2066]# y[U+2069] [U+2066]':",
         ):
             assert said in pause.status, said
@@ -109,7 +109,7 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
     async with staged(hub, tmp_path, [ADDS], operator={"level": level}) as stage:
         _, pause = await _held(stage, stage.issue().number)
         for said in (
-            "This needs your approval before it is published.",
+            "This requires your approval before it is published.",
             f"files that only a person may change: `{WORKFLOW}`",
             "+on: push",
             f"/codepilot approve {pause.request_id}\n",

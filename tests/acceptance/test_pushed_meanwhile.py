@@ -46,7 +46,7 @@ async def test_a_change_beside_theirs_is_made_again_on_top(hub: LocalHub, tmp_pa
         assert stage.file(head, "mine.txt") == "Mine."
         assert stage.file(head, "calc.py") == MENDED.strip()
         assert stage.git("diff", "--name-only", theirs, head) == "calc.py"
-        assert "People pushed to `topic` meanwhile; the change was made again on top of that." in end.status
+        assert "People pushed to `topic` in the meantime; the change was applied on top of that." in end.status
         assert stage.bot_branches() == {}
         assert len(stage.pulls()) == 1
         assert unforced(stage)
@@ -89,7 +89,7 @@ async def test_a_change_that_conflicts_goes_to_a_branch_of_its_own_with_a_pull_r
         [_, made] = stage.pulls()
         assert made.pull is not None
         assert (made.pull.head_ref, made.pull.base_ref) == (branch, "topic")
-        assert "could not be put on top of that" in end.status
+        assert "conflicts with that." in end.status
         assert f"pull request #{made.number}" in end.status
         assert unforced(stage)
 
@@ -123,7 +123,7 @@ async def test_the_same_change_pushed_by_a_person_leaves_nothing_to_publish(hub:
         theirs = push(stage, {"calc.py": MENDED})
         await stage.let_go(job_id)
         end = await stage.end_of(command)
-        assert "Somebody pushed the same change meanwhile" in end.status
+        assert "Somebody pushed the same change in the meantime," in end.status
         assert hub.branches(stage.repo)["topic"] == theirs
         assert stage.bot_branches() == {}
 

@@ -70,7 +70,7 @@ async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a
             assert end.state is JobState.FAILED
             assert ("Anthropic" if wire == "anthropic" else "gpt-6.2-sol") in end.status
             assert "3 attempts" in end.status
-            assert "**What to do:**" in end.status
+            assert "**How to fix it:**" in end.status
             assert "120 tokens" in end.status
             assert len(stage.bot_comments(issue.number)) == 1
             [(branch, sha)] = stage.bot_branches().items()

@@ -130,15 +130,15 @@ async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tm
         assert "@mona" not in body
         [check] = hub.check_runs(stage.repo)
         assert (check.status, check.conclusion, check.head_sha) == ("completed", "success", before)
-        assert (check.title or "").endswith(": CI asked: CI failed")
+        assert (check.title or "").endswith(": Started by CI: CI failed")
         assert "| passed, run by the bot" in (check.summary or "")
         # The fix is open: what fails meanwhile begins no other, and that is told once.
         ran(stage, "failure", branch="main")
         again = await stage.end_after("workflow_run", "completed")
         assert again.state is JobState.REFUSED
-        assert "is open for this branch already" in again.reason
+        assert "is already open for this branch." in again.reason
         assert len(stage.pulls()) == 1
-        assert "is open for this branch already" in (hub.check_runs(stage.repo)[-1].summary or "")
+        assert "is already open for this branch." in (hub.check_runs(stage.repo)[-1].summary or "")
 
 
 async def test_a_second_attempt_of_a_run_leaves_the_branch_of_the_first_alone(hub: LocalHub, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ async def test_proof_that_ignored_files_may_have_made_says_so(hub: LocalHub, tmp
         stage.pull()
         ran(stage, "success", branch="main")
         end = await red(stage)
-        assert "files in place that git ignores, and that are not in the commit: `ok.local`." in end.status
+        assert "files in place that are not in the commit: `ok.local`." in end.status
 
 
 async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ async def test_failed_jobs_run_once_more_first_where_the_repository_wants_it(hub
         ran(stage, "success", branch="main")
         assert (await red(stage)).state is JobState.REFUSED
         [told] = stage.bot_comments(pull.number)
-        assert "I had its failed jobs run again, once: if they pass, it was flaky" in told
+        assert "I re-ran its failed jobs once: if they pass, the failure was flaky," in told
         run = hub.workflow_runs(stage.repo)[-1]
         assert (run.attempt, run.is_queued) == (2, True)
         hub.end_attempt(run, conclusion="failure")
@@ -272,7 +272,7 @@ async def test_a_red_run_is_left_alone_where_nobody_wants_it(
         pull = stage.pull()
         ran(stage, "success", branch="main")
         end = await red(stage)
-        assert end.reason == "nobody asked for failing checks to be fixed here"
+        assert end.reason == "fixing failed checks is not enabled here"
         assert stage.providers == []
         assert stage.bot_comments(pull.number) == []
         assert hub.check_runs(stage.repo) == []
@@ -299,7 +299,7 @@ async def test_nothing_is_done_when_the_base_is_red_too(hub: LocalHub, tmp_path:
         [told] = stage.bot_comments(pull.number)
         assert told.startswith("The workflow `CI` failed on ")
         assert "it fails on `main`, too: this pull request did not break it. I changed nothing." in told
-        assert "asked for by CI, not by a person" in told
+        assert "started by CI, not by a person" in told
         assert "@mona" not in told
         assert (await red(stage)).state is JobState.REFUSED
         assert stage.bot_comments(pull.number) == [told]
@@ -329,7 +329,7 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
             False,
             True,
         ]
-        assert "Ask for a `fix` to have me try again." in comments[2]
+        assert "Use `fix` to make me try again." in comments[2]
 
 
 async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ async def test_a_red_run_of_the_bots_own_branch_starts_nothing(hub: LocalHub, tm
         ran(stage, "failure", branch=branch)
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.REFUSED
-        assert "This branch is one of mine" in end.reason
+        assert "This is one of my own branches;" in end.reason
         assert stage.bot_comments(stage.pulls()[-1].number) == []
         assert len(stage.providers) == 1
 
@@ -425,7 +425,7 @@ async def test_a_run_that_was_for_an_older_commit_starts_nothing(hub: LocalHub, 
         stage.open_for_work.set()
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.REFUSED
-        assert "somebody has pushed since: the branch is at " in end.reason
+        assert "but the branch has moved on to " in end.reason
         assert stage.providers == []
 
 

@@ -46,7 +46,7 @@ async def test_a_workflow_on_failed_runs_fixes_them(hub: LocalHub, tmp_path: Pat
     repo, summary = flows.repo, end.summary
     made = branch if branch != "main" else f"codepilot/fix-ci-{hub.workflow_runs(repo)[-1].id}"
     assert git(repo.path, "show", f"{made}:calc.py") == MENDED.strip()
-    assert "CI asked: [`CI`](" in summary
+    assert "Started by CI: [`CI`](" in summary
     assert "@mona" not in summary
     pulls = [each for each in hub.issues(repo) if each.pull is not None]
     assert len(pulls) == 1
@@ -87,4 +87,4 @@ async def test_a_fork_is_diagnosed_twice_however_often_it_fails(hub: LocalHub, t
     ends = [await flows.run("workflow_run", [diagnosis]) for _ in range(3)]
     assert [each.ended for each in ends] == [JobState.DONE, JobState.DONE, JobState.REFUSED]
     assert len(hub.comments(flows.repo, 1)) == 2
-    assert "I have said 2 times here what makes checks fail" in ends[-1].summary
+    assert "I have explained failed checks here 2 times," in ends[-1].summary

@@ -122,7 +122,7 @@ async def test_a_locked_issue_is_left_alone_for_github_lets_no_app_comment_there
         issue = stage.issue()
         hub.lock(stage.repo, issue.number)
         end = await stage.ask(issue.number, "/codepilot fix")
-        assert (end.state, end.reason.partition(".")[0]) == (JobState.REFUSED, "This issue is locked")
+        assert (end.state, end.reason.partition(".")[0]) == (JobState.REFUSED, "This issue is locked.")
         assert stage.bot_comments(issue.number) == []
         assert stage.providers == []
 
@@ -218,7 +218,9 @@ async def test_a_branch_deleted_between_command_and_run_is_told_so(hub: LocalHub
         stage.open_for_work.set()
         end = await stage.end_of(command)
         assert end.state in {JobState.FAILED, JobState.REFUSED}
-        assert "topic" in end.status or "branch of this pull request is gone" in end.status or "closed" in end.status
+        assert (
+            "topic" in end.status or "branch of this pull request was deleted." in end.status or "closed" in end.status
+        )
         assert len(stage.bot_comments(pull.number)) == 1
         assert stage.bot_branches() == {}
         assert "topic" not in hub.branches(stage.repo)
@@ -245,7 +247,7 @@ async def test_a_change_follows_a_branch_that_moved_while_the_agent_worked(hub: 
         pull = stage.pull()
         end, pushed = await moved_meanwhile(stage, pull.number, {"README.md": "# Mine\n"})
         assert end.state is JobState.DONE
-        assert "People pushed to `topic` meanwhile" in end.status
+        assert "People pushed to `topic` in the meantime," in end.status
         assert stage.git("rev-parse", "topic^") == pushed
         assert (stage.file("topic", "README.md"), stage.file("topic", "calc.py")) == ("# Mine", MENDED.strip())
         assert stage.bot_branches() == {}
@@ -259,7 +261,7 @@ async def test_a_change_that_does_not_fit_on_a_branch_that_moved_gets_one_of_its
         pull = stage.pull()
         end, pushed = await moved_meanwhile(stage, pull.number, {"calc.py": "add = sum\n"})
         assert end.state is JobState.DONE
-        assert "People pushed to `topic` meanwhile" in end.status
+        assert "People pushed to `topic` in the meantime," in end.status
         assert stage.git("rev-parse", "topic") == pushed
         [(branch, sha)] = stage.bot_branches().items()
         assert stage.file(sha, "calc.py") == MENDED.strip()
@@ -410,5 +412,5 @@ async def test_a_default_branch_that_is_gone_is_told_as_that(hub: LocalHub, tmp_
         stage.git("update-ref", "-d", "refs/heads/main")
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.REFUSED, end
-        assert "There is no branch `main`" in end.status
+        assert "The branch `main`," in end.status
         assert "deleted or renamed" in end.status

@@ -210,7 +210,7 @@ async def test_work_that_is_done_is_published_without_asking_the_model_again(hub
         async with here.serving() as last:
             end = await stage.end_of(command)
             assert end.state is JobState.DONE, last.log.read_text()
-            assert "its work is done already" in last.log.read_text()
+            assert "its work is already finished;" in last.log.read_text()
             assert "sh check.sh" in end.status
             done_once(stage, issue.number)
         assert list((tmp_path / "bot" / "patches").iterdir()) == []
@@ -255,7 +255,7 @@ async def test_a_run_of_a_killed_service_goes_on_in_its_files(hub: LocalHub, tmp
         async with here.serving() as second:
             end = await stage.end_of(command)
             assert end.state is JobState.DONE, second.log.read_text()
-            assert "begun anew" not in second.log.read_text()
+            assert "restarted:" not in second.log.read_text()
             done_once(stage, issue.number)
 
 
@@ -292,7 +292,7 @@ async def test_a_service_whose_queue_was_deleted_ends_so_that_the_next_one_makes
         async with here.serving() as service:
             (tmp_path / "bot" / "queue.sqlite").unlink()
             assert await asyncio.wait_for(service.process.wait(), 20) == 2
-            assert "was deleted or replaced under this process" in service.log.read_text()
+            assert "was deleted or replaced while this process runs," in service.log.read_text()
             assert "Traceback" not in service.log.read_text()
         async with here.serving():
             assert (tmp_path / "bot" / "queue.sqlite").exists()
@@ -307,7 +307,7 @@ async def test_a_taken_port_is_told_in_one_sentence(hub: LocalHub, tmp_path: Pat
             )
             _, said = await process.communicate()
         assert process.returncode == 2
-        assert f"127.0.0.1:{port}, and nothing can listen there" in said.decode()
+        assert f"127.0.0.1:{port}, which is not available:" in said.decode()
         assert "Traceback" not in said.decode()
 
 
@@ -347,7 +347,7 @@ async def test_a_service_whose_loop_is_stuck_ends_and_can_be_started_again(hub: 
                 sys.executable, "-c", _STUCK, env=here.variables, stderr=stderr, cwd=ROOT
             )
         assert await asyncio.wait_for(stuck.wait(), 60) == -signal.SIGABRT, log.read_text()
-        assert "has not turned its event loop" in log.read_text()
+        assert "has not run its event loop" in log.read_text()
         assert 're/__init__.py", line' in log.read_text()
         async with here.serving() as service:
             end = await here.stage.ask(here.stage.issue().number, "/codepilot fix")

@@ -86,7 +86,7 @@ async def test_stop_ends_a_job_that_waits_for_a_person(hub: LocalHub, tmp_path: 
         assert stage.pulls() == []
         late = await stage.ask(issue.number, "/codepilot approve")
         assert late.state is JobState.REFUSED
-        assert "Nothing waits for an answer here." in late.status
+        assert "No request is waiting here." in late.status
         assert len(stage.providers) == 1
         assert stage.nothing_left()
 
@@ -110,7 +110,7 @@ async def test_stop_with_nothing_under_way_says_so(hub: LocalHub, tmp_path: Path
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot stop")
         assert end.state is JobState.REFUSED
-        assert "Nothing is under way in this thread." in end.status
+        assert "No job is running in this thread." in end.status
 
 
 async def test_continue_reaches_the_running_job_at_its_next_step(
@@ -160,7 +160,7 @@ async def test_continue_with_nothing_under_way_says_what_to_do(hub: LocalHub, tm
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot continue go on")
         assert end.state is JobState.REFUSED
-        assert "Ask for new work with `fix`." in end.status
+        assert "Start a new one with `fix`." in end.status
 
 
 async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: LocalHub, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
         command, job_id = await at_wait(stage, issue.number, "/codepilot fix the sum")
         early = await stage.ask(issue.number, "/codepilot retry")
         assert early.state is JobState.REFUSED
-        assert "A job is still under way here." in early.status
+        assert "A job is still running here." in early.status
         await stage.let_go(job_id)
         await stage.end_of(command)
         assert stage.pulls() == []
@@ -199,7 +199,7 @@ async def test_a_message_that_comes_too_late_for_the_run_is_said_to_have(
         monkeypatch.setattr(ResultDelivery, "deliver", slowly)
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
-        assert "This came too late for the run, say it again: `but leave the docs alone`" in end.status
+        assert "This came too late for the run; send it again: `but leave the docs alone`" in end.status
 
 
 async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: LocalHub, tmp_path: Path) -> None:
@@ -218,14 +218,14 @@ async def test_retry_with_nothing_done_says_so(hub: LocalHub, tmp_path: Path) ->
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot retry")
         assert end.state is JobState.REFUSED
-        assert "I have done no work in this thread yet." in end.status
+        assert "I have not done any work in this thread yet." in end.status
 
 
 async def test_status_tells_of_what_runs_and_waits(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [acting(WAIT_FOR_GO), DONE], [NEEDS_A_YES], operator=ASKING) as stage:
         issue = stage.issue()
         nothing = await stage.ask(issue.number, "/codepilot status")
-        assert "Nothing is under way in this thread." in nothing.status
+        assert "No job is running in this thread." in nothing.status
         command = stage.say(issue.number, "/codepilot fix")
         await stage.waits(command)
         told = await stage.ask(issue.number, "/codepilot status")
@@ -256,7 +256,7 @@ async def test_undo_takes_the_bots_last_commit_back_by_a_new_one(hub: LocalHub, 
             number = pull.number
         end = await stage.ask(number, "/codepilot undo")
         assert end.state is JobState.DONE, end
-        assert "I took commit" in end.status
+        assert "I reverted commit" in end.status
         undone = hub.branches(stage.repo)[branch]
         assert stage.git("rev-parse", f"{undone}^") == made
         assert stage.file(undone, "calc.py") == BUG.strip()
@@ -305,7 +305,7 @@ async def test_undo_where_the_bot_did_nothing_says_so(hub: LocalHub, tmp_path: P
         before = hub.branches(stage.repo)
         end = await stage.ask(number, "/codepilot undo")
         assert end.state is JobState.REFUSED
-        assert "There is no commit of mine in this thread to take back." in end.status
+        assert "There is no commit of mine in this thread to revert." in end.status
         assert hub.branches(stage.repo) == before
 
 

@@ -85,7 +85,7 @@ async def test_an_undo_that_was_done_but_not_told_is_told(
     async with staged(hub, tmp_path, after=first) as stage:
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
-        assert f"I took commit `{made[:10]}` back." in end.status
+        assert f"I reverted commit `{made[:10]}` back." in end.status
         assert stage.git("rev-parse", "topic^") == made
         assert stage.file("topic", "calc.py") == BUG.strip()
 
@@ -164,7 +164,7 @@ async def test_a_label_stays_bound_to_the_head_when_unfinished_work_goes_elsewhe
         assert stage.bot_branches()
         retried = await stage.ask(pull.number, "/codepilot explain")
         assert retried.state is not JobState.DONE
-        assert "I took the label" not in retried.status
+        assert "I removed the label" not in retried.status
         assert hub.issue(stage.repo, pull.number).labels == ("codepilot:auto",)
 
 
@@ -244,7 +244,7 @@ async def test_a_job_stays_held_while_its_greeting_may_still_be_on_its_way(
     monkeypatch.setattr(acknowledge, "GREET_SECONDS", 0.01)
     async with staged(hub, tmp_path, held=True) as stage:
         await stage.job_of(stage.say(stage.issue().number, "/codepilot fix"))
-        await eventually(lambda: "no greeting" in caplog.text)
+        await eventually(lambda: "not acknowledged:" in caplog.text)
         assert await stage.queue.claim("another", 60) is None
 
 

@@ -118,11 +118,11 @@ async def test_comments_on_lines_and_the_words_of_reviews(scene: Scene) -> None:
     assert job.origin.lines is not None
     assert (job.origin.lines.path, job.origin.lines.line, job.origin.lines.commit_sha) == ("calc.py", 2, head)
     assert (job.head_sha, job.thread.number) == (head, number)
-    assert (await scene.answer("pull_request_review", "submitted"))["reason"] == "the review holds no command"
+    assert (await scene.answer("pull_request_review", "submitted"))["reason"] == "the review contains no command"
 
     scene.hub.review_comment(scene.repo, number, author="mona", body="/codepilot fix it", in_reply_to=said.id)
     assert (await scene.job("pull_request_review_comment", "created")).origin.root == said.id
-    assert (await scene.answer("pull_request_review", "submitted"))["reason"] == "the review holds no command"
+    assert (await scene.answer("pull_request_review", "submitted"))["reason"] == "the review contains no command"
 
     made = scene.hub.review(scene.repo, number, author="mona", body="/codepilot review --model m1")
     job = await scene.job("pull_request_review", "submitted")

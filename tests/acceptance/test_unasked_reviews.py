@@ -66,7 +66,7 @@ async def test_a_push_ends_the_review_under_way_and_the_newest_head_is_reviewed(
         await eventually(lambda: made or None, within=30.0)
         head = push(stage, "more.txt")
         old = await stage.ended(first["job"])
-        assert (old.state, "is reviewed in place of this one" in old.reason) == (JobState.STOPPED, True), old
+        assert (old.state, "is reviewed instead." in old.reason) == (JobState.STOPPED, True), old
         assert (await review_of(stage, number, head)).state is JobState.DONE
         assert [each.commit_sha for each in hub.reviews(stage.repo, number)] == [head]
 

@@ -34,7 +34,7 @@ async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalH
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     for told in (status.body, run.summary.read_text(encoding="utf-8")):
-        assert "**Denied, because nobody can be asked in this run**" in told
+        assert "**Denied, because nobody can approve calls in this run**" in told
         assert (
             "- `npm view left-pad`. To allow it, add `npm view left-pad` to `allow` in `.github/codepilot.yml`" in told
         )
@@ -67,12 +67,12 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
     [_, status] = hub.comments(run.repo, run.number)
     summary = run.summary.read_text(encoding="utf-8")
     for told in (status.body, summary):
-        assert f"It changes files that only a person may change: `{WORKFLOW}`." in told
+        assert f"It changes files that require a person's approval: `{WORKFLOW}`." in told
         assert "everything else is published" in told
         assert told.count("+on: push") == 1
         assert "The patch is in the summary of this workflow run." in told
         assert told.startswith("### ⚠️ Published in part; not verified · ")
-        assert "No check ran on what is published, without the files that were left out." in told
+        assert "No check ran on the published change, without the withheld files." in told
     [pull] = [each for each in hub.issues(run.repo) if each.pull is not None]
     assert pull.pull is not None
     assert pull.pull.draft
@@ -88,7 +88,7 @@ async def test_where_nothing_else_changed_nothing_is_published(hub: LocalHub, tm
     run = a_runner(hub, tmp_path, writes)
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
-    assert "That needs an approval of its own." in status.body
+    assert "This requires a separate approval." in status.body
     assert status.body.count("The patch") == 1
     assert "+on: push" in status.body
     assert set(hub.branches(run.repo)) == {"main"}

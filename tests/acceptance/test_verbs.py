@@ -280,7 +280,7 @@ async def test_only_a_model_that_is_offered_works(hub: LocalHub, tmp_path: Path)
         issue = stage.issue()
         refused = await stage.ask(issue.number, "/codepilot ask --model m3 why?")
         assert refused.state is JobState.REFUSED
-        assert "I have no model `m3`" in refused.status
+        assert "The model `m3`" in refused.status
         assert "`m2`" in refused.status
         assert stage.providers == []
         end = await stage.ask(issue.number, "/codepilot ask --model m2 why?")
@@ -296,7 +296,7 @@ async def test_steps_are_bounded_by_the_command_and_the_operator(hub: LocalHub, 
         assert end.state is JobState.FAILED
         assert "2 steps" in end.status
         end = await stage.ask(issue.number, "/codepilot fix --max-steps 500")
-        assert "500 steps are over the operator's bound; it is 4 steps." in end.status
+        assert "500 steps exceed the operator's limit; they were reduced to 4." in end.status
         assert "4 steps · " in end.status
 
 
@@ -304,7 +304,7 @@ async def test_a_budget_is_at_most_the_operators(hub: LocalHub, tmp_path: Path) 
     async with staged(hub, tmp_path, answering(), limits=RunLimits(max_cost_usd=1.0)) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot ask --budget 5 why?")
         assert end.state is JobState.DONE, end
-        assert "A budget of 5.00 USD is over the operator's bound; it is 1.00 USD." in end.status
+        assert "A budget of 5.00 USD exceeds the operator's limit; it was reduced to 1.00 USD." in end.status
 
 
 @pytest.mark.parametrize("kind", ["issue", "pull"])
@@ -314,7 +314,7 @@ async def test_a_dry_run_shows_what_would_be_and_sends_nothing(hub: LocalHub, tm
         before, pulls = hub.branches(stage.repo), len(stage.pulls())
         end = await stage.ask(number, "/codepilot fix --dry-run")
         assert end.state is JobState.DONE, end
-        assert "Dry run: nothing was sent." in end.status
+        assert "**Dry run: nothing was published.**" in end.status
         assert f"`{CALC}`" in end.status
         assert "Fix add" in end.status
         assert hub.branches(stage.repo) == before

@@ -38,7 +38,7 @@ def refuse() -> None:
 
 
 def fail() -> None:
-    raise LookupError("a fault of its own")
+    raise LookupError("an internal error;")
 
 
 def identity() -> int:

@@ -68,7 +68,7 @@ def test_base_names_the_branch_of_an_event_without_a_thread() -> None:
 
 def test_a_pushed_tag_needs_a_base() -> None:
     with pytest.raises(
-        InputsError, match=r"`refs/tags/v1`, which is no branch, and the input `base` is empty"
+        InputsError, match=r"`refs/tags/v1`, which is not a branch, and the input `base` is empty."
     ) as caught:
         the_job("push", of=asked(ref="refs/tags/v1"))
     assert (caught.value.wrong[0].input, caught.value.wrong[0].line) == ("base", "base: main")
@@ -128,20 +128,20 @@ def test_a_workflow_that_ran_for_a_fork_is_left_alone() -> None:
 
 def test_the_bots_own_work_starts_no_more_of_it() -> None:
     own = asked(ref="refs/heads/codepilot/branch-x")
-    assert "a branch of the bot's own" in why_not("push", of=own)
-    assert "a branch of the bot's own" in why_not("workflow_run", workflow_run__head_branch="codepilot/branch-x")
-    assert "a branch of the bot's own" in why_not("pull_request", pull_request__head__ref="codepilot/branch-x")
+    assert "one of the bot's own branches," in why_not("push", of=own)
+    assert "one of the bot's own branches," in why_not("workflow_run", workflow_run__head_branch="codepilot/branch-x")
+    assert "one of the bot's own branches," in why_not("pull_request", pull_request__head__ref="codepilot/branch-x")
     assert the_job("push", of=asked(ref="refs/heads/codepilot/x", branch_prefix="bots/")).thread.branch
     # Looking at it harms nobody.
     reviewed = the_job("pull_request", of=asked(None, command="review"), pull_request__head__ref="codepilot/branch-x")
     assert reviewed.command == Review()
     assert "the bot's own" in why_not("issue_comment", comment__body="Done\n<!-- codepilot:job=j1 sig=00 -->")
-    assert "never commands" in why_not("issues", sender__id=77)
+    assert "never a command" in why_not("issues", sender__id=77)
 
 
 def test_bots_start_nothing_by_what_they_say_and_little_by_what_they_do() -> None:
     bot = {"id": 55, "login": "helper[bot]", "type": "Bot"}
-    assert "bots do not command" in why_not("issue_comment", sender=bot)
+    assert "bots cannot give commands;" in why_not("issue_comment", sender=bot)
     assert the_job("issue_comment", sender={**bot, "id": 88}).actor.id == 88
     # The gate asks what it may do, and lets the run only read.
     assert the_job("pull_request_target", sender=bot).actor.login == "helper[bot]"
@@ -167,7 +167,7 @@ def test_a_run_that_nobody_is_named_for_is_left_alone() -> None:
 )
 def test_a_prompt_that_holds_a_strangers_words_is_refused(event: str, name: str, text: str) -> None:
     for shown in (text, text.upper(), json.dumps({"body": text}), f"  {text}\nmore"):
-        with pytest.raises(InputsError, match=r"The input `prompt` holds the text of `github\.event") as caught:
+        with pytest.raises(InputsError, match=r"The input `prompt` contains the text of `github\.event") as caught:
             the_job(event, of=asked(f"Fix this: {shown}"))
         assert name in str(caught.value)
         assert caught.value.wrong[0].input == "prompt"

@@ -63,7 +63,7 @@ def test_a_recorded_run_is_replayed_and_compared(recording: Path, tmp_path: Path
     same = codepilot("replay", recording, "--work-dir", tmp_path / "start", at=tmp_path)
     assert (same.returncode, same.stdout) == (
         0,
-        "2 of 2 requests were made as recorded.\nEvery run ended as it did then.\n",
+        "2 of 2 requests were made as recorded.\nEvery run ended as in the recording.\n",
     ), same.stderr
     assert not (tmp_path / "start" / "greeting.txt").exists()
 
@@ -76,7 +76,7 @@ def test_a_replay_that_goes_another_way_shows_where_and_exits_with_1(recording: 
     shutil.copy(tmp_path / "start" / "README.md", tmp_path / "start" / "MORE.md")
     done = codepilot("replay", recording, "--work-dir", tmp_path / "start", at=tmp_path)
     assert done.returncode == 1
-    assert "the directory is not as it was" in done.stdout
+    assert "the directory has changed since" in done.stdout
     assert "Request 1 of 2 differs" in done.stdout
     assert "+MORE.md" in done.stdout
 
@@ -85,7 +85,7 @@ def test_without_a_directory_the_command_says_what_it_needs(tmp_path: Path) -> N
     (tmp_path / "run.jsonl").write_text('{"recording": 1, "model": "m", "about": {}}\n')
     done = codepilot("replay", tmp_path / "run.jsonl", at=tmp_path)
     assert done.returncode == 2
-    assert "--work-dir DIR is needed" in done.stderr
+    assert "--work-dir DIR is required," in done.stderr
 
 
 def test_a_file_that_is_no_recording_is_refused_in_one_line(tmp_path: Path) -> None:

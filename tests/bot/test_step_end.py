@@ -46,11 +46,11 @@ def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() 
     patch = "diff --git a/a b/a\n" + "+``` é\n" * 300_000
     text = summary(end_of(view_of(files=CHANGED), patch=patch))
     assert MAX_SUMMARY_BYTES - 10_000 < len(text.encode()) <= MAX_SUMMARY_BYTES
-    assert text.endswith("_Cut here: the whole change has 2,100,019 characters._\n\n</details>")
+    assert text.endswith("_Truncated: the whole change has 2,100,019 characters._\n\n</details>")
     fence = text.split("<summary>The change</summary>")[1].split("diff\n")[0].strip()
     assert set(fence) == {"`"}
     assert len(fence) > 3
-    assert f"\n{fence}\n\n_Cut here" in text
+    assert f"\n{fence}\n\n_Truncated: see" in text
 
 
 def test_a_change_of_one_endless_line_is_left_out_rather_than_cut_in_the_middle() -> None:

@@ -83,7 +83,7 @@ async def test_a_schema_in_the_workflow_that_does_not_work_is_told_at_once(
 ) -> None:
     survey = survey_action(environ(tmp_path, '{"$ref": "https://example.com/schema"}'))
     assert await take_step(survey) == 2
-    assert "The input `output-schema` does not work." in capsys.readouterr().out
+    assert "The input `output-schema` is not valid." in capsys.readouterr().out
 
 
 def environ(tmp_path: Path, schema: str) -> dict[str, str]:

@@ -45,7 +45,7 @@ def test_a_push_voids_a_label_and_says_so() -> None:
     assert isinstance(after, Grant)
     assert (before.level, before.voided) == ("auto", ())
     assert (after.level, after.voided) == ("ask", ("codepilot:auto",))
-    assert after.notes[0].startswith("I took the label `codepilot:auto` off: it was set on commit aaaaaaaaaa")
+    assert after.notes[0].startswith("I removed the label `codepilot:auto`: it was set on commit aaaaaaaaaa")
 
 
 def test_what_a_label_allowed_for_one_commit_is_not_carried_to_the_next() -> None:

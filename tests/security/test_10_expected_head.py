@@ -54,6 +54,6 @@ async def test_a_push_that_comes_last_names_the_old_commit(outlet: Outlet, move:
     token = await outlet.github.tokens.for_push("mona/calc")
     move(outlet)
     theirs = outlet.hub.branches(outlet.repo)
-    with pytest.raises(PushRejectedError, match="The push to `topic` was refused"):
+    with pytest.raises(PushRejectedError, match="The push to `topic` was refused:"):
         await outlet.tree.push(sha, branch="topic", expected=outlet.base, url=outlet.target.clone_url, token=token)
     assert outlet.hub.branches(outlet.repo) == theirs

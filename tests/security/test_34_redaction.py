@@ -127,4 +127,4 @@ async def test_a_token_that_holds_a_jwt_is_held_back_and_nobody_elses_jwt_is(hub
         (outlet.tree.path / "leak.py").write_text(f'TOKEN = "{token[-40:]}"\n')
         outlet.record.value = Published()
         sent = await outlet.send(await outlet.publication(branch="topic"), redactor=redactor)
-        assert "A secret of the bot's stands in `leak.py`" in sent.withheld
+        assert "`leak.py` contains one of the bot's secrets." in sent.withheld

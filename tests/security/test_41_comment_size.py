@@ -93,7 +93,7 @@ async def test_the_longest_check_run_is_taken(patch: str, hub: LocalHub) -> None
     ) as github:
         await github.checks.create("mona/calc", draft)
     [run] = hub.check_runs(repo)
-    assert "Cut here: the whole patch has" in draft.text
+    assert "Truncated: the whole patch has" in draft.text
     assert max(len(run.summary or ""), len(run.text or "")) <= 65_535
     assert "\x1b" not in draft.text
 

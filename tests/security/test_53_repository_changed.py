@@ -84,7 +84,7 @@ async def test_work_on_an_issue_that_is_closed_meanwhile_is_stopped_and_kept(hub
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED
         assert "The thread was closed." in end.status
-        assert "This issue is closed. Reopen it and ask again." in end.status
+        assert "This issue is closed. Reopen it and try again." in end.status
         assert stage.nothing_published()
         assert stage.pulls() == []
         assert "+    return a + b" in (stage.data / "patches" / f"{job_id}.patch").read_text(encoding="utf-8")

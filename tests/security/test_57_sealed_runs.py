@@ -46,7 +46,7 @@ def test_nobody_reads_what_is_sealed() -> None:
     sealed = seal(saved(), KEY)
     assert b"hunter2" not in sealed
     assert unseal(sealed, KEY, repo_id=10, thread=7) == saved()
-    with pytest.raises(SealError, match="not made with this key"):
+    with pytest.raises(SealError, match="made with another key,"):
         unseal(sealed, b"another key", repo_id=10, thread=7)
 
 
@@ -89,7 +89,7 @@ def _zip(path: Path, files: dict[str, bytes]) -> str:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"state": bytes(5_000_000)}, "more than 1,000,000 bytes"),
+        ({"state": bytes(5_000_000)}, "more than the limit of 1,000,000 bytes."),
         ({"../state": b"x", "/etc/state": b"x"}, "no file state"),
         ({f"{number}": b"" for number in range(200)}, "more than 100 files"),
     ],
@@ -106,7 +106,7 @@ def test_a_hostile_zip_is_not_unpacked(tmp_path: Path, files: dict[str, bytes], 
 def test_no_file_is_put_outside_of_the_workspace(tmp_path: Path, path: bytes) -> None:
     root = tmp_path / "files"
     root.mkdir()
-    with pytest.raises(ChangeError, match="cannot be put back"):
+    with pytest.raises(ChangeError, match="cannot be restored:"):
         put(root, Carried(files=(CarriedFile(path=path, mode="100644", content=b"x"),)))
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == []
 
@@ -118,7 +118,7 @@ def test_a_link_that_set_up_has_left_is_not_followed(tmp_path: Path) -> None:
     (outside / "kept").write_text("kept")
     (root / "src").symlink_to(outside)
     (root / "leaf").symlink_to(outside / "kept")
-    with pytest.raises(ChangeError, match="cannot be put back"):
+    with pytest.raises(ChangeError, match="cannot be restored:"):
         put(root, Carried(files=(CarriedFile(path=b"src/new", mode="100644", content=b"x"),), gone=(b"src/kept",)))
     put(root, Carried(files=(CarriedFile(path=b"leaf", mode="100755", content=b"new"),)))
     assert (outside / "kept").read_text() == "kept"
@@ -154,7 +154,7 @@ async def test_only_an_artifact_that_was_sealed_with_the_key_is_gone_on_with(hub
     assert await thread.say("/codepilot fix", ASKS) is JobState.WAITING
     approve = f"/codepilot approve {thread.request_id()}"
     assert await thread.say(approve, ENDS, CODEPILOT_SESSION_KEY="x" * 32) is JobState.REFUSED
-    assert "not made with this key" in thread.last
+    assert "made with another key," in thread.last
     assert "Waiting for you" in thread.status
 
 
@@ -165,7 +165,7 @@ async def test_what_a_forks_pull_request_has_kept_is_not_even_read(hub: LocalHub
     assert await thread.say("/codepilot fix", ASKS, keep=False) is JobState.WAITING
     thread.keep(thread.sealed[1], fork=fork)
     assert await thread.say(f"/codepilot approve {thread.request_id()}", ENDS) is JobState.REFUSED
-    assert "no run has kept an artifact" in thread.last
+    assert "no run has stored an artifact" in thread.last
 
 
 async def test_an_answer_counts_once(hub: LocalHub, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_an_answer_counts_once(hub: LocalHub, tmp_path: Path) -> None:
     assert second != first
     assert await thread.say(second, ENDS) is JobState.DONE
     assert await thread.say(second, ENDS) is JobState.REFUSED
-    assert "That was answered already" in thread.last
+    assert "That request was already answered," in thread.last
     assert len([each for each in hub.issues(thread.repo) if each.pull is not None]) == 1
 
 

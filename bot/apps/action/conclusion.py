@@ -29,19 +29,19 @@ class Conclusion(StrEnum):
 
 
 MEANINGS: Mapping[Conclusion, tuple[int, str]] = {
-    Conclusion.VERIFIED: (0, "Something changed, and the last run of every check passed."),
-    Conclusion.UNVERIFIED: (0, "Something changed, and no check passed on it as it is now."),
-    Conclusion.UNCHANGED: (0, "The run ended by itself, and nothing changed."),
-    Conclusion.DONE: (0, "A review, an answer or a plan was given."),
-    Conclusion.IGNORED: (0, "The event asks for nothing."),
-    Conclusion.REFUSED: (0, "The event asks for something that is not allowed there; nothing was begun."),
+    Conclusion.VERIFIED: (0, "Files changed, and the last run of every check passed."),
+    Conclusion.UNVERIFIED: (0, "Files changed, and no check passed on the final change."),
+    Conclusion.UNCHANGED: (0, "The run finished, and nothing changed."),
+    Conclusion.DONE: (0, "A review, an answer or a plan was published."),
+    Conclusion.IGNORED: (0, "The event contains no command."),
+    Conclusion.REFUSED: (0, "The command is not allowed; no run was started."),
     Conclusion.WAITING: (0, "The run waits for a person."),
-    Conclusion.RED: (1, "Something changed, and the last run of some check failed."),
+    Conclusion.RED: (1, "Files changed, and the last run of at least one check failed."),
     Conclusion.SETUP_FAILED: (1, "A `setup` command of the repository failed."),
     Conclusion.STOPPED: (1, "Somebody stopped the run."),
-    Conclusion.FAILED: (1, "The run did not come to its end; the summary says why."),
+    Conclusion.FAILED: (1, "The run did not finish; see the summary for the reason."),
     Conclusion.CANCELLED: (1, "The workflow was cancelled."),
-    Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is not as it must be."),
+    Conclusion.MISCONFIGURED: (2, "An input, a permission or the runner is misconfigured."),
 }
 """The exit code of each, and what it means, in the order of the documentation."""
 

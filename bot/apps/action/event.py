@@ -16,7 +16,10 @@ from bot.settings.model import ActionSettings
 # https://api.github.com/users/github-actions[bot]
 _ACTIONS_BOT_ID = 41898282
 _MAX_EVENT_BYTES = 25 * 1024 * 1024
-_FROM_RUNNER = "GitHub's runner writes it: let no step before change that file or the variable, and run the job again."
+_FROM_RUNNER = (
+    "GitHub's runner writes it: make sure that no earlier step changes that file or the variable, and run the job "
+    "again."
+)
 
 
 def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
@@ -31,8 +34,8 @@ def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
         return asked_by_workflow(delivery, _asked(settings), listening)
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
-            reason=f"the event `{delivery.event}` holds no command, and the input `prompt` is not set. "
-            "Write below `with:`: `prompt: What the agent is to do`"
+            reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
+            "below `with:`: `prompt: What the agent is to do`"
         )
     return job_from(delivery, listening)
 

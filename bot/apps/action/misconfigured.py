@@ -31,17 +31,17 @@ _TITLE = "Codepilot cannot start"
 _WITHOUT_SECRETS = frozenset({"pull_request", "pull_request_review", "pull_request_review_comment"})
 """Events for which GitHub gives no secrets when they come from a fork."""
 _FORK = (
-    "GitHub gives no secrets to a workflow that a pull request from a fork starts. Let a maintainer ask in a comment: "
-    "the event `issue_comment` has them."
+    "GitHub passes no secrets to a workflow that a pull request from a fork starts. A maintainer can give the "
+    "command in a comment: the event `issue_comment` has them."
 )
 _DEPENDABOT = (
-    "GitHub gives a workflow that Dependabot starts its own secrets only: add this one under *Settings → Secrets and "
-    "variables → Dependabot*, too."
+    "GitHub passes a workflow that Dependabot starts only Dependabot's secrets: add this one under *Settings → "
+    "Secrets and variables → Dependabot*, too."
 )
 _NOT_STORED = (
-    "If that line is already there, the secret is missing: add it under *Settings → Secrets and variables → Actions*. "
-    "If it belongs to an environment, the job needs `environment:`. If the name of the input is misspelt, GitHub says "
-    "so in a warning of the same run."
+    "If that line is already there, the secret is missing: add it under *Settings → Secrets and variables → "
+    "Actions*. If it belongs to an environment, the job needs `environment:`. If the name of the input is misspelt, "
+    "GitHub shows a warning in the same run."
 )
 
 
@@ -116,7 +116,7 @@ async def tell(
         try:
             await _tell_thread(settings, job, f"{told}\n\n[The run]({settings.run_page})", redactor)
         except BotError as error:
-            say(commands.annotation("warning", redactor.redact(f"The thread was not told. {error}"), title=_TITLE))
+            say(commands.annotation("warning", redactor.redact(f"The thread was not informed. {error}"), title=_TITLE))
 
 
 async def _tell_thread(settings: ActionSettings, job: Job, told: str, redactor: Redactor) -> None:

@@ -65,8 +65,8 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     """
     if name := quoted_in(asked.prompt or "", _of_strangers(delivery)):
         raise _wrong(
-            f"The input `prompt` holds the text of `{name}`, which anybody may have written, as if you had. Take the "
-            "expression out. The agent is shown the words of a thread as quotes.",
+            f"The input `prompt` contains the text of `{name}`, which anyone may have written. Remove the "
+            "expression. The agent sees the text of a thread as quotes.",
             name="prompt",
         )
     place = _place(delivery, asked)
@@ -78,7 +78,7 @@ def asked_by_workflow(delivery: Delivery, asked: PromptRequest, listening: Liste
     sender = _sender(delivery)
     actor = sender.actor if sender is not None else asked.actor
     if actor is None:
-        return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account that this job could be of")
+        return IgnoredDelivery(reason="neither the event nor GITHUB_ACTOR names an account for this job")
     return Job(
         id=job_id("workflow", place.repo.id, asked.unique or delivery.id),
         delivery_id=delivery.id,
@@ -138,8 +138,8 @@ def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
     branch = asked.base or ref or _default_branch(delivery)
     if not branch:
         raise _wrong(
-            f"The workflow runs on `{asked.ref or 'no ref'}`, which is no branch, and the input `base` is empty. Name "
-            "the branch that the work is for.",
+            f"The workflow runs on `{asked.ref or 'no ref'}`, which is not a branch, and the input `base` is empty. "
+            "Name the branch to work on.",
             name="base",
             line="base: main",
         )
@@ -164,7 +164,7 @@ def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
         return event
     run = event.workflow_run
     if run.head_repository is None or run.head_repository.id != repo.id:
-        return IgnoredDelivery(reason="the workflow ran for a fork, whose branches are not worked on")
+        return IgnoredDelivery(reason="the workflow ran for a fork, whose branches are not supported")
     branch = asked.base or run.head_branch or _default_branch(delivery)
     if not branch:
         return IgnoredDelivery(reason="the workflow run names no branch")
@@ -174,9 +174,7 @@ def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
 def _repo(delivery: Delivery, asked: PromptRequest) -> Repo | IgnoredDelivery:
     """The repository; a schedule's payload may not have it."""
     if "repository" not in delivery.payload:
-        return asked.repo or IgnoredDelivery(
-            reason="neither the event nor GITHUB_REPOSITORY_ID says which repository it is"
-        )
+        return asked.repo or IgnoredDelivery(reason="neither the event nor GITHUB_REPOSITORY_ID names the repository")
     event = read(_OfRepository, delivery)
     return event if isinstance(event, IgnoredDelivery) else event.repository.repo
 
@@ -186,14 +184,14 @@ def _command(delivery: Delivery, asked: PromptRequest, thread: Thread) -> Work:
     verb, goal = asked.command or "fix", asked.prompt or ""
     if not goal and (verb == "ask" or (thread.kind == "branch" and verb in {"fix", "plan"})):
         raise _wrong(
-            f"The input `command` is `{verb}` and the input `prompt` is empty, and on the event `{delivery.event}` "
-            f"nothing else says what to {verb}.",
+            f"The input `command` is `{verb}` and the input `prompt` is empty, and the event `{delivery.event}` does "
+            f"not say what to {verb}.",
             name="prompt",
             line="prompt: Say what changed since the last release.",
         )
     if verb == "review" and thread.kind != "pull":
         raise _wrong(
-            f"The input `command` is `review`, and the event `{delivery.event}` is about no pull request. Run the "
+            f"The input `command` is `review`, and the event `{delivery.event}` has no pull request. Run the "
             "workflow on `pull_request`, or choose another command.",
             name="command",
             line="command: explain",
@@ -208,11 +206,11 @@ def _hindrance(
     if place.from_fork and delivery.event in _FILE_OF_THE_HEAD:
         return IgnoredDelivery(
             reason=f"on `{delivery.event}` the workflow file is the pull request's own, and this one comes from a "
-            "fork; to work on those, too, run the workflow on `pull_request_target`"
+            "fork; to support forks, run the workflow on `pull_request_target`"
         )
     own = isinstance(command, Fix) and place.head.startswith(asked.branch_prefix)
     if own and delivery.event in _FROM_A_BRANCH:
-        return IgnoredDelivery(reason=f"`{place.head}` is a branch of the bot's own, which a person decides about")
+        return IgnoredDelivery(reason=f"`{place.head}` is one of the bot's own branches, which a person decides about")
     sender = _sender(delivery)
     if delivery.event in WRITERS_ONLY or sender is None:
         return None

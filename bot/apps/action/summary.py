@@ -68,5 +68,5 @@ def _change(patch: str, room: int) -> str:
         keep = max(0, int(len(lines) * room / max(size, room + 1)) - 1)
         lines = lines[: min(keep, len(lines) - 1)]
         block = fenced("\n".join(lines), "diff")
-        note = f"_Cut here: the whole change has {len(patch):,} characters._"
+        note = f"_Truncated: the whole change has {len(patch):,} characters._"
     return "\n\n".join(filter(None, ["<details><summary>The change</summary>", block, note, "</details>"]))

@@ -57,10 +57,11 @@ def check_fit(said: ChatAnswer, call: PendingCall) -> None:
     """
     if said.answers and call.kind != "question":
         raise SettingsError(
-            f"No question waits, but {call.tool} for approval, and --answer approves nothing: use --approve or --deny."
+            f"No question is waiting; {call.tool} waits for approval, and --answer does not approve: use --approve "
+            "or --deny."
         )
     if said.approved and not said.answers and call.kind == "question":
-        raise SettingsError("A question waits, and --approve does not answer it: use --answer TEXT, or --deny.")
+        raise SettingsError("A question is waiting, and --approve does not answer it: use --answer TEXT, or --deny.")
 
 
 def reply(line: str) -> ChatAnswer | None:

@@ -23,40 +23,45 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 def _named(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
     """The session's name; an empty one is most likely a variable that is not set."""
     if name is not None and not name.strip():
-        raise click.BadParameter("a session needs a name; leave the option out for none that is kept.")
+        raise click.BadParameter("a session needs a name; leave the option out to keep no session.")
     return name
 
 
 def _finite(_context: click.Context, _option: click.Parameter, amount: float | None) -> float | None:
     """The amount; nothing is more than `nan`, so that it would bound nothing."""
     if amount is not None and not math.isfinite(amount):
-        raise click.BadParameter(f"{amount} is no amount of money.")
+        raise click.BadParameter(f"{amount} is not an amount of money.")
     return amount
 
 
 _AGENT_OPTIONS = (
-    click.option("--agent", type=_FILE, help="The agent file; ./agent.yaml when there is one."),
-    click.option("--dir", "directory", type=_DIRECTORY, help="Where the agent works; the agent file's, or here."),
-    click.option("--provider", help="The model service, instead of the agent file's."),
-    click.option("--model", help="The model's name, instead of the agent file's."),
-    click.option("--script", type=_FILE, help="Replies to replay instead of asking a model."),
-    click.option("--session", callback=_named, help="Keep the conversation under this name, and go on with it."),
-    click.option("--max-steps", type=click.IntRange(min=1), help="Model replies that may act, in one run."),
+    click.option("--agent", type=_FILE, help="The agent file; default ./agent.yaml if it exists."),
+    click.option(
+        "--dir",
+        "directory",
+        type=_DIRECTORY,
+        help="The agent's directory; default from the agent file, or the current one.",
+    ),
+    click.option("--provider", help="The model service; overrides the agent file."),
+    click.option("--model", help="The model; overrides the agent file."),
+    click.option("--script", type=_FILE, help="A script with replies, instead of a model."),
+    click.option("--session", callback=_named, help="Store the conversation under this name, or continue it."),
+    click.option("--max-steps", type=click.IntRange(min=1), help="The maximum number of steps in one run."),
     click.option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         callback=_finite,
-        help="US dollars that one run may cost.",
+        help="The cost limit of one run in US dollars.",
     ),
     click.option(
         "--permissions",
         type=click.Choice(PERMISSIONS),
         default="auto",
         show_default=True,
-        help="auto: what the agent file says waits for approval, and commands without a sandbox. ask: every write and "
-        "command as well. all: yes to whatever waits. none: no to it.",
+        help="auto: ask as the agent file says, and for commands without a sandbox. ask: also ask for every write "
+        "and command. all: approve everything. none: deny everything that requires approval.",
     ),
-    click.option("--record", type=_NEW_FILE, help="Keep every request and reply in this new file."),
+    click.option("--record", type=_NEW_FILE, help="Record every request and reply in this new file."),
 )
 
 
@@ -70,10 +75,10 @@ def _about_the_agent(command: F) -> F:
 @click.command()
 @click.argument("task", required=False)
 @_about_the_agent
-@click.option("--approve", is_flag=True, help="Let the call that waits in the session be made, and go on.")
-@click.option("--deny", is_flag=True, help="Do not let it be made, and go on.")
-@click.option("--note", help="With --deny: a word to the agent.")
-@click.option("--answer", help="Answer the question that waits in the session, and go on.")
+@click.option("--approve", is_flag=True, help="Approve the waiting call and resume.")
+@click.option("--deny", is_flag=True, help="Deny the waiting call and resume.")
+@click.option("--note", help="With --deny: the reason, for the agent.")
+@click.option("--answer", help="Answer the waiting question and resume.")
 def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
     """Have one TASK done in a directory; `-` reads it from the standard input.
 
@@ -81,11 +86,11 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
     """
     said = _said(approve=approve, deny=deny, note=note, answer=answer)
     if said is not None and task is not None:
-        raise click.UsageError("An answer goes on with the run that waits; leave TASK out.")
+        raise click.UsageError("An answer resumes the waiting run; leave TASK out.")
     if task is not None and not task.strip():
         raise click.UsageError('TASK is empty. Say what to do, e.g. codepilot run "fix the tests".')
     if wishes["session"] is None and task is None:
-        raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to go on with.')
+        raise click.UsageError('Say what to do, e.g. codepilot run "fix the tests", or which --session to continue.')
     from bot.apps.chat import console  # noqa: PLC0415 - `codepilot --help` should not load the agent
 
     text = console.read_task() if task == "-" else task
@@ -94,7 +99,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
 
 @click.command()
 @_about_the_agent
-@click.option("--list", "listed", is_flag=True, help="Show the sessions that are kept, and leave.")
+@click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
 def chat(*, listed: bool, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
     """Talk with the agent about a directory, task after task."""
     from bot.apps.chat import console  # noqa: PLC0415 - as above
@@ -110,7 +115,7 @@ def _said(*, approve: bool, deny: bool, note: str | None, answer: str | None) ->
     if approve + deny + (answer is not None) > 1:
         raise click.UsageError("Use only one of --approve, --deny and --answer.")
     if note is not None and not deny:
-        raise click.UsageError("--note belongs to --deny.")
+        raise click.UsageError("--note requires --deny.")
     if answer is not None:
         return ChatAnswer(approved=True, note=answer, answers=True)
     return ChatAnswer(approved=approve, note=note or "") if approve or deny else None

@@ -64,11 +64,13 @@ def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -
             outcome = conversation.go_on()
         if task is not None:
             if outcome is not None and outcome.status is Status.PAUSED:
-                screen.say("The new task was not begun: an earlier run waits for an answer.", style="yellow")
+                screen.say("The new task was not started: an earlier run waits for an answer.", style="yellow")
             else:
                 outcome = conversation.turn(task)
         if outcome is None:
-            raise SettingsError('Nothing waits in this session: say what to do, e.g. codepilot run "fix the tests".')
+            raise SettingsError(
+                'Nothing is waiting in this session: say what to do, e.g. codepilot run "fix the tests".'
+            )
         return _finished(outcome, wishes, screen)
 
 
@@ -128,15 +130,15 @@ def read_task() -> str:
     """
     task = sys.stdin.read().strip()
     if not task:
-        raise SettingsError("The standard input holds no task; e.g. echo 'fix the tests' | codepilot run -")
+        raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
     return task
 
 
 def _require_waiting(runtime: AsyncRuntime) -> None:
     if runtime.pending is None:
         raise SettingsError(
-            "Nothing waits for an answer in this session. Leave --approve, --deny and --answer out, and say what to "
-            'do, e.g. codepilot run "fix the tests".'
+            "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and say "
+            'what to do, e.g. codepilot run "fix the tests".'
         )
 
 
@@ -179,7 +181,9 @@ def _finished(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit
         return _paused(outcome, wishes, screen)
     if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
         again = f"codepilot run --session {shlex.quote(wishes.session)}"
-        screen.say(f"The run is not over. When the model service is back, go on with: {again}", style="yellow")
+        screen.say(
+            f"The run has not finished. When the model service is available again, resume with: {again}", style="yellow"
+        )
     return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
 
 
@@ -192,12 +196,12 @@ def _print_answer(outcome: Outcome) -> None:
 
 def _paused(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
     if wishes.session is None:
-        screen.say("The run is not kept. With --session NAME it would wait for an answer.", style="yellow")
+        screen.say("The run was not stored. With --session NAME it would wait for an answer.", style="yellow")
     else:
         again = f"codepilot run --session {shlex.quote(wishes.session)}"
         asked = outcome.pending is not None and outcome.pending.kind == "question"
         fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
-        screen.say(f"The run waits. Go on with: {again} {fitting}", style="yellow")
+        screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
     return Exit.PAUSED
 
 

@@ -86,7 +86,7 @@ class Chat:
             return None
         call = self._runtime.pending
         if call is None:
-            self._screen.say("The last run was cut off; it goes on.", style="dim")
+            self._screen.say("The last run was interrupted; it resumes.", style="dim")
             return self._settled(self._run(self._runtime.resume()))
         return self._settled(Outcome(status=Status.PAUSED, pending=call))
 
@@ -167,7 +167,7 @@ class Chat:
                 task.cancel()
                 return
             pressed = True
-            self._screen.say("Stopping. Ctrl+C again leaves at once.", style="yellow")
+            self._screen.say("Stopping. Press Ctrl+C again to leave immediately.", style="yellow")
             self._runtime.abort()
 
         def leave() -> None:

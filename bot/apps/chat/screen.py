@@ -89,7 +89,7 @@ class ChatScreen:
         if call.kind == "question":
             self._print(f"\n? {call.reason}", style="bold")
             return
-        self._print(f"\n{call.tool} waits for your approval ({call.reason})", style="bold")
+        self._print(f"\n{call.tool} requires approval ({call.reason})", style="bold")
         self._preview(call.preview)
 
     def choices(self, call: PendingCall) -> None:
@@ -151,9 +151,9 @@ def _notice(event: Event) -> tuple[str, str] | None:
         case ToolProgressed(text=text):
             told = f"  {text}", "dim"
         case StreamReset():
-            told = "(the reply broke off; asking again)", "yellow"
+            told = "(the reply broke off; trying again)", "yellow"
         case ModelAwaited(reason=reason, seconds=seconds):
-            told = f"(no reply: {reason}; asking again in {seconds:.0f} s)", "yellow"
+            told = f"(no reply: {reason}; trying again in {seconds:.0f} s)", "yellow"
         case Refused(error=error):
             told = f"✗ not allowed: {error}", "yellow"
         case Faulted(error=error):

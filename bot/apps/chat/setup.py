@@ -20,8 +20,8 @@ from bot.apps.chat.answers import Permissions
 AGENT_FILE = Path("agent.yaml")
 """Read from the current directory when no other is named."""
 
-_NO_SANDBOX = "no sandbox protects this machine from it"
-_BY_REQUEST = "you asked to see every one"
+_NO_SANDBOX = "no sandbox isolates it from this machine"
+_BY_REQUEST = "you chose to approve every one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def agent(wishes: ChatOptions) -> Agent:
     if wishes.session is not None and _home().is_relative_to(settings.work_dir):
         raise SettingsError(
             f"The agent would work in {settings.work_dir}, where it could change its own session and the key that "
-            "approvals are signed with (~/.codepilot). Name a directory below with --dir, or leave --session out."
+            "signs approvals (~/.codepilot). Choose a directory below it with --dir, or leave out --session."
         )
     return replace(Agent.from_file(settings), repository_instructions=read_instructions(settings.work_dir))
 
@@ -103,7 +103,7 @@ def _home() -> Path:
         return Path.home()
     except RuntimeError as error:
         raise SettingsError(
-            "The session has no place to lie: this user has no home directory. Set HOME, or leave --session out."
+            "The session cannot be stored: this user has no home directory. Set HOME, or leave out --session."
         ) from error
 
 

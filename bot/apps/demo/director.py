@@ -57,7 +57,7 @@ async def direct(wishes: DemoOptions) -> JobState:
             agent = load_demo(script, data_dir=directory / "bot", toolchains=_own_python())
             _say_who_works(screen, agent)
             if os.geteuid() == 0:
-                screen.say("You are root. A service would refuse that; the demo's own project may be worked on so.")
+                screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
             stage = Stage(
                 scenario=await _scenario(wishes, directory, screen),
                 agent=agent,
@@ -77,20 +77,20 @@ async def _scenario(wishes: DemoOptions, directory: Path, screen: DemoScreen) ->
         if note:
             screen.say(note, style="yellow")
         return scenario
-    screen.say("Fetching a small open-source project, boltons 26.2.0, and putting one of its old bugs back in.")
+    screen.say("Fetching a small open-source project, boltons 26.2.0, and restoring one of its old bugs.")
     return await boltons(directory)
 
 
 def _say_who_works(screen: DemoScreen, agent: AgentSettings) -> None:
     if agent.provider == "scripted":
         screen.say(
-            "A scripted model is at work: its replies are written down; everything else is real. "
-            "Set ANTHROPIC_API_KEY or OPENAI_API_KEY to watch a real model.",
+            "The model is scripted: its replies are prepared, everything else is real. Set ANTHROPIC_API_KEY or "
+            "OPENAI_API_KEY to use a real model.",
             style="bold yellow",
         )
     else:
         most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
-        screen.say(f"The real model {agent.model} is at work, for real money ({most}).", style="bold yellow")
+        screen.say(f"Using the real model {agent.model}, which costs real money ({most}).", style="bold yellow")
 
 
 def _slow(agent: AgentSettings) -> Callable[[], Provider]:

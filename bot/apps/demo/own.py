@@ -49,7 +49,7 @@ async def copied(repository: Path, target: Path) -> Copied:
     """
     top = await _top_of(repository)
     if not await _says(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
-        raise DemoError(f"{repository} has no commit yet; make one first: git commit")
+        raise DemoError(f"{repository} has no commit yet; create one first: git commit")
     head = await _says(top, "symbolic-ref", "--quiet", "HEAD")  # nothing where HEAD is detached
     branch = head.removeprefix(_HEADS) or _INITIAL_BRANCH
     copy = Git(git_dir=target)
@@ -58,7 +58,7 @@ async def copied(repository: Path, target: Path) -> Copied:
     why = await _fetch(top, copy, branch)
     if why:
         await _import_last_commit(top, copy, branch)
-    return Copied(path=target, name=name, note=f"Only the last commit is there, without history: {why}." if why else "")
+    return Copied(path=target, name=name, note=f"Only the last commit is used, without history: {why}." if why else "")
 
 
 async def _fetch(top: Path, copy: Git, branch: str) -> str:
@@ -81,8 +81,8 @@ async def _top_of(repository: Path) -> Path:
     except GitError as error:
         if "dubious ownership" in error.stderr:
             raise DemoError(
-                f"{repository} belongs to another user, and git reads no such repository. Run the demo as that user, "
-                f"or on a copy of your own: cp -r {repository} COPY"
+                f"{repository} belongs to another user, and git refuses to read it. Run the demo as that user, or on "
+                f"your own copy: cp -r {repository} COPY"
             ) from error
         raise DemoError(f"{repository} is not a git repository; try: git init && git commit") from error
     return Path(found.decode("utf-8", "surrogateescape").removesuffix("\n"))
@@ -118,8 +118,8 @@ async def _import_last_commit(top: Path, copy: Git, branch: str) -> None:
     except (GitError, KeyError) as error:
         why = _last_line(error.stderr) if isinstance(error, GitError) else "some are missing"
         raise DemoError(
-            f"The files of the last commit of {top} cannot be read: {why}. If it is a partial clone, fetch them first: "
-            f"git -C {top} checkout HEAD -- ."
+            f"The files of the last commit of {top} cannot be read: {why}. If it is a partial clone, fetch them "
+            f"first: git -C {top} checkout HEAD -- ."
         ) from error
     finally:
         contents.unlink(missing_ok=True)

@@ -80,7 +80,7 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
     """
     title, _, body = issue.strip().partition("\n")
     if not title:
-        raise DemoError("--issue is empty; say what is wrong, e.g. --issue 'total() ignores the discount'")
+        raise DemoError("--issue is empty; describe the problem, e.g. --issue 'total() ignores the discount'")
     copy = await copied(repository, directory / "own.git")
     scenario = Scenario(
         full_name=f"mona/{copy.name}",
@@ -118,8 +118,8 @@ async def _download(directory: Path) -> Path:
     if process.returncode:
         last = (said.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
         raise DemoError(
-            f"pip could not fetch {_SDIST} from the package index: {last}\n"
-            "The demo needs the index once; or run it on a repository of yours: codepilot demo --repo PATH --issue TEXT"
+            f"pip could not download {_SDIST} from the package index: {last}\nThe demo needs the index once; or use "
+            "your own repository: codepilot demo --repo PATH --issue TEXT"
         )
     return directory / f"{_SDIST.replace('==', '-')}.tar.gz"
 

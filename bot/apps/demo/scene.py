@@ -97,7 +97,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             await _show_tests(stage, screen, "before", scenario.path)
             state = await _walk(stage, screen, hub, repo, bot)
             if stage.keep:
-                screen.heading("It keeps running: comment as you like, end with Ctrl+C")
+                screen.heading("Still running: comment as you like, stop with Ctrl+C")
                 screen.say(f"{hub.url}/{repo.full_name}/issues")
                 await asyncio.Event().wait()
             return state
@@ -124,12 +124,12 @@ async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot
     screen.heading(f"@{_PERSON} opens issue #{issue.number} and asks for a fix")
     screen.markdown(f"**{scenario.title}**\n\n{scenario.body}", title=f"issue #{issue.number}")
     screen.markdown(f"`{scenario.request}`", title=f"comment by @{_PERSON}")
-    screen.heading("The bot takes it up")
+    screen.heading("The bot starts working")
     hub.comment(repo, issue.number, author=_PERSON, body=scenario.request)
     job_id = await _accepted(hub)
     state = await _ended(bot.queue, job_id)
     comment = hub.comments(repo, issue.number)[-1]
-    screen.heading("What the bot answered")
+    screen.heading("The bot's answer")
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
     published = (await bot.queue.record(job_id)).published
     if published.commit is not None:
@@ -143,7 +143,7 @@ async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot
     if published.pull is not None:
         screen.say(f"pull request  {published.pull.html_url}")
     if not stage.keep:
-        screen.say("The pages end with this command; `make demo ARGS=--keep` leaves them running.", style="dim")
+        screen.say("The pages disappear when this command ends; `make demo ARGS=--keep` keeps them.", style="dim")
     return state
 
 

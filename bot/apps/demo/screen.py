@@ -64,7 +64,7 @@ class DemoScreen:
                 self._in_text = True
                 self._console.print(Text(text, style="green" if completion else ""), end="")
             case StreamReset():
-                self.say("(the reply broke off; asking again)", style="yellow")
+                self.say("(the reply broke off; trying again)", style="yellow")
             case ToolCalled(label=label):
                 self.say(f"  ▸ {label}", style="cyan")
             case ToolProgressed(text=text):
@@ -72,7 +72,9 @@ class DemoScreen:
             case ToolReturned(text=text, ok=ok):
                 self._result(text, ok=ok)
             case CompletionWithdrawn():
-                self.say("  ✗ the step failed, so its completion does not count; the run goes on", style="bold yellow")
+                self.say(
+                    "  ✗ the step failed, so its completion does not count; the run continues", style="bold yellow"
+                )
             case Started() | Observed() | Ended() | _:
                 pass
 

@@ -46,7 +46,7 @@ def _halves(problem: str) -> tuple[str, str, str]:
 
 def _webhook_secret(survey: Survey) -> Finding:
     if survey.webhook_secret is None:
-        return findings.skipped("webhook secret", "not set, or wrong")
+        return findings.skipped("webhook secret", "not set, or invalid")
     return findings.webhook_secret(survey.webhook_secret.get_secret_value())
 
 

@@ -20,7 +20,7 @@ _WRONG_SECONDS, _ODD_SECONDS = 30.0, 5.0  # GitHub takes no JWT that was made in
 _WEAK_SECRET, _STRONG_SECRET = 16, 32
 _FEW_DIFFERENT = 8
 _LEAST_TERMINALS = 64
-_GIVE = "Give the App these in its settings, under Permissions & events; then accept them in each installation."
+_GIVE = "Grant these in the App's settings, under Permissions & events; then accept them in each installation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ def git(said: str) -> Finding:
         return bad("git", "not found", "Install git: sudo apt-get install git")
     if (int(numbers[1]), int(numbers[2])) < _LEAST_GIT:
         least = ".".join(map(str, _LEAST_GIT))
-        return bad("git", said, f"Version {least} or newer is needed; install a newer git.")
+        return bad("git", said, f"Version {least} or newer is required; install a newer git.")
     return good("git", said.removeprefix("git version "))
 
 
@@ -76,7 +76,7 @@ def disk(name: str, place: str, free_bytes: int, free_inodes: int | None) -> Fin
     """From what is free where `place` lies; inodes None where the file system has no fixed number of them."""
     files = "" if free_inodes is None else f", {free_inodes:,} files"
     found = f"{free_bytes / _GIB:,.1f} GiB{files} free at {place}"
-    fix = f"Make room on the file system of {place}, or put it on another one."
+    fix = f"Free space on the file system of {place}, or move it to another one."
     many = free_inodes is None or free_inodes >= _FEW_INODES
     if free_bytes < _LEAST_BYTES or (free_inodes is not None and free_inodes < _LEAST_INODES):
         return bad(name, found, fix)
@@ -98,7 +98,7 @@ def clock(ours: datetime, theirs: datetime | None) -> Finding:
 
 def webhook_secret(secret: str) -> Finding:
     """From the secret itself, of which nothing is shown."""
-    fix = "Make a new one, here and in the GitHub App's settings: openssl rand -hex 32"
+    fix = "Create a new one, here and in the GitHub App's settings: openssl rand -hex 32"
     if len(secret) < _WEAK_SECRET or len(set(secret)) < _FEW_DIFFERENT:
         return bad("webhook secret", "can be guessed", fix)
     if len(secret) < _STRONG_SECRET:
@@ -111,7 +111,7 @@ def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> F
     lacks = lacking(permissions, events)
     weights = {each.weight for each in lacks}
     told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)
-    found = f"signed in as {slug}" + (f", which lacks {told}" if told else "")
+    found = f"signed in as {slug}" + (f", missing {told}" if told else "")
     if "needed" in weights:
         return bad("GitHub App", found, _GIVE)
     return warning("GitHub App", found, _GIVE) if "wanted" in weights else good("GitHub App", found)
@@ -120,16 +120,18 @@ def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> F
 def terminals(most: int | None, used: int | None) -> Finding:
     """From the kernel's bounds on terminals (pty(7)); None where it has none."""
     if most is None or used is None:
-        return skipped("terminals", "this system does not say how many there may be")
+        return skipped("terminals", "this system does not report the maximum")
     if most - used < _LEAST_TERMINALS:
-        return bad("terminals", f"{used} of {most} taken", "Allow more: sudo sysctl --write kernel.pty.max=4096")
+        return bad("terminals", f"{used} of {most} taken", "Raise the limit: sudo sysctl --write kernel.pty.max=4096")
     return good("terminals", f"{used} of {most} taken")
 
 
 def directory(place: str, mode: int, owner: int, us: int) -> Finding:
     """From the permissions of the data directory."""
     if owner != us:
-        return bad("data directory", f"{place} belongs to user {owner}", f"Give it to us: sudo chown -R {us} {place}")
+        return bad(
+            "data directory", f"{place} belongs to user {owner}", f"Change its owner: sudo chown -R {us} {place}"
+        )
     if mode & 0o077:
         return warning("data directory", f"{place} is open to other users", f"chmod 700 {place}")
     return good("data directory", place)

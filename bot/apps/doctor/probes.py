@@ -43,8 +43,8 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
         return [findings.bad("sandbox", "none that works", str(error))]
     works = findings.good("sandbox", f"{level} works")
     if problem := unkept(level, networks(agent)):
-        return [works, findings.bad("network", f"cannot be kept by {level}", problem)]
-    which = "commands off the list need" if reachable(level, agent.network) else "no command needs"
+        return [works, findings.bad("network", f"not enforced by {level}", problem)]
+    which = "commands that are not on the list require" if reachable(level, agent.network) else "no command needs"
     return [works, findings.good("network", f"{reach(agent.network)}; at the level `ask`, {which} an approval")]
 
 
@@ -67,9 +67,9 @@ def data_directory(place: Path) -> list[Finding]:
         above = next(each for each in place.absolute().parents if each.exists())
         if not os.access(above, os.W_OK | os.X_OK):
             return [findings.bad("data directory", f"{place} is missing", _make(place))]
-        return [findings.good("data directory", f"{place}, to be made"), _disk("disk", above)]
+        return [findings.good("data directory", f"{place}, will be created"), _disk("disk", above)]
     if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        return [findings.bad("data directory", f"{place} is no directory that we may write", _make(place))]
+        return [findings.bad("data directory", f"{place} is not a writable directory", _make(place))]
     status = place.stat()
     whose = findings.directory(str(place), status.st_mode, status.st_uid, os.geteuid())
     return [whose, _disk("disk", place), database(place)]
@@ -97,7 +97,7 @@ def database(place: Path) -> Finding:
         finally:
             rows.close()
     except (QueueError, OSError, sqlite3.Error) as error:
-        fix = f"{error}. Keep {place} on a local disk; a damaged queue may be moved away, and its jobs are lost."
+        fix = f"{error}. Keep {place} on a local disk; a damaged queue can be moved away, but its jobs are lost."
         return findings.bad("database", f"{path} cannot be used", fix)
     finally:
         for left in place.glob(f"{trial.name}*"):
@@ -119,8 +119,8 @@ def temporary_files() -> list[Finding]:
         except OSError:
             code = 126
     if code != 0:
-        fix = f"Set TMPDIR to a directory where programs may be started; {place} is mounted noexec."
-        return [findings.bad("temporary files", f"no program starts in {place}", fix)]
+        fix = f"Set TMPDIR to a directory from which programs can be started; {place} is mounted noexec."
+        return [findings.bad("temporary files", f"programs cannot be started in {place}", fix)]
     return [_disk("temporary files", place)]
 
 
@@ -145,7 +145,8 @@ async def github(app_id: int | None, private_key: str | None, api_url: str | Non
     clock = findings.clock(datetime.now(UTC), answer.clock)
     if answer.refused:
         fix = (
-            "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; see the clock, too."
+            "Compare CODEPILOT_APP_ID and CODEPILOT_PRIVATE_KEY_FILE with the App's settings page; check the "
+            "clock, too."
         )
         return [findings.bad("GitHub App", answer.refused, fix), clock]
     return [findings.app(answer.slug, answer.permissions, answer.events), clock]
@@ -159,7 +160,7 @@ async def model(agent: AgentSettings, *, online: bool) -> Finding:
     if agent.api_key is None and agent.provider in PROVIDER_KEYS:
         return findings.skipped("model", f"the key for {agent.provider} is not set")
     if not online:
-        return findings.good("model", f"{name}; not asked (--online asks it)")
+        return findings.good("model", f"{name}; not tested (use --online)")
     provider = provider_for(
         agent.provider,
         model=agent.model or None,

@@ -69,8 +69,8 @@ def _summary(findings: Sequence[Finding]) -> str:
     counts = {verdict: sum(each.verdict == verdict for each in findings) for verdict in _SIGNS}
     warnings = f", {counts['warning']} with a warning" if counts["warning"] else ""
     if counts["bad"]:
-        return f"The bot could not work here: {counts['bad']} of {len(findings)} checks failed{warnings}."
-    return f"The bot could work here: {counts['good']} of {len(findings)} checks are well{warnings}."
+        return f"The bot would not work here: {counts['bad']} of {len(findings)} checks failed{warnings}."
+    return f"The bot would work here: {counts['good']} of {len(findings)} checks passed{warnings}."
 
 
 def _one_line(text: str) -> str:

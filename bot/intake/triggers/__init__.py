@@ -53,5 +53,5 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """
     read = TRIGGERS.get(delivery.event)
     if read is None:
-        return IgnoredDelivery(reason=f"nothing listens to the event {delivery.event}")
+        return IgnoredDelivery(reason=f"no trigger handles the event {delivery.event}")
     return read(delivery, listening)

@@ -85,7 +85,7 @@ def _not_ours(event: _Event, listening: Listening) -> IgnoredDelivery | None:
 def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: str) -> Job | IgnoredDelivery:
     place = _EXTERNAL_ID.fullmatch(event.check_run.external_id)
     if place is None:
-        return IgnoredDelivery(reason="the check run's external id is none of those the bot gives")
+        return IgnoredDelivery(reason="the check run's external id is not one of the bot's")
     pressed = _BUTTON.fullmatch(button)
     if pressed is None:
         return IgnoredDelivery(reason="the bot's check runs have no such button")
@@ -118,7 +118,7 @@ def _command(button: str, request: str, *, job_id: str) -> Command | IgnoredDeli
             return Retry(job_id=job_id)
         # "The only one that waits" may be another by now than the one that was looked at.
         case "approve" | "deny" if request == "-":
-            return IgnoredDelivery(reason=f"nothing waited when the button {button} was pressed")
+            return IgnoredDelivery(reason=f"no request was waiting when the button {button} was pressed")
         case "approve":
             return Approve(request_id=request)
         case "deny":

@@ -17,7 +17,7 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     """What to end, or why nothing has to."""
     if delivery.action in _LOOKED_AT_AGAIN:
         return IgnoredDelivery(
-            reason=f"a repository that was {delivery.action} is looked at anew before anything is published"
+            reason=f"a repository that was {delivery.action} is checked again before anything is published"
         )
     if delivery.action != "deleted":
         return other_action(delivery, "deleted")

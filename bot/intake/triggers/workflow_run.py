@@ -55,7 +55,7 @@ def _fork(event: _Event, home: Home | None) -> ChecksFailed | IgnoredDelivery:
     run = event.workflow_run
     if home is None or not home.full_name or not run.head_branch:
         return IgnoredDelivery(
-            reason="the workflow ran for a fork, and the event does not say which, or for which branch"
+            reason="the workflow ran for a fork, and the event does not say for which one, or for which branch"
         )
     return _command(run, fork=home.full_name, fork_id=home.id)
 

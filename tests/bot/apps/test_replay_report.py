@@ -13,12 +13,12 @@ def found(*, left: int = 0, now: Outcome = DONE, same_start: bool = True, differ
 
 
 def test_a_replay_that_went_as_recorded_says_so() -> None:
-    assert replay_report(found()) == "2 of 2 requests were made as recorded.\nEvery run ended as it did then."
+    assert replay_report(found()) == "2 of 2 requests were made as recorded.\nEvery run ended as in the recording."
 
 
 def test_a_replay_that_left_the_recording_shows_where() -> None:
     told = replay_report(found(left=3, same_start=False, difference="Request 3 of 5 differs:\n-a\n+b"))
-    assert told.startswith("note: the directory is not as it was")
+    assert told.startswith("note: the directory has changed since")
     assert "2 of 5 requests" in told
     assert told.endswith("Request 3 of 5 differs:\n-a\n+b")
 

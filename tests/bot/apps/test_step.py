@@ -130,7 +130,7 @@ async def test_a_second_attempt_of_the_same_run_does_not_say_it_again(place: Pla
 @pytest.mark.parametrize(
     ("event", "sender", "told"),
     [
-        ("pull_request", "mona", "GitHub gives no secrets to a workflow that a pull request from a fork starts"),
+        ("pull_request", "mona", "GitHub passes no secrets to a workflow that a pull request from a fork starts."),
         ("pull_request_review", "mona", "from a fork"),
         ("pull_request_target", "mona", "If that line is already there, the secret is missing"),
         ("issue_comment", "dependabot[bot]", "Secrets and variables → Dependabot"),

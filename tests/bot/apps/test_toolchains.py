@@ -81,7 +81,7 @@ def test_an_environment_whose_python_is_gone_is_named(tmp_path: Path) -> None:
     (problem,) = refused.value.problems
     assert problem == (
         f"CODEPILOT_TOOLCHAINS: {environment} is a virtual environment of the Python in {gone}, which does not "
-        "exist on this machine; make the environment here, or name another one."
+        "exist on this machine; create the environment here, or name another one."
     )
 
 
@@ -91,5 +91,5 @@ def test_no_environment_makes_a_private_directory_visible(tmp_path: Path, privat
     (tmp_path / "around").mkdir()
     around = own if private == "home" else tmp_path / "around"
     environment = _environment(tmp_path / "venv", home=around, python=Path(sys.executable))
-    with pytest.raises(ConfigError, match="also holds"):
+    with pytest.raises(ConfigError, match="also contains"):
         directories_to_show([environment], private=[tmp_path / "around" / "data"])

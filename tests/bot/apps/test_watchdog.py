@@ -72,7 +72,7 @@ async def test_a_loop_that_is_stuck_while_c_code_holds_the_lock_ends_the_process
     async with running("hostile()") as process:
         code, errors = await said(process)
     assert code == -signal.SIGABRT
-    assert f"process {process.pid} has not turned its event loop for" in errors
+    assert f"process {process.pid} has not run its event loop for" in errors
     assert "in hostile" in errors
     assert "in main" in errors
 

@@ -49,7 +49,7 @@ async def test_the_same_delivery_again_is_a_duplicate(door: OpenDoor) -> None:
 
 async def test_what_asks_for_nothing_is_ignored_with_the_reason(door: OpenDoor) -> None:
     status, answer = await door.post(*a_request(a_comment_event("Thanks!")))
-    assert (status, answer) == (200, {"status": "ignored", "reason": "the comment holds no command"})
+    assert (status, answer) == (200, {"status": "ignored", "reason": "the comment contains no command"})
     headers, body = a_request({"zen": "Keep it logically awesome."})
     status, answer = await door.post({**headers, "X-GitHub-Event": "ping"}, body)
     assert (status, answer["status"]) == (200, "ignored")
@@ -213,7 +213,7 @@ async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
         clock[0] = float(second)
         record = logging.makeLogRecord({"msg": "refused", "stranger": True})
         made += [record.getMessage()] if sparing.filter(record) else []
-    assert made == ["refused"] * LINES + ["refused (40 lines like this were left out)"] + ["refused"] * 9
+    assert made == ["refused"] * LINES + ["refused (40 similar lines were omitted)"] + ["refused"] * 9
 
 
 async def test_many_comments_at_once_are_all_stored_once(door: OpenDoor, queue: SqliteQueue) -> None:

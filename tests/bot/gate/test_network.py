@@ -55,8 +55,8 @@ def test_only_bubblewrap_keeps_to_a_list_of_hosts_and_every_setting_with_hosts_i
         ("bubblewrap", Network(), ""),
         ("docker", Network(), ""),
         ("bubblewrap", Network.of("pypi.org"), "the network (pypi.org)"),
-        ("none", Network(), "this machine, because no sandbox holds them"),
-        ("", Network(), "this machine, because no sandbox holds them"),
+        ("none", Network(), "this machine, because no sandbox isolates them"),
+        ("", Network(), "this machine, because no sandbox isolates them"),
     ],
 )
 def test_what_commands_can_reach_beside_the_workspace(sandbox: str, network: Network, told: str) -> None:

@@ -50,8 +50,8 @@ def test_nothing_goes_over_the_operators_bounds_and_the_cut_is_told(options: Opt
     made = _settled(options, config=config)
     assert (made.limits.max_cost_usd, made.limits.max_steps) == (5, 30)
     assert made.notes == (
-        "A budget of 50.00 USD is over the operator's bound; it is 5.00 USD.",
-        "500 steps are over the operator's bound; it is 30 steps.",
+        "A budget of 50.00 USD exceeds the operator's limit; it was reduced to 5.00 USD.",
+        "500 steps exceed the operator's limit; they were reduced to 30.",
     )
 
 
@@ -64,10 +64,10 @@ def test_where_the_operator_sets_no_bound_a_budget_still_holds() -> None:
 def test_a_model_that_is_not_offered_is_refused_with_those_that_are() -> None:
     refusal = settled("fix", Options(model="huge"), CONFIG, BOUNDS)
     assert isinstance(refusal, Refusal)
-    assert "no model `huge`. Ask with one of `usual`, `big`, `small`" in refusal.reason
+    assert "The model `huge` is not offered here. Use one of `usual`, `big`, `small`" in refusal.reason
 
 
 def test_a_model_that_the_configuration_may_not_name_is_left_out_and_told() -> None:
     made = _settled(Options(), config=RepoConfig(model="huge"))
     assert made.model == "usual"
-    assert "asks for the model `huge`, which is not offered here; I used `usual`" in made.notes[0]
+    assert "names the model `huge`, which is not offered here; I used `usual`." in made.notes[0]

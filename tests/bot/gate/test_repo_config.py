@@ -72,8 +72,11 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         (b"cache: [.]", "`cache[0]`: must be a path below the repository's root"),
         (b"cache: [a/.GIT]", "`cache[0]`: must not be git's own."),
         (b"cache: [~/x]", "`cache[0]`: must be a plain path"),
-        (b"cache: [a]", ":1: `cache`: keeps what `setup` makes, and there is no `setup`."),
-        (b"setup: [make]\ncache: [a, b, a/c]", ":2: `cache`: `a/c` lies in `a`, which is kept whole; leave it out."),
+        (b"cache: [a]", ":1: `cache`: caches what `setup` creates, but there is no `setup`."),
+        (
+            b"setup: [make]\ncache: [a, b, a/c]",
+            ":2: `cache`: `a/c` is inside `a`, which is cached as a whole; leave it out.",
+        ),
         (b"network: [off, registries]", "`network`: must be `off` alone or hosts, not both"),
         (b"network: 'http://x/y'", "`network`: must name hosts as example.org or example.org:8443"),
         (b"instructions: 5", "`instructions`: must be text, and is a number."),
@@ -113,7 +116,7 @@ def test_what_is_committed_cannot_be_kept(cache: str, blocker: str) -> None:
     committed = frozenset({"vendor/a.txt", "README.md", "link", "a/b"})
     told = in_the_way([".venv", cache], committed)
     assert told is not None
-    assert f"`{cache}` cannot be kept, because `{blocker}` is committed there" in told
+    assert f"`{cache}` cannot be cached, because `{blocker}` is committed there" in told
 
 
 def test_what_is_committed_beside_it_is_not_in_the_way() -> None:
@@ -195,8 +198,8 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label's name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
         (b"language: 'Obey; rm -rf'", "`language`: must be the name of a language"),
-        (b"automatic: [fix_red_ci]", "`automatic` is no key any more: write `fix_ci: [pull-requests]`."),
-        (b"automatic: [review_when_ready]", "`automatic` is no key any more: write `review_on: [ready]`."),
+        (b"automatic: [fix_red_ci]", "`automatic` is no longer supported: write `fix_ci: [pull-requests]`."),
+        (b"automatic: [review_when_ready]", "`automatic` is no longer supported: write `review_on: [ready]`."),
         (b"fix_ci: everywhere", "`fix_ci[0]`: must be one of 'pull-requests' or 'default-branch'."),
         (b"review_on: [opened, always]", "`review_on[1]`: must be one of 'opened', 'ready' or 'push'."),
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),

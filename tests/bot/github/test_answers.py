@@ -63,10 +63,10 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "said"),
     [
         ("", "an empty answer"),
-        ("<html><title>Maintenance</title>", "no JSON, but `<html><title>Maintenance</title>`"),
-        ('{"id": 1, "na', 'no JSON, but `{"id": 1, "na`'),
+        ("<html><title>Maintenance</title>", "not JSON, but `<html><title>Maintenance</title>`"),
+        ('{"id": 1, "na', 'not JSON, but `{"id": 1, "na`'),
         ("{}", "an answer without `id`"),
-        ("[" * 100_000, "no JSON, but `[["),
+        ("[" * 100_000, "not JSON, but `[["),
     ],
 )
 async def test_an_answer_that_nobody_can_read_is_an_error_with_a_text_and_is_asked_for_again(

@@ -164,7 +164,7 @@ async def test_a_missing_permission_is_named_with_its_remedy(world: World) -> No
         with pytest.raises(GitHubError) as caught:
             await reader.comments.create(world.name, world.thread, "x")
     assert caught.value.status == 403
-    assert "Give the App the permission `" in caught.value.remedy
+    assert "Grant the App the permission `" in caught.value.remedy
 
 
 async def test_a_clone_token_reads_one_repository_and_nothing_else(world: World) -> None:

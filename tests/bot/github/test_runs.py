@@ -67,7 +67,7 @@ async def test_of_a_long_log_the_beginning_and_the_end_are_read(world: World, tm
     assert (len(head) + len(tail), len(tail)) == (1_000, 100)
     assert lines.startswith(head)
     assert lines.endswith(tail)
-    with pytest.raises(LogError, match="has 8,890 bytes, and 1,000 are read at most"):
+    with pytest.raises(LogError, match="has 8,890 bytes; the limit is 1,000."):
         await saved(world, tmp_path / "log", job.id, tail=0)
 
 

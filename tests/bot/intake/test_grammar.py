@@ -103,20 +103,20 @@ def test_every_verb_takes_what_belongs_to_it(words: str, command: Command) -> No
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("continue", "needs a message"),
-        ("continue \n ", "needs a message"),
+        ("continue", "requires a message"),
+        ("continue \n ", "requires a message"),
         ("approve it", "4 to 8 hexadecimal digits"),
         ("approve 7f3", "4 to 8 hexadecimal digits"),
         ("approve 7f3a9c210", "4 to 8 hexadecimal digits"),
-        ("approve 7f3a but leave the tests alone", "To set a condition, deny and say why"),
-        ("approve 7f3a\nbut leave the tests alone", "To set a condition, deny and say why"),
+        ("approve 7f3a but leave the tests alone", "To approve under a condition, deny and say why."),
+        ("approve 7f3a\nbut leave the tests alone", "To approve under a condition, deny and say why."),
         ("approve \u0661\u0662\u0663\u0664", "4 to 8 hexadecimal digits"),
-        ("undo the last two", "stands alone"),
+        ("undo the last two", "takes no text:"),
         ("undo --dry-run", "takes no options"),
-        ("retry with more steps", "stands alone"),
+        ("retry with more steps", "takes no text:"),
         ("retry --max-steps 50", "takes no options"),
-        ("--dry-run fix it", "Options come after the verb: write `fix` first"),
-        ("--dry-run", "no verb and no text"),
+        ("--dry-run fix it", "Options follow the command: write `fix` first."),
+        ("--dry-run", "no command word and no text."),
     ],
 )
 def test_what_cannot_be_meant_is_answered_with_the_remedy(words: str, remedy: str) -> None:

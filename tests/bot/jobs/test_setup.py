@@ -191,7 +191,9 @@ async def test_a_setup_that_takes_too_long_is_told_with_the_setting_that_bounds_
     async with bench.ready() as (_path, ready):
         pass
     assert "did not end after" in ready.warning
-    assert "All together may take 0.5 s, unless the operator raises `CODEPILOT_SETUP_SECONDS`." in ready.warning
+    assert (
+        "All commands together may take 0.5 s, unless the operator raises `CODEPILOT_SETUP_SECONDS`." in ready.warning
+    )
     assert "begun" in ready.quotes[0].text
 
 
@@ -201,7 +203,7 @@ async def test_a_host_that_the_operator_does_not_allow_is_named_when_setup_fails
     async with bench.ready() as (_path, ready):
         pass
     assert "It ran with network: a.example." in ready.warning
-    assert "The repository asks for `b.example`, too, which `CODEPILOT_SETUP_NETWORK` does not allow." in ready.warning
+    assert "The repository also asks for `b.example`, which `CODEPILOT_SETUP_NETWORK` does not allow." in ready.warning
 
 
 async def test_a_daemon_that_setup_leaves_does_not_outlive_it(bench: Bench) -> None:
@@ -213,7 +215,7 @@ async def test_a_daemon_that_setup_leaves_does_not_outlive_it(bench: Bench) -> N
 
 async def test_what_is_committed_cannot_be_kept(bench: Bench) -> None:
     bench.branch("evil", {"kept/stamp": "evil\n"})
-    with pytest.raises(RepoConfigError, match="`kept` cannot be kept, because `kept/stamp` is committed there"):
+    with pytest.raises(RepoConfigError, match="`kept` cannot be cached, because `kept/stamp` is committed there;"):
         await bench.stamp("evil")
 
 

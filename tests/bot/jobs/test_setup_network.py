@@ -32,17 +32,14 @@ def a_reach(
 
 def test_in_a_workflow_the_input_is_named_with_the_line_to_add() -> None:
     assert network_remedy(PIP, (), a_reach(wanted=("registries",))) == (
-        "It needs the network, and setup has none.\n"
-        "\n"
-        "In the workflow, give the Codepilot step this input:\n"
-        "\n"
-        "```yaml\nwith:\n  setup-network: registries\n```"
+        "It requires the network, and setup has none.\n\nIn the workflow, add this input to the Codepilot "
+        "step:\n\n```yaml\nwith:\n  setup-network: registries\n```"
     )
 
 
 def test_on_a_server_the_variable_is_named() -> None:
     said = network_remedy(PIP, (), a_reach(on_runner=False, keeps=False))
-    assert said.endswith("with `CODEPILOT_SETUP_NETWORK=registries`. That needs the sandbox `bubblewrap`.")
+    assert said.endswith("with `CODEPILOT_SETUP_NETWORK=registries`. This requires the sandbox `bubblewrap`.")
 
 
 def test_a_registry_that_has_to_be_named_is() -> None:
@@ -53,7 +50,7 @@ def test_a_registry_that_has_to_be_named_is() -> None:
 def test_hosts_that_were_asked_for_and_refused_are_added_where_they_are_missing() -> None:
     refused = (Destination("registry.npmjs.org"),)
     said = network_remedy("", refused, a_reach("registries", ("registries",)))
-    assert said.startswith("It asked for `registry.npmjs.org`, which setup may not reach.")
+    assert said.startswith("It tried to reach `registry.npmjs.org`, which setup may not reach.")
     assert "setup-network: registries, registry.npmjs.org" in said
     assert (
         "In `.github/codepilot.yml` on the base branch:\n\n```yaml\nnetwork: [registries, registry.npmjs.org]" in said
@@ -63,11 +60,8 @@ def test_hosts_that_were_asked_for_and_refused_are_added_where_they_are_missing(
 def test_where_the_operator_allows_it_only_the_repositorys_own_file_is_named() -> None:
     said = network_remedy(PIP, (), a_reach("registries", ("off",)))
     assert said == (
-        "It needs the network, and setup has none.\n"
-        "\n"
-        "In `.github/codepilot.yml` on the base branch:\n"
-        "\n"
-        "```yaml\nnetwork: [registries]\n```"
+        "It requires the network, and setup has none.\n\nIn `.github/codepilot.yml` on the base "
+        "branch:\n\n```yaml\nnetwork: [registries]\n```"
     )
 
 

@@ -94,7 +94,7 @@ def test_the_summary_is_the_comment_without_its_mark() -> None:
     assert MARK not in draft.summary
     assert draft.title == "Done: /codepilot fix"
     red = render_check(view("done", failed="CI"), job=a_job(), head_sha=SHA)
-    assert red.title == "Done: CI asked: CI failed"
+    assert red.title == "Done: Started by CI: CI failed"
 
 
 def test_the_patch_is_attached() -> None:
@@ -115,7 +115,7 @@ def test_a_patch_that_does_not_fit_is_cut_with_a_word_about_the_whole(patch: str
 def test_what_cannot_be_seen_in_a_patch_is_left_out_and_that_is_said(patch: str) -> None:
     draft = render_check(view("done"), job=a_job(), head_sha=SHA, patch=patch)
     assert draft.text.encode()
-    assert draft.text.endswith("_Shown without what cannot be seen. The bot keeps the patch under job `j1`._")
+    assert draft.text.endswith("_Shown without invisible characters. The bot keeps the patch under job `j1`._")
 
 
 def test_the_line_ends_of_a_patch_stay() -> None:
@@ -139,7 +139,7 @@ def test_failed_commands_and_the_notes_of_a_review_are_annotations() -> None:
     draft = render_check(view("done", checks=checks), job=a_job(kind="pull"), head_sha=SHA, review=review)
     assert [(each.path, each.start_line, each.end_line, each.level, each.message) for each in draft.annotations] == [
         (".github", 1, 1, "failure", "Ended with exit code 1 after 3 s."),
-        (".github", 1, 1, "failure", "Did not end within 9 s."),
+        (".github", 1, 1, "failure", "Did not finish within 9 s."),
         ("a.py", 3, 5, "notice", "Off by one."),
     ]
     # GitHub only adds annotations, so they are not sent while more may come.
@@ -150,4 +150,4 @@ def test_no_more_of_a_patch_is_read_than_could_be_shown() -> None:
     patch = "\u200b" * 300_000 + "\n+the end\n"
     text = render_check(view("done"), job=a_job(), head_sha=SHA, patch="+a\n" + patch).text
     assert "+the end" not in text
-    assert "_Shown without what cannot be seen. Cut here: the whole patch has 300,013 characters." in text
+    assert "_Shown without invisible characters. Cut here: the whole patch has 300,013 characters." in text

@@ -138,5 +138,5 @@ async def test_a_pointer_to_what_nobody_has_is_not_sent(outlet: Outlet) -> None:
 async def test_a_secret_in_an_object_is_found(outlet: Outlet) -> None:
     (outlet.tree.path / "new.bin").write_bytes(b"x" * (1024 * 1024 - 9) + SECRET.encode() + b"y" * 99)
     sent = await outlet.send(await outlet.publication())
-    assert "A secret of the bot's stands in `new.bin`" in sent.withheld
+    assert "`new.bin` contains one of the bot's secrets." in sent.withheld
     assert not outlet.hub.large_files(outlet.repo)

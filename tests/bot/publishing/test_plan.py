@@ -20,7 +20,7 @@ from bot.workspace.change import Change, FileChange
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 
-LARGE = "The change is large: please review it in parts."
+LARGE = "The change is large: review it in parts."
 
 
 _VERIFIED = RunReport(verdict=Verdict.VERIFIED, checks=(Check(command="pytest -q", exit_code=0, seconds=1),))
@@ -104,7 +104,7 @@ def test_unfinished_work_goes_to_a_branch_of_its_own_without_a_pull_request(
     assert (commit.branch, commit.create_branch) == (f"codepilot/{kind}-7-j1-wip", True)
     assert commit.title == f"Keep unfinished work on {kind} 7"
     assert publication.pull_request is None
-    assert publication.withheld.endswith(f"What it did so far is on the branch `{commit.branch}`.")
+    assert publication.withheld.endswith(f"The work so far is on the branch `{commit.branch}`.")
 
 
 def test_a_run_that_waits_keeps_its_work_to_itself() -> None:
@@ -124,7 +124,7 @@ def test_the_commit_names_the_page_of_its_run() -> None:
 
 @pytest.mark.parametrize("publish", ["nothing", "review"])
 def test_a_reading_grant_publishes_nothing(publish: str) -> None:
-    assert planned(grant=a_grant(publish)).withheld == "This command may read, not write."
+    assert planned(grant=a_grant(publish)).withheld == "This command may only read, not write."
 
 
 def test_a_grant_for_another_commit_is_void() -> None:
@@ -161,7 +161,7 @@ def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
     publication = planned(change, approved=frozenset({change.tree_sha}))
     assert publication.pull_request is not None
     assert publication.pull_request.draft
-    assert "Approved by a person. It changes files that only a person may change: `action.yml`." in str(
+    assert "Approved by a person. It changes files that require a person's approval: `action.yml`." in str(
         publication.pull_request.body
     )
     assert not publication.blocked
@@ -235,7 +235,7 @@ def test_a_fix_of_failed_checks_that_takes_lines_out_of_tests_is_a_draft_with_a_
     publication = planned(a_change(file), origin="ci", report=proven)
     assert publication.pull_request is not None
     assert publication.pull_request.draft is doubted
-    said = f"**Look at the tests first:** the change takes lines out of `{file.path}`"
+    said = f"**Review the tests first:** the change removes lines from `{file.path}`"
     assert [said in publication.pull_request.body, any(said in each for each in publication.notes)] == [doubted] * 2
     elsewhere = planned(origin="ci", report=replace(_VERIFIED, rerun=Rerun(command="mypy", after=0, other=True)))
     assert elsewhere.pull_request is not None
@@ -258,7 +258,7 @@ def test_a_weak_proof_commits_nothing_to_the_branch_of_a_person(file: FileChange
     )
     assert (publication.commit, publication.pull_request) == (None, None)
     assert "`pytest` ended with exit code 1 before the change" in publication.withheld
-    assert publication.withheld.endswith("nothing was committed. Apply the patch if it is right.")
+    assert publication.withheld.endswith("nothing was committed to yours. Apply the patch if it is right.")
 
 
 def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with() -> None:
@@ -290,7 +290,7 @@ def test_a_fix_of_red_ci_says_which_of_its_files_set_the_check() -> None:
     notes = planned(
         a_change(a_file(), a_file("Makefile"), a_file("a/conftest.py", removed=0)), report=proven, origin="ci"
     ).notes
-    assert "It changes what is checked, or how: `Makefile`, `a/conftest.py`." in notes[1]
+    assert "It changes checks or their settings: `Makefile`, `a/conftest.py`." in notes[1]
     assert len(planned(a_change(a_file("src/calc.py")), report=proven, origin="ci").notes) == 1
 
 
@@ -312,12 +312,12 @@ def test_an_undo_is_a_new_commit_that_names_the_one_it_takes_back() -> None:
     assert commit.title.startswith("Revert \"Fix 'add' for hubot, see and more")
     assert commit.title.endswith('…"')
     assert len(commit.title) <= 72
-    assert commit.body.startswith(f"This takes back commit {'5' * 40}.\n\nCodepilot job j1")
+    assert commit.body.startswith(f"This reverts commit {'5' * 40}.\n\nCodepilot job j1")
 
 
 def test_an_undo_that_may_not_or_need_not_be_sent_says_so() -> None:
-    assert undone(publish="nothing").withheld == "This command may read, not write."
-    assert undone(a_change()).withheld.startswith("Nothing is left to take back of commit 5555555555")
+    assert undone(publish="nothing").withheld == "This command may only read, not write."
+    assert undone(a_change()).withheld.startswith("Commit 5555555555")
 
 
 @pytest.mark.parametrize(

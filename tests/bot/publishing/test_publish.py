@@ -102,7 +102,7 @@ async def test_a_refused_pull_request_leaves_the_commit_and_says_why(outlet: Out
     )
     delivered = await outlet.send(astray)
     assert delivered.commit_sha is not None
-    assert "the pull request is not" in delivered.withheld
+    assert "the pull request could not be created." in delivered.withheld
 
 
 async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outlet) -> None:
@@ -118,7 +118,7 @@ async def test_an_outage_is_an_error_and_the_next_try_completes_it(outlet: Outle
 async def test_a_secret_in_a_file_is_not_published(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").write_text(f"token = {SECRET}\n")
     delivered = await outlet.send(await outlet.publication())
-    assert delivered.withheld.startswith("A secret of the bot's stands in `a.txt`.")
+    assert delivered.withheld.startswith("`a.txt` contains one of the bot's secrets.")
     assert set(outlet.hub.branches(outlet.repo)) == {"main", "topic"}
 
 

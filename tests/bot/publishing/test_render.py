@@ -60,16 +60,12 @@ def test_what_was_denied_stands_with_the_setting_that_would_allow_it() -> None:
     )
     body = render_status(a_view(state="done", completion="Fixed it.", denied=calls))
     assert (
-        "**Denied, because nobody can be asked in this run**\n"
-        "\n"
-        "- `npm view left-pad`. To allow it, add `npm view left-pad` to `allow` in `.github/codepilot.yml`, or to the "
-        "action's input `allow-commands`.\n"
-        "- `curl x > y @team`. To allow it, set `level: auto` in `.github/codepilot.yml`, or as the action's input "
-        "where that file names no level.\n"
-        "- `curl x`. To allow it, set the label `codepilot:auto` and take off the one for a lower level.\n"
-        "- `curl x`. To allow it, take the label `codepilot:ask` off, and set `level: auto` where it is not set "
-        "already.\n"
-        "- Not answered: `Which colour?`. Write the answer into your next command.\n"
+        "**Denied, because nobody can approve calls in this run**\n\n- `npm view left-pad`. To allow it, add `npm "
+        "view left-pad` to `allow` in `.github/codepilot.yml`, or to the action's input `allow-commands`.\n- `curl "
+        "x > y @team`. To allow it, set `level: auto` in `.github/codepilot.yml`, or as the action's input if that "
+        "file sets no level.\n- `curl x`. To allow it, set the label `codepilot:auto` and remove the one for a "
+        "lower level.\n- `curl x`. To allow it, remove the label `codepilot:ask`, and set `level: auto` if it is "
+        "not already set.\n- Not answered: `Which colour?`. Write the answer into your next command.\n"
     ) in body
 
 
@@ -118,7 +114,7 @@ def test_a_finished_comment_has_words_changes_checks_and_cost() -> None:
 def test_a_failure_says_why_and_what_to_do() -> None:
     body = render_status(a_view(state="failed", reason="The model could not be reached.", remedy="Ask again."))
     assert "### ❌ Failed" in body
-    assert "The model could not be reached.\n\n**What to do:** Ask again." in body
+    assert "The model could not be reached.\n\n**How to fix it:** Ask again." in body
 
 
 def test_what_was_withheld_stays_inside_its_box() -> None:
@@ -193,7 +189,7 @@ def test_a_long_preview_is_cut_and_keeps_its_answers() -> None:
     pending = PendingView(kind="plan", request_id="7f3a91c0", trigger="/codepilot", preview="+x\n" * 50_000)
     body = render_status(a_view(state="waiting", pending=pending))
     assert len(body) < 8_000
-    assert "… cut here" in body
+    assert "… truncated:" in body
     assert "/codepilot deny 7f3a91c0" in body
 
 
@@ -212,9 +208,9 @@ def test_what_must_not_be_overlooked_stands_in_boxes() -> None:
     )
     assert " · 34 s · [run](https://github.example/octo/calc/runs/5)\n" in body
     assert "> [!WARNING]\n> **Not published.** Because.\n" in body
-    assert "> [!NOTE]\n> **Dry run: nothing was sent.** A commit `Fix` on the new branch `b`.\n" in body
+    assert "> [!NOTE]\n> **Dry run: nothing was published.** A commit `Fix` on the new branch `b`.\n" in body
     assert "> [!NOTE]\n> **Kept.** As a patch, for 30 days.\n" in body
-    assert "> **No checks will start by themselves.** Close and reopen the pull request to begin them.\n" in body
+    assert "> **Checks will not start automatically.** Close and reopen the pull request to begin them.\n" in body
     assert "[unfinished work](https://github.example/octo/calc/compare/a...b)" in body
     assert "- The label `x` is void:\n  the head moved.\n" in body
 

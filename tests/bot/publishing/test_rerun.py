@@ -50,7 +50,7 @@ def test_proof_by_a_command_of_no_failed_step_says_so() -> None:
     assert not is_other(check("sh a.sh"), ("sh check.sh",))
     assert is_other(check("python3 -c 'open(\"x\")'"), ("python -m pytest -q",))
     sentence = Rerun(command="ls x", before=1, after=0, other=True).sentence
-    assert sentence.endswith("No step that failed runs this command; see whether it checks the same.")
+    assert sentence.endswith("No failed step runs this command; make sure that it checks the same.")
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,13 @@ def test_a_proof_is_of_what_the_failed_steps_run_or_of_a_part_of_it(step: str, c
         (
             Rerun(command="pytest", before=1, after=1),
             False,
-            "with exit code 1 after it, run once more by the bot, in a fresh sandbox.",
+            "with exit code 1 after it, run again by the bot in a fresh sandbox.",
         ),
-        (Rerun(command="pytest", before=1, after=None, seconds=600), False, "did not end within 10 min 0 s after it"),
+        (
+            Rerun(command="pytest", before=1, after=None, seconds=600),
+            False,
+            "did not finish within 10 min 0 s after it",
+        ),
         (Rerun(command="pytest", before=1, after=1, passed_there=True), False, "It passed in the agent's terminal"),
         (Rerun(command="pytest", before=1, after=127), False, "install it in `setup`."),
     ],

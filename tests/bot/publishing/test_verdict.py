@@ -40,7 +40,7 @@ def test_what_passed_with_files_in_place_that_are_left_out_verifies_nothing() ->
     assert verdict_of(passed, changed=True, partial=True) is Verdict.UNVERIFIED
     assert verdict_of(failed, changed=True, partial=True) is Verdict.RED
     setup = reason(Verdict.SETUP_FAILED, passed, changed=True, setup_failed=SETUP, partial=True)
-    assert setup.endswith("No check ran on what is published, without the files that were left out.")
+    assert setup.endswith("No check ran on the published change, without the withheld files.")
 
 
 def test_a_check_that_passed_before_the_last_change_proves_nothing() -> None:
@@ -116,11 +116,11 @@ def a_view(verdict: Verdict, *checks: Check, **changes: object) -> StatusView:
         (Verdict.VERIFIED, "✅ Done, checks passed", "", "success"),
         (Verdict.UNVERIFIED, "⚠️ Not verified", "No check ran after the change.", "neutral"),
         (Verdict.RED, "❌ Checks fail", "`pytest -q` ended with exit code 2.", "failure"),
-        (Verdict.UNCHANGED, "⚪ Nothing changed", "The agent changed no file.", "neutral"),
+        (Verdict.UNCHANGED, "⚪ Nothing changed", "The agent changed no files.", "neutral"),
         (
             Verdict.SETUP_FAILED,
             "⚠️ Setup failed",
-            f"Before the agent started, {SETUP}. What setup installs may be missing. {FAILED}",
+            f"Before the agent started, {SETUP}. Dependencies installed by set-up may be missing. {FAILED}",
             "failure",
         ),
     ],
@@ -192,16 +192,9 @@ def test_a_pull_request_says_the_same_before_the_agents_words() -> None:
         report=RunReport(verdict=Verdict.RED, checks=checks, denied=(denied,)),
     )
     assert body.startswith(
-        "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n"
-        "\n"
-        "| | Check | Result | Time |\n"
-        "|---|---|---|---|\n"
-        "| ▫️ | `pytest -q` | exit code 1, superseded by a later run | 1 s |\n"
-        "| ❌ | `pytest -q` | exit code 2 | 1 s |\n"
-        "\n"
-        "**Denied, because nobody can be asked in this run**\n"
-        "\n"
-        "- `curl x`. "
+        "**❌ Checks fail.** `pytest -q` ended with exit code 2.\n\n| | Check | Result | Time "
+        "|\n|---|---|---|---|\n| ▫️ | `pytest -q` | exit code 1, superseded by a later run | 1 s |\n| ❌ | `pytest "
+        "-q` | exit code 2 | 1 s |\n\n**Denied, because nobody can approve calls in this run**\n\n- `curl x`. "
     )
     assert "\n\n**What the agent says**\n\nFixed it!\n\nFixes #7\n\n" in body
 

@@ -32,32 +32,32 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
         (
             replace(RED, now_sha=B),
             "moved",
-            (", and somebody has pushed since: the branch is at bbbbbbbbbb now. The checks of that commit decide."),
+            (", but the branch has moved on to bbbbbbbbbb. The checks of that commit decide."),
         ),
         (
             replace(RED, pull_url="https://github.com/o/r/pull/3"),
             "open-pull",
-            ". https://github.com/o/r/pull/3 is open for this branch already.",
+            ". https://github.com/o/r/pull/3 is already open for this branch.",
         ),
         (
             replace(RED, attempts=2),
             "attempts",
-            (". I have tried 2 times to make these checks pass, and stop here. Ask for a `fix` to have me try again."),
+            (". I have tried 2 times to make these checks pass, and stop here. Use `fix` to make me try again."),
         ),
         (
-            replace(RED, unknown="The App lacks the permission *Actions: read-only*."),
+            replace(RED, unknown="The App is missing the permission *Actions: read-only*."),
             "permission",
-            (", and I did not start on it. The App lacks the permission *Actions: read-only*."),
+            (", and I did not start a fix. The App lacks the permission *Actions: read-only*."),
         ),
         (
             replace(RED, conclusion="cancelled"),
             "infrastructure",
-            (", which says nothing about the code. Re-run it; I changed nothing."),
+            (", which is no fault of the code. Re-run it; I changed nothing."),
         ),
         (
             replace(RED, passed_before=True),
             "flaky",
-            (", and passed on the same commit before: it is flaky. I changed nothing."),
+            (", but passed on the same commit before: it is flaky. I changed nothing."),
         ),
         (
             replace(RED, red_on_base=frozenset({"test", "lint"})),

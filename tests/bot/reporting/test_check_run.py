@@ -84,8 +84,8 @@ async def test_without_the_permission_the_job_goes_on_and_says_so_once(world: Wo
         check = JobCheckRun(narrow, Remembered(CheckRecord()), job, head_sha=world.sha)
         await check.show(a_view(job))
         await check.show(replace(a_view(job), state="done"))
-    assert check.missing.startswith("There is no check run of this job: the App may not write them.")
-    assert "Give the App the permission `checks: write`" in check.missing
+    assert check.missing.startswith("This job has no check run: the App may not create one.")
+    assert "Grant the App the permission `checks: write`" in check.missing
     assert world.hub.check_runs(world.repo) == []
 
 
@@ -121,4 +121,4 @@ async def test_a_check_run_that_github_made_late_ends_like_the_one_that_counts(w
     assert await check.fold_late(ended)
     runs = world.hub.check_runs(world.repo)
     assert [(run.status, run.conclusion) for run in runs] == [("completed", "failure")] * 2
-    assert "made this check run late" in (runs[1].summary or "")
+    assert "created this check run late;" in (runs[1].summary or "")

@@ -150,7 +150,7 @@ async def test_a_comment_that_github_made_late_points_to_the_one_that_counts(wor
     assert await status.fold_late()
     answer, late = said(world, job.thread.number)
     assert answer == f"done {MARK}"
-    assert "made this comment late" in late
+    assert "created this comment late;" in late
     assert MARK not in late
 
 

@@ -181,7 +181,7 @@ def test_every_missing_and_wrong_setting_is_named_at_once_with_an_example() -> N
         ("CODEPILOT_START_LABEL", "x" * 51, "at most 50"),
         ("CODEPILOT_LEVEL", "root", "one of read-only, ask, auto"),
         ("CODEPILOT_ALLOW_COMMANDS", "*", "must name the program"),
-        ("CODEPILOT_ALLOW_COMMANDS", "say 'hi", "is no pattern"),
+        ("CODEPILOT_ALLOW_COMMANDS", "say 'hi", "is not a"),
         ("CODEPILOT_CAPS", "users=4", "'users=4' is none"),
         ("CODEPILOT_CAPS", "user=-1", "'user=-1' is none"),
         ("CODEPILOT_APPROVAL_HOURS", "0", "1 to 720"),

@@ -124,7 +124,7 @@ async def test_a_damaged_entry_is_dropped(
             (entry / "note.json").write_text('{"digest": ')
     assert await restored(cache, tmp_path / "two") is None
     assert not entry.exists()
-    assert "is damaged, and dropped" in caplog.text
+    assert "is damaged and was removed" in caplog.text
     await cache.keep(REPO, KEY, made(tmp_path / "three"), PATHS)
     assert await restored(cache, tmp_path / "four") is not None
 
@@ -153,7 +153,7 @@ async def test_a_link_on_the_way_to_what_is_kept_is_not_followed(cache: SetupCac
     one = made(tmp_path / "one")
     shutil.rmtree(one / "web")
     (one / "web").symlink_to(outside)
-    with pytest.raises(WorkspaceError, match="`web`, on the way to `web/node_modules`, is no directory"):
+    with pytest.raises(WorkspaceError, match="`web`, on the way to `web/node_modules`, is not a directory."):
         await cache.keep(REPO, KEY, one, PATHS)
     await cache.keep(REPO, KEY, made(tmp_path / "two"), PATHS)
     three = tmp_path / "three"
@@ -171,7 +171,7 @@ async def test_a_copy_that_breaks_off_leaves_nothing_and_touches_nothing_that_wa
     await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
     (tmp_path / "two/web").mkdir(parents=True)
     (tmp_path / "two/web/node_modules").write_text("mine")
-    with pytest.raises(WorkspaceError, match="`web/node_modules` is there already"):
+    with pytest.raises(WorkspaceError, match="`web/node_modules` already exists."):
         await cache.restore(REPO, KEY, tmp_path / "two", PATHS)
     assert (tmp_path / "two/web/node_modules").read_text() == "mine"
     assert not (tmp_path / "two/.venv").exists()

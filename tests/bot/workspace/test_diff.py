@@ -47,7 +47,7 @@ async def test_a_long_one_is_cut_at_a_line_with_a_note(workspaces: Workspaces, o
     origin.commit({"long.txt": "".join(f"löng line {number}\n" for number in range(200_000))})
     shown = await _diff(workspaces, origin, limit=5000)
     cut, _, note = shown.removesuffix("\n").rpartition("\n")
-    assert note == "[The rest of the diff is left out: 5,000 characters are shown at most.]"
+    assert note == "[The rest of the diff was omitted: at most 5,000 characters are shown.]"
     assert 4900 < len(cut) <= 5000
     assert cut.splitlines()[-1].startswith("+löng line ")
 

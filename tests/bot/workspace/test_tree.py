@@ -165,7 +165,7 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
     (tree.path / "edit.txt").write_text("x\n")
     sha = await tree.commit(await tree.change(), message="Fix it")
     theirs = origin.commit({"edit.txt": "a person was faster\n"})
-    with pytest.raises(PushRejectedError, match="The push to `main` was refused"):
+    with pytest.raises(PushRejectedError, match="The push to `main` was refused:"):
         await tree.push(sha, branch="main", expected=tree.base_sha, url=origin.url, token="")
     assert origin.head("main") == theirs
 

@@ -70,14 +70,14 @@ async def test_a_pull_request_brings_no_more_than_it_may_and_nothing_of_it_stays
     with pytest.raises(CloneError) as caught:
         async with workspaces.open("job", REPO, source):
             pass
-    assert caught.value.reason == "A fetch of `pull/7/head` of `mona/paint` brings more than 1 MiB, which is the most."
+    assert caught.value.reason == "A fetch of `pull/7/head` of `mona/paint` exceeds the limit of 1 MiB."
     assert "`CODEPILOT_PULL_FETCH_MB`" in caught.value.remedy
     assert objects(mirror_of(tmp_path)) < MIB // 4
 
 
 async def test_loose_objects_count_as_well(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
     source = pull(origin, 0, {f"{number}.bin": os.urandom(MIB // 2) for number in range(6)})
-    with pytest.raises(CloneError, match="more than 1 MiB"):
+    with pytest.raises(CloneError, match="the limit of 1 MiB."):
         await workspaces.read(REPO, source, "a.txt", limit=100)
     assert objects(mirror_of(tmp_path)) < MIB // 4
 

@@ -135,7 +135,7 @@ async def test_a_server_that_is_not_there_is_named_with_a_remedy(tmp_path: Path)
     "ref", ["main", "refs/heads/-x", "refs/heads/a..b", "refs/heads/*", "refs/heads/a b", "refs/tags/v1"]
 )
 def test_a_ref_that_could_be_something_else_is_refused(ref: str) -> None:
-    with pytest.raises(CloneError, match="no name of a branch"):
+    with pytest.raises(CloneError, match="not the name of a branch"):
         Source(url="x", token="", ref=ref, sha="1" * 40)
 
 

@@ -130,18 +130,18 @@ def test_a_pipe_gets_the_answer_and_nothing_else(desk: Desk) -> None:
     ("arguments", "stdin", "told"),
     [
         (["run"], "", "Say what to do"),
-        (["run", "-"], " \n", "The standard input holds no task"),
+        (["run", "-"], " \n", "The standard input contains no task;"),
         (["run", "x"], "", "No model: set "),
         (["run", "x", "--provider", "nobody"], "", "There is no provider 'nobody'"),
         (["run", "x", "--agent", "wrong.yaml"], "", "wrong.yaml:1: `agnt`: is no key here. Did you mean 'agent'?"),
         (["run", "--session", "s", "--approve", "--deny"], "", "Use only one of"),
         (["run", "--session", "s", "--approve", "x"], "", "leave TASK out"),
-        (["run", "--session", "s", "--note", "x"], "", "--note belongs to --deny"),
+        (["run", "--session", "s", "--note", "x"], "", "--note requires --deny."),
         (["run", "--session", "s", "--approve", "--script", "wrong.yaml"], "", "codepilot: "),
         (["run", "x", "--dir", "nowhere"], "", "nowhere"),
         (["run", " "], "", "TASK is empty"),
         (["run", "x", "--session", ""], "", "a session needs a name"),
-        (["run", "x", "--budget", "nan"], "", "no amount of money"),
+        (["run", "x", "--budget", "nan"], "", "not an amount of money."),
     ],
 )
 def test_what_cannot_work_is_said_in_a_paragraph(desk: Desk, arguments: list[str], stdin: str, told: str) -> None:
@@ -176,7 +176,7 @@ def test_a_run_that_waits_is_answered_by_another_process(desk: Desk) -> None:
     assert "Nothing waits" in desk.codepilot("run", "--session", "my job").stderr
     once_more = desk.codepilot("run", "--session", "my job", "--approve")
     assert once_more.returncode == 2, once_more.stderr
-    assert "Leave --approve, --deny and --answer out" in once_more.stderr
+    assert "Leave out --approve, --deny and --answer," in once_more.stderr
 
 
 def test_a_task_that_was_not_begun_since_a_call_waits_is_said_not_to_have_been(desk: Desk) -> None:
@@ -186,7 +186,7 @@ def test_a_task_that_was_not_begun_since_a_call_waits_is_said_not_to_have_been(d
     assert "The new task" not in first.stderr
     done = desk.codepilot("run", "--script", "script.yaml", "--session", "q", "Paint another")
     assert done.returncode == 3, done.stderr
-    assert "The new task was not begun" in done.stderr
+    assert "The new task was not started:" in done.stderr
     assert "codepilot run --session q --answer TEXT\n" in done.stderr
     assert "--approve" not in done.stderr
 
@@ -197,7 +197,7 @@ def test_an_answer_approves_no_call_and_an_approval_answers_no_question(desk: De
     assert desk.codepilot("run", "--session", "s", "Make a file").returncode == 3
     done = desk.codepilot("run", "--session", "s", "--answer", "no, leave it")
     assert done.returncode == 2, done.stderr
-    assert "--answer approves nothing: use --approve or --deny" in done.stderr
+    assert "--answer does not approve: use --approve or --deny." in done.stderr
     assert not (desk.work / "made").exists()
     desk.write("script.yaml", _QUESTION)
     (desk.work / "agent.yaml").unlink()
@@ -285,7 +285,7 @@ def test_a_call_that_was_left_open_is_offered_again(desk: Desk) -> None:
         first.sendline("Make a file")
         first.expect_exact("Allow? ")
         first.sendeof()
-        first.expect_exact("The run waits.")
+        first.expect_exact("The run is")
         first.expect(pexpect.EOF)
     finally:
         first.close()

@@ -84,7 +84,8 @@ class Table:
             work_dir=self.work_dir,
             sandbox=pick_sandbox("auto", SandboxSettings()),
             policy=Policy(
-                rules=(Rule(decision="ask", tool=asks, reason="you asked"),), limits=RunLimits(outage_seconds=0.0)
+                rules=(Rule(decision="ask", tool=asks, reason="you gave the command"),),
+                limits=RunLimits(outage_seconds=0.0),
             ),
         )
         runtime = AsyncRuntime(

@@ -39,7 +39,9 @@ def returned(*, ok: bool = True, text: str = "", tool: str = "execute", label: s
     return ToolReturned(number=1, tool=tool, args={}, value=None, text=text, ok=ok, seconds=1.24, label=label)
 
 
-def a_call(preview: str, *, kind: str = "permission", reason: str = "you asked", **args: Plain) -> PendingCall:
+def a_call(
+    preview: str, *, kind: str = "permission", reason: str = "you gave the command", **args: Plain
+) -> PendingCall:
     return PendingCall(
         request_id="0000aaaa",
         kind="question" if kind == "question" else "permission",
@@ -93,8 +95,8 @@ def test_long_lines_are_left_in_one_piece() -> None:
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (StreamReset(attempt=2), "(the reply broke off; asking again)\n"),
-        (ModelAwaited(reason="HTTP 529", seconds=12.4), "(no reply: HTTP 529; asking again in 12 s)\n"),
+        (StreamReset(attempt=2), "(the reply broke off; trying again)\n"),
+        (ModelAwaited(reason="HTTP 529", seconds=12.4), "(no reply: HTTP 529; trying again in 12 s)\n"),
         (CompletionWithdrawn(step=1), ""),
         (Streamed(text="Done.", completion=True), ""),
         (Refused(error="execute is denied"), "✗ not allowed: execute is denied\n"),

@@ -94,7 +94,7 @@ def test_the_file_s_rules_hold_and_a_sandbox_lets_commands_run(here: Path) -> No
 def test_without_a_sandbox_what_no_rule_allows_is_asked_about(here: Path, permissions: Permissions) -> None:
     write(here, sandbox="local")
     assert agent_file(ChatOptions(permissions=permissions)).rules[-1] == Rule(
-        decision="ask", tool="execute", reason="no sandbox protects this machine from it"
+        decision="ask", tool="execute", reason="no sandbox isolates it from this machine"
     )
 
 
@@ -112,7 +112,7 @@ def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytes
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setenv("HOME", str(here))
     wishes = ChatOptions(script=here / "script.yaml", session="s")
-    with pytest.raises(SettingsError, match="Name a directory below with --dir"):
+    with pytest.raises(SettingsError, match="Choose a directory below it with --dir,"):
         agent(wishes)
     (here / "project").mkdir()
     assert agent(replace(wishes, directory=here / "project")).work_dir == here / "project"
@@ -124,7 +124,7 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
 
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setattr(Path, "home", missing)
-    with pytest.raises(SettingsError, match="Set HOME, or leave --session out"):
+    with pytest.raises(SettingsError, match="Set HOME, or leave out --session."):
         agent(ChatOptions(script=here / "script.yaml", session="s"))
     assert agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 

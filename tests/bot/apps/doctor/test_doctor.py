@@ -118,11 +118,11 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it
 ) -> None:
     assert (await _found(environ))["network"].found == "no network; at the level `ask`, no command needs an approval"
     found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
-    assert found == "network: a.example; at the level `ask`, commands off the list need an approval"
+    assert found == "network: a.example; at the level `ask`, commands that are not on the list require an approval"
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
     finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
-    assert (finding.verdict, finding.found) == ("bad", "cannot be kept by docker")
+    assert (finding.verdict, finding.found) == ("bad", "not enforced by docker")
     assert "CODEPILOT_NETWORK=off" in finding.fix
 
 
@@ -215,7 +215,7 @@ def test_the_command_prints_lines_or_json_and_its_exit_code_tells(environ: dict[
     done = subprocess.run([CODEPILOT, "doctor"], env=alone, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "failed   settings         CODEPILOT_APP_ID is not set\n" in done.stdout
-    assert "The bot could not work here: 1 of" in done.stdout
+    assert "The bot would not work here: 1 of" in done.stdout
     told = subprocess.run([CODEPILOT, "doctor", "--json"], env=alone, capture_output=True, text=True, check=False)
     assert told.returncode == 1
     assert json.loads(told.stdout)["could_work"] is False

@@ -24,10 +24,10 @@ def _shown(found: list[findings.Finding]) -> str:
 
 def test_a_warning_keeps_nobody_from_working_and_a_failure_does() -> None:
     assert report.could_work(FOUND)
-    assert "could work here: 1 of 3 checks are well, 1 with a warning." in report.as_lines(FOUND)
+    assert "would work here: 1 of 3 checks passed, 1 with a warning." in report.as_lines(FOUND)
     failed = [*FOUND, findings.bad("user", "root", "Use another.")]
     assert not report.could_work(failed)
-    assert "could not work here: 1 of 4 checks failed, 1 with a warning." in report.as_lines(failed)
+    assert "would not work here: 1 of 4 checks failed, 1 with a warning." in report.as_lines(failed)
 
 
 def test_lines_are_aligned_and_end_with_what_mends_it() -> None:

@@ -57,7 +57,7 @@ def test_a_button_that_names_its_request_means_that_one_whatever_waits_by_now() 
 @pytest.mark.parametrize("button", ["approve", "deny"])
 def test_a_button_that_waited_for_nothing_approves_nothing(button: str) -> None:
     found = reason(EVENT, requested_action__identifier=button, check_run__external_id="abcdefgh2345:issue:9:-")
-    assert "nothing waited" in found
+    assert "no request was waiting" in found
 
 
 @pytest.mark.parametrize("button", ["", "merge", "STOP", "stop ", "approve 7F3A", "approve 7f3a 7f3b", "approve\n7f3a"])
@@ -134,7 +134,7 @@ def test_a_failed_check_of_the_default_branch_is_looked_at() -> None:
         ({"conclusion": None}, "did not fail"),
         ({"app": {"id": 15368, "slug": "github-actions"}}, "workflow_run"),
         ({"app": {"id": 500, "slug": "codepilot"}}, "the bot's own"),
-        ({"app": None}, "does not say which App"),
+        ({"app": None}, "does not name"),
         ({"pull_requests": []}, "not of one"),
         ({"pull_requests": [], "check_suite": {"head_branch": None}}, "not of one"),
     ],

@@ -69,7 +69,7 @@ def test_an_unknown_verb_is_a_job_too_for_it_is_answered() -> None:
 
 @pytest.mark.parametrize("action", ["edited", "deleted", "pinned", ""])
 def test_only_a_new_comment_acts(action: str) -> None:
-    assert "is created; this one was" in _reason(a_comment_event(action=action))
+    assert "is created; this one is" in _reason(a_comment_event(action=action))
 
 
 def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
@@ -90,7 +90,7 @@ def test_a_bot_listens_for_something(triggers: tuple[str, ...]) -> None:
 
 
 def test_a_comment_without_a_command_is_ignored() -> None:
-    assert _reason(a_comment_event("Looks good")) == "the comment holds no command"
+    assert _reason(a_comment_event("Looks good")) == "the comment contains no command"
 
 
 def test_the_bots_own_comment_is_ignored_even_when_it_is_on_the_list() -> None:
@@ -160,5 +160,5 @@ def test_a_repository_name_is_a_repository_name(name: str) -> None:
 
 def test_an_event_without_a_trigger_is_ignored() -> None:
     found = _read({"zen": "Design for failure."}, event="ping")
-    assert found == IgnoredDelivery(reason="nothing listens to the event ping")
+    assert found == IgnoredDelivery(reason="no trigger handles the event ping")
     assert "ping" not in TRIGGERS
