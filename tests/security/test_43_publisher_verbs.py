@@ -23,7 +23,7 @@ FORBIDDEN = re.compile(
     r"--force(?!-with-lease=\{target\}:\{expected\}|\"?, \"--quiet)|--delete|--mirror\b|--tags|\"DELETE\"|\"force\""
     r"|\+\{sha|refs/tags/|\"APPROVE\"|\"REQUEST_CHANGES\"|dismissals"
 )
-LABEL_OFF = 'await self.connection.json(f"take a label off {repo}#{number}", "DELETE", path)'
+LABEL_OFF = 'await self.connection.json(f"remove a label from {repo}#{number}", "DELETE", path)'
 
 
 def test_the_client_has_no_such_verb() -> None:

@@ -10,7 +10,7 @@ from bot.github import Annotation, Button, CheckDraft, GitHub, GitHubError, Spot
 from localhub import CheckRun
 from tests.github_world import SECRET, World
 
-STOP = Button(label="Stop", description="End the run", identifier="stop")
+STOP = Button(label="Stop", description="Stop the run", identifier="stop")
 
 
 def a_draft(world: World, **changes: object) -> CheckDraft:
@@ -131,7 +131,7 @@ async def test_without_the_permission_there_is_none_and_the_error_names_it(world
     async with GitHub.for_installation(
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str
     ) as narrow:
-        with pytest.raises(GitHubError, match="Give the App the permission `checks: write`") as caught:
+        with pytest.raises(GitHubError, match="Grant the App the permission `checks: write`") as caught:
             await narrow.checks.create(world.name, a_draft(world))
         await narrow.comments.create(world.name, Spot(kind="thread", number=world.issue.number), "All the same.")
     assert caught.value.status == 403

@@ -54,7 +54,7 @@ async def test_a_body_that_would_be_too_long_says_how_much_is_missing(world: Wor
     notes = tuple(replace(a_note(1), body="x" * 20_000) for _ in range(5))
     draft = ReviewDraft(commit_sha=head, body="Words.", notes=notes)
     made = await world.github.reviews.create(world.name, pull.number, draft)
-    assert made.body.endswith("\n\n_2 more comments did not fit here._")
+    assert made.body.endswith("\n\n_2 more comments were omitted._")
 
 
 async def test_a_review_is_sent_once_however_often_it_is_begun(world: World) -> None:
