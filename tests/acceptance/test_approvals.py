@@ -134,7 +134,9 @@ async def test_an_approval_without_an_id_is_for_none_of_several_requests_that_we
             bare = await stage.ask(issue.number, f"/codepilot {verb}")
             assert bare.state is JobState.REFUSED
         assert await still_waits(stage, second)
-        [told] = [each for each in stage.bot_comments(issue.number) if "It was" in each]
+        [told] = [
+            each for each in stage.bot_comments(issue.number) if "This thread has shown more than one request" in each
+        ]
         assert f"\n```\n/codepilot approve {second.request_id}\n```\n" in told
         assert first.request_id not in told
         stage.say(issue.number, f"/codepilot approve {second.request_id}")

@@ -107,7 +107,7 @@ async def test_a_command_written_into_a_description_later_is_none(hub: LocalHub,
         issue = stage.issue()
         hub.edit_thread(stage.repo, issue.number, by="mona", body=BODY)
         answer = await eventually(lambda: _answered(stage, "edited"))
-        assert "this one is" in answer
+        assert "this one is edited" in answer
 
 
 def _answered(stage: Stage, action: str) -> str | None:

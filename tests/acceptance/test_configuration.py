@@ -183,7 +183,7 @@ async def test_a_base_that_is_not_there_or_means_nothing_is_refused(hub: LocalHu
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix --base gone")
         assert end.state is JobState.FAILED, end
-        assert "Choose another and try again." in end.status
+        assert "There is no branch `gone`, for which the work is meant." in end.status
         pull = stage.pull()
         end = await stage.ask(pull.number, "/codepilot fix --base main")
         assert end.state is JobState.REFUSED, end

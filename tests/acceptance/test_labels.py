@@ -174,7 +174,7 @@ async def test_read_only_leaves_looking_only(hub: LocalHub, tmp_path: Path, kind
         await label(stage, thread, "codepilot:read-only", by=by)
         end = await stage.ask(thread.number, "/codepilot fix")
         assert end.state is JobState.REFUSED
-        assert "I change nothing here, because Remove it and give the command again.." in end.status
+        assert "I change nothing here, because the label `codepilot:read-only` is set." in end.status
         assert stage.providers == []
         end = await stage.ask(thread.number, "/codepilot explain")
         assert end.state is JobState.DONE

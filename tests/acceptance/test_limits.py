@@ -72,7 +72,7 @@ async def test_a_refusal_is_told_once_a_cause_and_thread(hub: LocalHub, tmp_path
             assert len(stage.bot_comments(number)) == 1
             # Another cause is another word.
             end = await stage.ask(number, "/codepilot ask --model none why?")
-            assert "The model" in end.status
+            assert "is not offered here" in end.status
             assert len(stage.bot_comments(number)) == 2
 
 

@@ -122,7 +122,7 @@ async def test_a_locked_issue_is_left_alone_for_github_lets_no_app_comment_there
         issue = stage.issue()
         hub.lock(stage.repo, issue.number)
         end = await stage.ask(issue.number, "/codepilot fix")
-        assert (end.state, end.reason.partition(".")[0]) == (JobState.REFUSED, "This issue is locked.")
+        assert (end.state, end.reason.partition(".")[0]) == (JobState.REFUSED, "This issue is locked")
         assert stage.bot_comments(issue.number) == []
         assert stage.providers == []
 

@@ -38,7 +38,7 @@ def refuse() -> None:
 
 
 def fail() -> None:
-    raise LookupError("an internal error;")
+    raise LookupError("a fault of its own")
 
 
 def identity() -> int:

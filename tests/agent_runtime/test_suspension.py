@@ -80,7 +80,7 @@ print(both("a"))
         "ask('b 0')",
         "ask('b 1')",
         "ask('c')",
-        "request c\n",
+        "answer to c\n",
     ]
     assert third["state"] is None
 
@@ -166,7 +166,7 @@ def deep(n):
     return ask('end') if n == 0 else deep(n - 1)
 print(deep(50))
 """,
-        ["ask('end')", "request end\n"],
+        ["ask('end')", "answer to end\n"],
     ),
     "a constructor": (
         """
@@ -176,7 +176,7 @@ class Box:
 box = Box()
 print(box.text)
 """,
-        ["ask('x')", "request x\n"],
+        ["ask('x')", "answer to x\n"],
     ),
     "a coroutine": (
         """
@@ -233,7 +233,7 @@ async def test_later_blocks_are_checked_against_the_tools_and_know_what_was_boun
         with pytest.raises(FormatError, match="does not fit"):
             await leg({"state": done["state"], "calls": 9, "then": [wrong]})
     later = await leg({"state": done["state"], "calls": 9, "then": ["f = f('b')\nprint(f)", "print(f[-1])"]})
-    assert later["told"] == ["ask!('a')", "ask('b')", "request b\n", "b\n"]
+    assert later["told"] == ["ask!('a')", "ask('b')", "answer to b\n", "b\n"]
 
 
 async def test_the_same_state_can_be_taken_up_again() -> None:

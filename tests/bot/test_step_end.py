@@ -50,13 +50,13 @@ def test_a_change_that_is_too_large_is_cut_at_a_line_and_everything_is_closed() 
     fence = text.split("<summary>The change</summary>")[1].split("diff\n")[0].strip()
     assert set(fence) == {"`"}
     assert len(fence) > 3
-    assert f"\n{fence}\n\n_Truncated: see" in text
+    assert f"\n{fence}\n\n_Truncated: the whole" in text
 
 
 def test_a_change_of_one_endless_line_is_left_out_rather_than_cut_in_the_middle() -> None:
     text = summary(end_of(view_of(files=CHANGED), patch="+" + "x" * 2_000_000))
     assert len(text.encode()) < 10_000
-    assert "Cut here" in text
+    assert "Truncated" in text
 
 
 def test_what_a_run_left_that_was_not_to_change_anything_is_not_shown() -> None:

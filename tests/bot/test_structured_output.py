@@ -58,7 +58,7 @@ async def test_a_result_that_never_fits_fails_the_step_with_the_reason(workflows
     ("path", "told"),
     [
         ("missing.json", "is not in commit"),
-        ("list.json", "is no JSON object"),
+        ("list.json", "is not a JSON object"),
         ("odd.json", "The output schema cannot be used"),
     ],
 )

@@ -116,7 +116,7 @@ async def test_a_check_run_has_buttons_and_annotations(world: World) -> None:
         "summary": "All well",
         "annotations": [note | {"message": "Here"}],
     }
-    button = {"label": "Retry", "description": "Run it again", "identifier": "retry"}
+    button = {"label": "Retry", "description": "Do it again", "identifier": "retry"}
 
     def work() -> None:
         with bot_of(world) as github:

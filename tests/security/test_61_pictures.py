@@ -166,7 +166,7 @@ async def test_no_more_is_read_than_the_limit_whatever_the_server_says(promised:
         return web.Response(body=b"x" * 2_000)
 
     async with serving(endless if promised is None else short) as server:
-        with pytest.raises(TooLargeError, match="more than the limit of 1,000 bytes."):
+        with pytest.raises(TooLargeError, match="more than the limit of 1,000 bytes"):
             await fetched(server)
     assert sent < 50_000_000
 

@@ -56,7 +56,7 @@ async def test_each_event_comes_with_its_arguments_and_in_order(start: Start) ->
         reply('execute("main", "true")', done="All done."),
         policy=Policy(
             rules=(
-                Rule(decision="deny", tool="write_file", reason="allows only reading"),
+                Rule(decision="deny", tool="write_file", reason="read only"),
                 Rule(decision="ask", tool="execute", commands=("true",)),
             )
         ),
@@ -87,7 +87,7 @@ async def test_each_event_comes_with_its_arguments_and_in_order(start: Start) ->
     assert (result["tool"], result["ok"], result["value"]["output"]) == ("execute", True, "hi\n")
     assert "$ echo hi\nhi\n" in result["result"]
     [security] = of[EventType.SECURITY_ERROR]
-    assert "allows only reading" in security["error"]
+    assert "read only" in security["error"]
     assert any("ZeroDivisionError" in each["error"] for each in of[EventType.RUNTIME_ERROR])
     assert of[EventType.COMPLETION_WITHDRAWN] == [{"step": 3}]
     [question] = of[EventType.ASK_USER]
@@ -213,7 +213,7 @@ def test_a_handler_that_wants_to_leave_the_program_does_not_hang_it(
     runtime, _ = start_sync(reply(done="Done."), reply(done="Done again."))
     runtime.hooks.register("finish", lambda **_: sys.exit(0))
     assert str(runtime.run("Do it")) == "Done."
-    assert str(runtime.run("Run it again")) == "Done again."
+    assert str(runtime.run("Do it again")) == "Done again."
 
 
 async def test_a_handler_that_takes_fewer_arguments_than_there_are_is_reported_as_well(start: Start) -> None:

@@ -30,11 +30,11 @@ def say(folder: Path, *replies: str) -> None:
 
 
 def test_a_named_session_goes_on_the_next_time_and_is_listed(tool: Page, tmp_path: Path) -> None:
-    say(tmp_path, reply(done="options are products."))
+    say(tmp_path, reply(done="There are products."))
     first = tool.ran("cli.py", tmp_path, "--session", "shop", typed="Make products\nquit\n")
     assert "Session shop, 0 messages so far." in first
-    assert "options are products." in first
-    say(tmp_path, reply(done="options are orders."))
+    assert "There are products." in first
+    say(tmp_path, reply(done="There are orders."))
     second = tool.ran("cli.py", tmp_path, "--session", "shop", typed="Make orders\n")
     assert "Session shop, 2 messages so far." in second
     assert "The session is kept." in second

@@ -111,7 +111,7 @@ async def test_all_pages_are_looked_at_as_far_back_as_a_day_and_no_sweep_asks_fo
 
 @pytest.mark.parametrize("odd", [{}, {"id": None}, None, "delivery"])
 def test_a_list_that_nobody_can_read_is_an_error_of_githubs(odd: Any) -> None:  # noqa: ANN401 - parsed JSON
-    with pytest.raises(GitHubError, match="another form"):
+    with pytest.raises(GitHubError, match="malformed delivery"):
         _attempts("list the deliveries", [odd])
 
 

@@ -206,7 +206,7 @@ async def test_a_thread_that_cannot_be_written_to_is_a_warning(
     place.comment()
     place.hub.faults.add("POST", "*/comments", "403", times=9)
     assert await place.run() == 2
-    assert "::warning title=Codepilot cannot start::The thread was not told." in capsys.readouterr().out
+    assert "::warning title=Codepilot cannot start::The thread was not informed." in capsys.readouterr().out
     assert KEY_LINE in place.summary
 
 

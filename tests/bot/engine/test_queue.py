@@ -234,7 +234,7 @@ def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(QueueError, match=r"written by a newer Codepilot.*update this one"):
+    with pytest.raises(QueueError, match=r"written by a newer version of Codepilot.*install a newer version"):
         Database(path)
 
 

@@ -97,7 +97,7 @@ def test_without_write_access_there_is_no_answer_to_any_verb(role: Role, kind: s
         ("issue", replace(ISSUE, archived=True), "archived", "archived"),
         ("issue", replace(ISSUE, head_sha=""), "no commit", "no-commit"),
         ("pull", replace(PULL, head_repo_id=11), "fork", "read-only"),
-        ("pull", replace(PULL, head_repo_id=None), "gone", "branch-gone"),
+        ("pull", replace(PULL, head_repo_id=None), "deleted", "branch-gone"),
         ("pull", replace(PULL, head_ref="main"), "default branch", "default-branch"),
         ("pull", replace(PULL, head_ref="--upload-pack=x"), "Rename", "branch-name"),
         ("pull", replace(PULL, head_ref="a..b"), "Rename", "branch-name"),

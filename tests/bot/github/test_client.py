@@ -86,7 +86,7 @@ async def test_a_branch_is_made_once_and_never_moved(world: World) -> None:
     await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
     await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
     world.hub.commit(world.repo, {"a.txt": "2\n"}, message="Two", author="mona", branch="codepilot/x")
-    with pytest.raises(HeadMovedError, match="it stands at"):
+    with pytest.raises(HeadMovedError, match="it points to"):
         await world.github.commits.create_branch(world.name, "codepilot/x", world.sha)
 
 

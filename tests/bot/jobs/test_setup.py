@@ -139,7 +139,7 @@ async def test_a_cache_that_cannot_be_used_costs_time_and_no_job(
     shutil.rmtree(bench.directory / "cache")
     (bench.directory / "cache").write_text("no directory")
     assert await bench.stamp() != await bench.stamp()
-    assert "nothing was kept for repository 1" in caplog.text
+    assert "nothing was stored for repository 1" in caplog.text
 
 
 async def test_nothing_is_kept_where_the_operator_keeps_nothing(bench: Bench) -> None:

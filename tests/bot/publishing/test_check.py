@@ -150,4 +150,4 @@ def test_no_more_of_a_patch_is_read_than_could_be_shown() -> None:
     patch = "\u200b" * 300_000 + "\n+the end\n"
     text = render_check(view("done"), job=a_job(), head_sha=SHA, patch="+a\n" + patch).text
     assert "+the end" not in text
-    assert "_Shown without invisible characters. Cut here: the whole patch has 300,013 characters." in text
+    assert "_Shown without invisible characters. Truncated: the whole patch has 300,013 characters." in text

@@ -189,7 +189,7 @@ def test_files_with_similar_names_do_not(path: str) -> None:
 @pytest.mark.parametrize("target", [b"/etc/passwd", b"../../x", b"../.git/config", b"../.."])
 def test_links_that_lead_out_are_withheld(target: bytes) -> None:
     link = a_file("docs/link", target, status="added", old_mode="", new_mode="120000")
-    assert "symbolic links that lead out of the repository: `docs/link`" in planned(a_change(link)).withheld
+    assert "symbolic links that point outside the repository: `docs/link`" in planned(a_change(link)).withheld
 
 
 def test_links_that_stay_inside_are_published() -> None:
@@ -280,7 +280,7 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
     partly = sent(Objection(cause="protected", files=("Cargo.lock",)))
     assert partly.commit is None
     assert (
-        "`Cargo.lock`. Nobody can approve that in this run, and the failed command was seen to pass only with"
+        "`Cargo.lock`. Nobody can approve this in a workflow run, and the failed command only passes with"
         in partly.withheld
     )
 

@@ -140,7 +140,7 @@ def test_a_call_that_waits_shows_what_it_would_do_and_how_to_answer() -> None:
     assert render_status(a_view(state="waiting", pending=pending, level="ask")) == (
         "### ✋ Waiting for you · `/codepilot fix` for @mona · 34 s\n"
         "\n"
-        "**This needs your approval.** `make deploy` is on no list of commands that need no asking.\n"
+        "**This requires your approval.** `make deploy` is on no list of commands that need no asking.\n"
         "\n"
         "```bash\nmake deploy\n```\n"
         "\n"

@@ -122,7 +122,7 @@ def test_there_are_at_most_thirty_and_the_others_are_not_lost() -> None:
 def test_comments_that_cannot_be_read_are_told_of(block: str) -> None:
     review = reviewed(block=block)
     assert review.notes == ()
-    assert "could not be read" in review.body
+    assert "could not be parsed" in review.body
 
 
 def test_the_prose_is_what_stands_around_the_block() -> None:

@@ -121,7 +121,7 @@ def test_a_long_difference_comes_in_parts_that_hold_all_of_it() -> None:
 def test_more_than_can_be_shown_cannot_be_approved() -> None:
     for lines in (["+x" * 20] * MOST_PARTS * PART_LIMIT, ["+" + "\u200b" * 60_000] * 3):
         assert "characters, and at most" in show_files(change(part(WORKFLOW, *lines)), (WORKFLOW,), str).hindrance
-    assert "too long to approve" in call_hindrance("x\n" * 30_000, str)
+    assert "too long to be approved" in call_hindrance("x\n" * 30_000, str)
 
 
 def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
@@ -148,7 +148,7 @@ def test_what_is_to_be_approved_is_whole_however_little_room_there_is() -> None:
 def test_nothing_is_offered_to_be_approved_that_is_not_shown_whole() -> None:
     pending = PendingView(kind="permission", request_id="7f3a91c0", trigger="/codepilot", preview="x\n" * 30_000)
     assert answers(pending) == ["```\n/codepilot deny 7f3a91c0\n```"]
-    assert "cut here" in preview(pending)
+    assert "truncated" in preview(pending)
 
 
 def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
@@ -156,4 +156,4 @@ def test_what_git_lfs_keeps_is_not_approved_by_its_pointer() -> None:
     large = (LargeFile(path="gradle-wrapper.jar", oid="0" * 64, size=9),)
     found = show_files(replace(pointed, large=large), ("gradle-wrapper.jar",), str)
     assert not found.diff
-    assert "`gradle-wrapper.jar`, of which there is only a pointer to Git LFS" in found.hindrance
+    assert "`gradle-wrapper.jar`, which is binary or only a pointer to Git LFS" in found.hindrance

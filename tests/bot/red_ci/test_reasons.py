@@ -47,7 +47,7 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
         (
             replace(RED, unknown="The App is missing the permission *Actions: read-only*."),
             "permission",
-            (", and I did not start a fix. The App lacks the permission *Actions: read-only*."),
+            (", and I did not start a fix. The App is missing the permission *Actions: read-only*."),
         ),
         (
             replace(RED, conclusion="cancelled"),

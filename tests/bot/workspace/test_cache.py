@@ -153,7 +153,7 @@ async def test_a_link_on_the_way_to_what_is_kept_is_not_followed(cache: SetupCac
     one = made(tmp_path / "one")
     shutil.rmtree(one / "web")
     (one / "web").symlink_to(outside)
-    with pytest.raises(WorkspaceError, match="`web`, on the way to `web/node_modules`, is not a directory."):
+    with pytest.raises(WorkspaceError, match="`web`, on the way to `web/node_modules`, is not a directory"):
         await cache.keep(REPO, KEY, one, PATHS)
     await cache.keep(REPO, KEY, made(tmp_path / "two"), PATHS)
     three = tmp_path / "three"
@@ -171,7 +171,7 @@ async def test_a_copy_that_breaks_off_leaves_nothing_and_touches_nothing_that_wa
     await cache.keep(REPO, KEY, made(tmp_path / "one"), PATHS)
     (tmp_path / "two/web").mkdir(parents=True)
     (tmp_path / "two/web/node_modules").write_text("mine")
-    with pytest.raises(WorkspaceError, match="`web/node_modules` already exists."):
+    with pytest.raises(WorkspaceError, match="`web/node_modules` already exists"):
         await cache.restore(REPO, KEY, tmp_path / "two", PATHS)
     assert (tmp_path / "two/web/node_modules").read_text() == "mine"
     assert not (tmp_path / "two/.venv").exists()
@@ -186,7 +186,7 @@ async def test_a_pipe_is_neither_kept_nor_waited_for(cache: SetupCache, tmp_path
 
 
 async def test_what_is_too_large_is_not_kept_and_says_what_would_help(cache: SetupCache, tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match=r"10,000 is the most.*CODEPILOT_SETUP_CACHE_GB"):
+    with pytest.raises(WorkspaceError, match=r"the limit is 10,000.*CODEPILOT_SETUP_CACHE_GB"):
         await cache.keep(REPO, KEY, made(tmp_path / "one", "x" * 20_000), PATHS)
     assert not (tmp_path / "cache" / str(REPO) / KEY).exists()
 

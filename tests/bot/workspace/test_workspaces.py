@@ -128,7 +128,7 @@ async def test_a_server_that_is_not_there_is_named_with_a_remedy(tmp_path: Path)
         async with workspaces.open("one", REPO, nowhere):
             pass
     assert "could not be fetched" in caught.value.reason
-    assert "can be reached" in caught.value.remedy
+    assert "is reachable" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

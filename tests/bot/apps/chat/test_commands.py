@@ -173,7 +173,7 @@ def test_a_run_that_waits_is_answered_by_another_process(desk: Desk) -> None:
     assert again.returncode == 0, again.stderr
     assert again.stdout == "Made.\n"
     assert (desk.work / "made").exists()
-    assert "Nothing waits" in desk.codepilot("run", "--session", "my job").stderr
+    assert "Nothing is waiting" in desk.codepilot("run", "--session", "my job").stderr
     once_more = desk.codepilot("run", "--session", "my job", "--approve")
     assert once_more.returncode == 2, once_more.stderr
     assert "Leave out --approve, --deny and --answer," in once_more.stderr
@@ -285,7 +285,7 @@ def test_a_call_that_was_left_open_is_offered_again(desk: Desk) -> None:
         first.sendline("Make a file")
         first.expect_exact("Allow? ")
         first.sendeof()
-        first.expect_exact("The run is")
+        first.expect_exact("The run is waiting.")
         first.expect(pexpect.EOF)
     finally:
         first.close()

@@ -84,7 +84,7 @@ class Table:
             work_dir=self.work_dir,
             sandbox=pick_sandbox("auto", SandboxSettings()),
             policy=Policy(
-                rules=(Rule(decision="ask", tool=asks, reason="you gave the command"),),
+                rules=(Rule(decision="ask", tool=asks, reason="you asked"),),
                 limits=RunLimits(outage_seconds=0.0),
             ),
         )
@@ -136,7 +136,7 @@ def test_what_is_approved_happens_once(table: Table) -> None:
     assert outcome.status is Status.FINISHED
     assert (table.work_dir / "log").read_text(encoding="utf-8") == "x\n"
     assert person.asked == ["Allow? ", "Allow? "]
-    assert "execute waits for your approval (you asked)" in table.shown.getvalue()
+    assert "execute requires approval (you asked)" in table.shown.getvalue()
     assert "echo x >> log" in table.shown.getvalue()
 
 

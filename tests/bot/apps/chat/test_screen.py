@@ -39,9 +39,7 @@ def returned(*, ok: bool = True, text: str = "", tool: str = "execute", label: s
     return ToolReturned(number=1, tool=tool, args={}, value=None, text=text, ok=ok, seconds=1.24, label=label)
 
 
-def a_call(
-    preview: str, *, kind: str = "permission", reason: str = "you gave the command", **args: Plain
-) -> PendingCall:
+def a_call(preview: str, *, kind: str = "permission", reason: str = "you asked", **args: Plain) -> PendingCall:
     return PendingCall(
         request_id="0000aaaa",
         kind="question" if kind == "question" else "permission",
@@ -121,7 +119,7 @@ def test_what_waits_is_shown_whole_with_a_coloured_diff() -> None:
         shown.screen.waiting(a_call(preview, reason="the agent file asks"))
     assert plain.text.splitlines() == [
         "",
-        "execute waits for your approval (the agent file asks)",
+        "execute requires approval (the agent file asks)",
         *[f"  {line}" for line in preview.splitlines()],
     ]
     assert "\x1b[31m  -old" in coloured.text

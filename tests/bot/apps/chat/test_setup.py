@@ -124,7 +124,7 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
 
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setattr(Path, "home", missing)
-    with pytest.raises(SettingsError, match="Set HOME, or leave out --session."):
+    with pytest.raises(SettingsError, match="Set HOME, or leave out --session"):
         agent(ChatOptions(script=here / "script.yaml", session="s"))
     assert agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 

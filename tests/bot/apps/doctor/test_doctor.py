@@ -92,7 +92,11 @@ async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: L
     (tmp_path / "app.pem").write_text(app.private_key_pem)
     finding = (await _found({**environ, "CODEPILOT_APP_ID": str(app.id)}))["GitHub App"]
     assert finding.verdict == "bad"
-    for each in ("lacks Contents: read and write (the bot", "; Issues: read and write (", "; Checks: read and write ("):
+    for each in (
+        "missing Contents: read and write (the bot",
+        "; Issues: read and write (",
+        "; Checks: read and write (",
+    ):
         assert each in finding.found, each
 
 
@@ -164,7 +168,7 @@ def test_a_queue_of_a_newer_version_is_said(tmp_path: Path) -> None:
     rows.close()
     finding = probes.database(tmp_path)
     assert finding.verdict == "bad"
-    assert "newer Codepilot" in finding.fix
+    assert "newer version of Codepilot" in finding.fix
 
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:
@@ -191,7 +195,7 @@ async def test_the_model_is_asked_only_when_wanted(environ: dict[str, str]) -> N
             "CODEPILOT_MODEL": "tiny",
             "OPENAI_API_KEY": "sk-0123456789abcdef",
         }
-        assert "not asked" in (await _found(asked))["model"].found
+        assert "not tested" in (await _found(asked))["model"].found
         assert server.requests == []
         assert (await _found(asked, online=True))["model"].found == "openai tiny answers"
         assert len(server.requests) == 1
@@ -229,4 +233,4 @@ async def test_the_exit_code_is_0_when_the_bot_could_work(environ: dict[str, str
     )
     said, errors = await process.communicate()
     assert (process.returncode, errors) == (0, b""), said.decode()
-    assert b"The bot could work here: " in said
+    assert b"The bot would work here: " in said

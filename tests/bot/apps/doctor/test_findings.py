@@ -40,7 +40,7 @@ HEARD = tuple(each.name for each in EVENTS)
         (findings.app("bot", {**ALL, "issues": "read"}, ()), "bad", "lacks Issues: read and write"),
         (findings.terminals(4096, 10), "good", "10 of 4096"),
         (findings.terminals(100, 99), "bad", "99 of 100"),
-        (findings.terminals(None, None), "skipped", "does not say"),
+        (findings.terminals(None, None), "skipped", "does not report"),
         (findings.directory("/data", 0o40700, 1000, 1000), "good", "/data"),
         (findings.directory("/data", 0o40755, 1000, 1000), "warning", "open to other users"),
         (findings.directory("/data", 0o40700, 0, 1000), "bad", "belongs to user 0"),
@@ -61,7 +61,7 @@ def test_each_thing_that_the_app_lacks_is_named_with_what_goes_wrong_without(los
     events = [name for name in HEARD if not (isinstance(lost, AppEvent) and lost.name == name)]
     finding = findings.app("bot", permissions, events)
     assert finding.verdict == {"needed": "bad", "wanted": "warning", "optional": "good"}[lost.weight]
-    assert finding.found == f"signed in as bot, which lacks {words(lost)} ({lost.without})"
+    assert finding.found == f"signed in as bot, missing {words(lost)} ({lost.without})"
     assert lacking(permissions, events) == (lost,)
 
 

@@ -77,7 +77,7 @@ def test_what_happens_twice_is_two_jobs(event: str) -> None:
 def test_another_action_asks_for_nothing_and_is_said(event: str, action: str) -> None:
     found = read(event, a_payload(event, action=action))
     assert isinstance(found, IgnoredDelivery)
-    assert (action or "of no action") in found.reason
+    assert (action or "without an action") in found.reason
 
 
 @pytest.mark.parametrize("event", COMMANDED)
