@@ -245,16 +245,17 @@ def cap_refusal(request: AccessRequest) -> Refusal | None:
         if done >= most:
             return Refusal(
                 cause=f"cap-{scope}",
-                reason=f"I have begun {done} pieces of work {words} in the last hour, and {most} is the most. Ask "
-                f"again in an hour; who runs this bot can raise it (`CODEPILOT_CAPS={scope}=…`).",
+                reason=f"I have started {done} jobs {words} in the last hour, and {most} is the limit. Try again in "
+                f"an hour; the operator can raise the limit (`CODEPILOT_CAPS={scope}=…`).",
             )
     # On a branch alone no person ever asks; what machines do there ends in a pull request, and counts by the hour.
     is_thread = request.job.thread.kind != "branch"
     if is_thread and is_unattended(request.job, bounds.trusted_bots) and tally.unattended >= caps.unattended:
         return Refusal(
             cause="breaker",
-            reason=f"I have worked {tally.unattended} times in this thread without a person asking, and stop here so "
-            "that machines do not go on among themselves. A person with write access may give the next command.",
+            reason=f"I have worked {tally.unattended} times in this thread without a command from a person, and stop "
+            "here so that bots do not trigger each other endlessly. A person with write access can give the "
+            "next command.",
         )
     return None
 
@@ -264,13 +265,13 @@ def repository_refusal(job: Job, facts: ThreadState) -> Refusal | None:
     if facts.archived:
         return Refusal(
             cause="archived",
-            reason="This repository is archived, so nothing in it can change. Unarchive it and ask again.",
+            reason="This repository is archived, so nothing in it can change. Unarchive it and try again.",
         )
     if job.repo.private and not facts.private:
         return Refusal(
             cause="made-public",
-            reason="This repository was private when you asked and is public now. If everyone may see what I make of "
-            "it, ask again.",
+            reason="This repository was private when you gave the command and is public now. If everyone may see the "
+            "result, give the command again.",
         )
     return None
 
@@ -285,9 +286,9 @@ def thread_refusal(job: Job, facts: ThreadState, *, may_be_closed: bool = False)
     """
     thread = "pull request" if job.thread.kind == "pull" else job.thread.kind
     if not facts.is_open and not may_be_closed:
-        return Refusal(cause="closed", reason=f"This {thread} is closed. Reopen it and ask again.")
+        return Refusal(cause="closed", reason=f"This {thread} is closed. Reopen it and try again.")
     if facts.locked:
-        return Refusal(cause="locked", reason=f"This {thread} is locked. Unlock the conversation and ask again.")
+        return Refusal(cause="locked", reason=f"This {thread} is locked. Unlock the conversation and try again.")
     return None
 
 
@@ -301,12 +302,14 @@ def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | N
     """
     if not facts.head_sha:
         reason = (
-            f"There is no branch `{facts.base_ref}`, at which the work would begin: it was deleted or renamed, or the "
-            "repository has no commit yet. Push it, or choose another default branch, and ask again."
+            f"The branch `{facts.base_ref}`, from which the work would start, does not exist: it was deleted or "
+            "renamed, or the repository has no commit yet. Push it, or choose another default branch, and try again."
         )
         return Refusal(cause="no-commit", reason=reason)
     if pushes and facts.head_repo_id is None:
-        return Refusal(cause="branch-gone", reason="The branch of this pull request is gone. Restore it and ask again.")
+        return Refusal(
+            cause="branch-gone", reason="The branch of this pull request was deleted. Restore it and try again."
+        )
     if pushes and facts.head_repo_id == job.repo.id and facts.head_ref == facts.default_branch:
         return Refusal(
             cause="default-branch",
@@ -316,7 +319,7 @@ def branch_refusal(job: Job, facts: ThreadState, *, pushes: bool) -> Refusal | N
     if not all(map(is_safe_branch, (facts.head_ref, facts.base_ref, facts.default_branch))):
         return Refusal(
             cause="branch-name",
-            reason="A branch involved here has a name that I do not handle: it begins with `-`, is too long, or git "
-            "does not take it. Rename the branch and ask again.",
+            reason="A branch has a name that is not supported: it begins with `-`, is too long, or is not valid in "
+            "git. Rename the branch and try again.",
         )
     return None

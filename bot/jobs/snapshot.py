@@ -85,7 +85,7 @@ async def check_access(github: GitHub, job: Job, *, bounds: Bounds) -> AccessChe
     )
     snapshot = await asking
     if snapshot.repo.id != job.repo.id:
-        raise ReplacedRepositoryError(f"{name} is another repository now than when the command was given.")
+        raise ReplacedRepositoryError(f"{name} is no longer the repository for which the command was given.")
     reader, people = PhaseReader(github), (job.actor, *job.others)
     roles = tuple([await _role(reader, snapshot.repo.full_name, job, each, bounds) for each in people])
     return AccessCheck(snapshot=snapshot, roles=roles, reader=reader, by_workflow=commanded_by_workflow(job))
@@ -164,7 +164,9 @@ async def head_of(github: GitHub, here: ThreadSnapshot, branch: str) -> str:
     else:
         sha = await github.repos.branch_head(here.repo.full_name, branch)
     if sha is None:
-        raise BranchGoneError(f"There is no branch `{branch}`, which the work is for.", "Choose another and ask again.")
+        raise BranchGoneError(
+            f"There is no branch `{branch}`, for which the work is meant.", "Choose another and try again."
+        )
     return sha
 
 

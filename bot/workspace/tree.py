@@ -397,7 +397,7 @@ async def merged(git: Git, *, base: str, tree: str, onto: str) -> str:
 
 def conflict(onto: str, paths: Iterable[str]) -> ConflictError:
     """The error for a change that does not fit on the commit `onto`."""
-    remedy = f"See what commit {onto[:10]} has there, and give the command again."
+    remedy = f"Review commit {onto[:10]}, and give the command again."
     return ConflictError(tuple(dict.fromkeys(paths)), remedy)
 
 
