@@ -114,7 +114,7 @@ async def test_the_command_says_what_it_made_and_what_is_lacking(
     assert process.returncode == 0
     assert labels[0] == f"{world.name}: made the label codepilot (Codepilot: start a run)"
     assert lacking.startswith(
-        f"{world.name}: the App is missing Workflows: read and write, which is optional: without it, a "
+        f"{world.name}: the App is missing Workflows: read and write, which is optional: without it, "
     )
 
 
