@@ -58,7 +58,7 @@ def test_any_length_fits_and_keeps_the_marker(text: str) -> None:
     body = rendered(text, many=500)
     assert len(body) <= 65_536
     assert body.endswith(MARKER)
-    assert "Cut here" in body
+    assert "Truncated" in body
 
 
 @settings(max_examples=50, deadline=None)

@@ -35,7 +35,7 @@ async def test_a_name_that_was_given_to_another_repository_is_left_alone(hub: Lo
         stage.open_for_work.set()
         end = await stage.end_of(command)
         assert end.state is JobState.FAILED
-        assert "another repository" in end.reason
+        assert "no longer the repository" in end.reason
         assert stage.providers == []
         assert hub.comments(other, theirs.number) == []
         assert set(hub.branches(other)) == {"main"}

@@ -89,7 +89,7 @@ def _zip(path: Path, files: dict[str, bytes]) -> str:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"state": bytes(5_000_000)}, "more than the limit of 1,000,000 bytes."),
+        ({"state": bytes(5_000_000)}, "more than 1,000,000 bytes"),
         ({"../state": b"x", "/etc/state": b"x"}, "no file state"),
         ({f"{number}": b"" for number in range(200)}, "more than 100 files"),
     ],

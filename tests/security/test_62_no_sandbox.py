@@ -66,7 +66,7 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_refused_before_any_job(
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(services, "pick_sandbox", lambda *_: container)
     settings = _settings(tmp_path / "data", network=Network.of("a.example"))
-    with pytest.raises(ConfigError, match="CODEPILOT_NETWORK not enforced by the sandbox `docker`"):
+    with pytest.raises(ConfigError, match="The sandbox `docker` cannot enforce CODEPILOT_NETWORK"):
         async with composition.service(settings):
             pass
     apart = replace(settings, agent=replace(settings.agent, network=Network(), setup_network=Network.of("a.example")))
