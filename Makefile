@@ -26,7 +26,7 @@ quick: .venv/.ready-dev ## Lint, type-check and run the tests nearest to what ch
 check: .venv/.ready-dev ## Lint and type-check only
 	@scripts/check
 
-fmt: .venv/.ready-dev ## Format the code and mend what the linter can
+fmt: .venv/.ready-dev ## Format the code and apply the linter's fixes
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix --quiet .
 
 bench: .venv/.ready-dev ## Measure every speed claim

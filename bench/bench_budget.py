@@ -18,13 +18,13 @@ from localhub import Exchange, LocalHub, Repo
 COMMANDS = 30
 _HANDS = 8
 _MOST_SECONDS = 600
-_BUG, _MENDED = "def add(a, b):\n    return a + b + 1\n", "def add(a, b):\n    return a + b\n"
+_BUG, _FIXED = "def add(a, b):\n    return a + b + 1\n", "def add(a, b):\n    return a + b\n"
 _FIX = f"""Fixing.
 ```codepilot
 write_file("calc.py")
 ```
 ```python
-{_MENDED}```
+{_FIXED}```
 ```completion
 Fixed.
 ```

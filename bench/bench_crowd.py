@@ -28,7 +28,7 @@ RATE = 20
 _BUSY_SECONDS = 8
 _MOST_SECONDS = 300
 _COMMENTS = 10**9
-_BUG, _MENDED = "def add(a, b):\n    return a + b + 1\n", "def add(a, b):\n    return a + b\n"
+_BUG, _FIXED = "def add(a, b):\n    return a + b + 1\n", "def add(a, b):\n    return a + b\n"
 _FILES = {"calc.py": _BUG, "check.sh": "grep -qx '    return a + b' calc.py\n"}
 # A test suite that would take every processor there is, writes files, and says much.
 _SUITE = (
@@ -37,15 +37,15 @@ _SUITE = (
     "echo passed a test; done) & done; wait; rm out*"
 )
 _TEST = f'Testing.\n```codepilot\nexecute("main", {_SUITE!r}, timeout=120)\n```\n'
-_MEND = f"""Mending.
+_FIX = f"""Fixing.
 ```codepilot
 write_file("calc.py")
 execute("main", "sh check.sh", check=True)
 ```
 ```python
-{_MENDED}```
+{_FIXED}```
 ```completion
-Mended.
+Fixed.
 ```
 """
 
@@ -79,7 +79,7 @@ async def _crowded(directory: Path) -> tuple[list[float], float]:
             "repository": {"id": repo.id, "full_name": repo.full_name, "private": False, "default_branch": "main"},
             "issue": {"number": issues[1], "title": "It is wrong", "body": "", "state": "open", "user": person},
         }
-        told = variables(hub, app, directory, jobs=JOBS, **scripted(directory, [_TEST, _MEND]))
+        told = variables(hub, app, directory, jobs=JOBS, **scripted(directory, [_TEST, _FIX]))
         async with serving(directory, told) as url:
             hub.set_webhook(app, url, SECRET)
             # The first job of a process loads half of its modules.

@@ -159,7 +159,7 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
 @click.option("--online", is_flag=True, help="Also ask the model one short question, at a small cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, online: bool, as_json: bool) -> None:
-    """Say whether `codepilot serve` could work here, and what mends it; exit code 0 only when it could."""
+    """Say whether `codepilot serve` could work here, and how to fix it; exit code 0 only when it could."""
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from bot.apps.doctor import report  # noqa: PLC0415 - as above

@@ -30,7 +30,7 @@ class ResumeError(AgentError):
 
 
 class SandboxError(AgentError):
-    """No sandbox, or it broke; the text names what is missing and the command that mends it."""
+    """No sandbox, or it broke; the text names what is missing and the command that fixes it."""
 
 
 class SandboxLimitError(SandboxError):

@@ -100,7 +100,7 @@ class InterpreterWorker:
         except (OSError, RuntimeError, MontyCrashedError) as error:
             raise SandboxError(
                 f"The control interpreter's worker does not start: {error}. What it said itself is on standard error; "
-                "a damaged installation is mended by: pip install --force-reinstall pydantic-monty-runtime"
+                "repair a damaged installation with: pip install --force-reinstall pydantic-monty-runtime"
             ) from error
 
     async def feed(

@@ -31,7 +31,7 @@ _WORKER = Path(__file__).with_name("bounded_worker.py")
 _HEAD = 9  # bytes: the kind of an answer, and its length
 _STARTING_SECONDS = 30.0  # beyond the call's own, which the worker's timer measures
 _LATE = (-signal.SIGALRM,) if sys.platform != "win32" else ()
-_STARTS = 3  # a worker may end, for want of work, while a request is on its way to it
+_STARTS = 3  # a worker may end, for lack of work, while a request is on its way to it
 
 
 async def run_bounded(

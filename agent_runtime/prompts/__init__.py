@@ -14,7 +14,7 @@ NO_ACTION = (
     "```codepilot block; if the task is done or cannot be done, end it with a ```completion block that says so."
 )
 NO_OUTPUT = "[Control block executed with no output.]"
-WITHDRAWN = "[The completion was withdrawn because this step failed. Mend it, or finish saying what is open.]"
+WITHDRAWN = "[The completion was withdrawn because this step failed. Fix it, or finish saying what is open.]"
 
 
 def repeated(steps: int, limit: int) -> str:

@@ -121,7 +121,7 @@ def verdict(failure: Failure, service: ModelService) -> BrokenOffError | ModelEr
 
     Returns:
         `ModelRefusedError` when a policy's filter said no, `ContextOverflowError` when the conversation is too long,
-        `ModelRejectedError` for whatever else trying again cannot mend.
+        `ModelRejectedError` for whatever else trying again cannot fix.
     """
     if failure.status is None:
         said = service.clean(failure.message)
@@ -150,7 +150,7 @@ def refused(why: str, service: ModelService) -> ModelRefusedError:
 
 
 def _refusal(failure: Failure, service: ModelService) -> str | None:
-    """The text for the refusals that a person can mend; None for all others.
+    """The text for the refusals that a person can fix; None for all others.
 
     The service's own words are left out where they may quote a part of the key.
     """

@@ -43,7 +43,7 @@ def state_key(path: Path) -> bytes:
         return _read(path)
     except OSError as error:
         raise SettingsError(
-            f"The key that paused runs are signed with, {path}, cannot be used: {error.strerror}. Mend that, or pass "
+            f"The key that paused runs are signed with, {path}, cannot be used: {error.strerror}. Fix that, or pass "
             "`state_key`."
         ) from error
 

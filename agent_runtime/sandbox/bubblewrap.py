@@ -130,7 +130,7 @@ class Bubblewrap:
         """Start `true` with the full argument list, once a process; success is remembered, failure is tried again.
 
         Raises:
-            SandboxError: it did not start; the text says what mends it.
+            SandboxError: it did not start; the text says how to fix it.
         """
         with Temporary("codepilot-probe-") as workspace:
             launch = self.launch(["true"], workspace=workspace.path, first=True)

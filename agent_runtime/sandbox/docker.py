@@ -162,7 +162,7 @@ class Docker:
         """Start a container with the full argument list, once, and look at it from inside; removes what is left over.
 
         Raises:
-            SandboxError: it did not start, or is not closed; the text says what mends it.
+            SandboxError: it did not start, or is not closed; the text says how to fix it.
         """
         if self._good:
             return

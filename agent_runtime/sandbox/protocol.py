@@ -117,7 +117,7 @@ class Sandbox(Protocol):
             first: make it the first process, out of the reach of what it starts; for sandboxes that are `apart`.
 
         Raises:
-            SandboxError: the sandbox cannot work here; the text says what mends it.
+            SandboxError: the sandbox cannot work here; the text says how to fix it.
         """
         ...
 

@@ -86,7 +86,7 @@ def installing(package: str, systems: Iterable[str]) -> str:
 
 
 def explain(said: str, code: int, machine: Machine) -> str:
-    """What happened when bubblewrap was to start a program, and what mends it.
+    """What happened when bubblewrap was to start a program, and how to fix it.
 
     Args:
         said: what it wrote to standard error.
@@ -99,7 +99,7 @@ def explain(said: str, code: int, machine: Machine) -> str:
     if any(sign in said.lower() for sign in _NO_PROC):
         return f"{happened}\n{_CONTAINER}"
     if any(sign in said.lower() for sign in _NO_NAMESPACES):
-        # Everything that is known to keep user namespaces from us; each must be mended.
+        # Everything that is known to keep user namespaces from us; each must be fixed.
         found = []
         if machine.max_user_namespaces == 0:
             found.append(_MOST)

@@ -19,7 +19,7 @@ def pick(name: SandboxName, settings: SandboxSettings) -> Sandbox:
 
     Raises:
         SettingsError: there is no sandbox of that name.
-        SandboxError: it does not work on this machine; the text says what mends it.
+        SandboxError: it does not work on this machine; the text says how to fix it.
     """
     match name:
         case "auto":

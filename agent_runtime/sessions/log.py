@@ -67,7 +67,7 @@ def parse_rest(data: bytes, name: str) -> list[Recorded]:
         try:
             events.append(decode(line))
         except ValueError:
-            break  # whoever opens the session says so, and mends it
+            break  # the session reports and repairs this when it is opened
         except SessionError as error:
             raise SessionError(f"{name}: {error}.") from error
     return events

@@ -69,7 +69,7 @@ class Inside:
         except SandboxError:
             if self._keeper is None or self._keeper.alive:
                 raise
-        # It was dying when it was asked: killed from inside, or for want of memory.
+        # It was dying when it was asked: killed from inside, or for lack of memory.
         try:
             return await self._open()
         except SandboxLimitError:

@@ -136,7 +136,7 @@ class Planner:
         if fault and old is not None and not force:
             raise ToolError(
                 f"{path!r} not written: it parses now and would not after this: {fault}. "
-                "Mend the content, or repeat with force=True",
+                "Fix the content, or repeat with force=True",
                 kind="ValueError",
             )
         return [f"Syntax error: {fault}"] if fault else []

@@ -167,7 +167,7 @@ async def _opened(path: Path) -> AsyncIterator[Database]:
 async def act(
     settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
 ) -> JobState | IgnoredDelivery:
-    """One workflow run: the event that started it, through the same corridor, to the step's outputs.
+    """One workflow run: the event that started it, through the same pipeline, to the step's outputs.
 
     Args:
         settings: the runner's and the operator's.

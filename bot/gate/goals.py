@@ -33,7 +33,7 @@ _PLAN = """\
 Make a plan for {what}: what is to be changed in which files, in which order, how it will be checked, what is open. \
 Read what you need; change nothing. Your completion is the plan; it is carried out when a maintainer approves it."""
 _TEST = """\
-Run this project's tests and say what they show: which commands you ran, what failed, the likely cause. Mend nothing: \
+Run this project's tests and say what they show: which commands you ran, what failed, the likely cause. Fix nothing: \
 nothing of what you change is published."""
 _EXPLAIN = "Explain {what}, with the files and lines that matter. Change nothing; your completion is the answer."
 _ASK = "Answer the question below. Read what you need and check what you say; change nothing.\n\n{goal}"

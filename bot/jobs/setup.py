@@ -124,7 +124,7 @@ class Setup:
     ) -> SetupResult:
         """Run the commands until one fails, or copy what they made before.
 
-        A failure is told and ends nothing: what the agent is asked to mend may be what makes the setup fail.
+        A failure is told and ends nothing: what the agent is asked to fix may be what makes the setup fail.
 
         Args:
             tree: a fresh checkout, in which no program runs.

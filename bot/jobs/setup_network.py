@@ -57,7 +57,7 @@ def refused_hosts(connections: Sequence[Connection]) -> tuple[Destination, ...]:
 
 
 def network_remedy(output: str, refused: Sequence[Destination], reach: Reach) -> str:
-    """What gives setup the network that it failed for want of, as Markdown; empty where the network was not the cause.
+    """What gives setup the network that it failed for lack of, as Markdown; empty where the network was not the cause.
 
     Args:
         output: what the command that failed wrote.

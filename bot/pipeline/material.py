@@ -29,7 +29,7 @@ _LINES = re.compile(r"L([0-9]{1,7})(?:-L([0-9]{1,7}))?")
 async def gather(context: JobContext, begun: Assignment) -> Material:
     """Read the thread, if there is one, and for a pull request its reviews, its diff and its failing checks.
 
-    What GitHub will not show, e.g. for want of a permission, is left out with a word in the log: the job can be done
+    What GitHub will not show, e.g. for lack of a permission, is left out with a word in the log: the job can be done
     without it. Where failing checks began the job, `unread` says so, with the permission.
 
     Raises:

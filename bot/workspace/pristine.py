@@ -43,7 +43,7 @@ class Pristine:
             target: an existing, empty directory.
 
         Raises:
-            WorkspaceError: git or the copying failed, for want of disk space for example.
+            WorkspaceError: git or the copying failed, for lack of disk space for example.
         """
         async with locked(self.lock, seconds=self.seconds):
             await self._become(git, sha)

@@ -61,7 +61,7 @@ def conclusion_of(
     Args:
         ended: how its job ended, or why there was none; None when the workflow was cancelled.
         verdict: of a job that is done and was to change something.
-        misconfigured: whether a job failed for want of a permission.
+        misconfigured: whether a job failed for lack of a permission.
     """
     if ended is None:
         return Conclusion.CANCELLED

@@ -27,7 +27,7 @@ class Scenario:
         title: the issue's title.
         body: the issue's text, Markdown.
         request: the comment that sets the bot to work.
-        test_command: what shows that it is mended; None when only the agent knows.
+        test_command: what shows that it is fixed; None when only the agent knows.
     """
 
     full_name: str

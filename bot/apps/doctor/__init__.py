@@ -1,1 +1,1 @@
-"""`codepilot doctor`: whether the bot could work here, and what mends it where it could not."""
+"""`codepilot doctor`: check whether the bot can work here, and say how to fix what is missing."""

@@ -1,4 +1,4 @@
-"""All checks, in the order in which someone who sets the bot up would mend them."""
+"""All checks, in the order in which an operator fixes them."""
 
 from __future__ import annotations
 

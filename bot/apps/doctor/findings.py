@@ -32,7 +32,7 @@ class Finding:
         verdict: `bad` keeps the bot from working; a `warning` does not; `skipped` was not looked at, and `found` says
             why.
         found: what is there, in a line.
-        fix: what mends it, perhaps with commands; empty for `good` and `skipped`.
+        fix: how to fix it, perhaps with commands; empty for `good` and `skipped`.
     """
 
     name: str

@@ -31,7 +31,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def as_lines(findings: Sequence[Finding]) -> str:
-    """For pipes and logs: a line a finding, then what mends what failed."""
+    """For pipes and logs: a line a finding, then how to fix what failed."""
     width = max((len(each.name) for each in findings), default=0)
     lines = [f"{_SIGNS[each.verdict][0]:<8} {each.name:<{width}}  {_one_line(each.found)}" for each in findings]
     for each in findings:
@@ -41,7 +41,7 @@ def as_lines(findings: Sequence[Finding]) -> str:
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """For people at a terminal: a table, then what mends what failed."""
+    """For people at a terminal: a table, then how to fix what failed."""
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="dim")
     table.add_column("check", no_wrap=True)
     table.add_column("", no_wrap=True)
