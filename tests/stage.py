@@ -32,7 +32,7 @@ from tests.waiting import eventually
 
 WEBHOOK_SECRET = "acceptance-webhook-secret-4f1c"
 BUG = "def add(a, b):\n    return a + b + 1\n"
-MENDED = "def add(a, b):\n    return a + b\n"
+FIXED_CALC = "def add(a, b):\n    return a + b\n"
 FILES = {
     "calc.py": BUG,
     "check.sh": "if grep -qx '    return a + b' calc.py; then echo 1 passed; else echo 1 failed; exit 1; fi\n",
@@ -50,7 +50,10 @@ def acting(control: str, *payloads: str, completion: str = "", fence: str = "tex
 
 
 FIX = acting(
-    'write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION, fence="python"
+    'write_file("calc.py")\nexecute("main", "sh check.sh", check=True)',
+    FIXED_CALC,
+    completion=COMPLETION,
+    fence="python",
 )
 SEE_IT_FAIL = acting('execute("main", "sh check.sh", check=True)')
 # The test makes the file `go` in the workspace to let the agent move on.

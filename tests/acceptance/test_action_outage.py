@@ -20,7 +20,7 @@ from localhub import LocalHub, Repo
 from tests.agent_runtime.providers.conversations import KEY
 from tests.builders import a_job
 from tests.model_server import Fails, ModelServer
-from tests.stage import FIX, MENDED, acting, build
+from tests.stage import FIX, FIXED_CALC, acting, build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
     hub: LocalHub, tmp_path: Path
 ) -> None:
     busy = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
-    async with ModelServer([acting('write_file("calc.py")', MENDED), busy]) as server:
+    async with ModelServer([acting('write_file("calc.py")', FIXED_CALC), busy]) as server:
         asked = {"CODEPILOT_PROVIDER": "anthropic", "CODEPILOT_MODEL": "claude-sonnet-5-5", "ANTHROPIC_API_KEY": KEY}
         run = a_runner(hub, tmp_path, **asked, CODEPILOT_BASE_URL=server.url_anthropic, CODEPILOT_LEVEL="auto")
         assert await act(run.settings) is JobState.FAILED

@@ -25,11 +25,11 @@ from tests.pauses import (
     shown_later,
     still_waits,
 )
-from tests.stage import COMPLETION, MENDED, Stage, acting, staged
+from tests.stage import COMPLETION, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
 
 RAN = 'execute("main", "echo ran >> ran.txt")'
-ASKS = acting(f'write_file("calc.py")\n{RAN}', MENDED, completion=COMPLETION)
+ASKS = acting(f'write_file("calc.py")\n{RAN}', FIXED_CALC, completion=COMPLETION)
 """One step: a write that needs no approval, then a command that does; nothing more is asked of the model."""
 NOTHING_LEFT = "```completion\nNothing left to do.\n```\n"
 
@@ -48,7 +48,7 @@ def _ran_once(stage: Stage) -> None:
     """One comment, one pull request, and in it what the approved command did, once."""
     [(branch, sha)] = stage.bot_branches().items()
     assert stage.file(sha, "ran.txt") == "ran"
-    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
     assert stage.git("rev-list", "--count", f"main..{branch}") == "1"
     assert len(stage.pulls()) == 1
 
@@ -65,7 +65,7 @@ async def test_a_run_waits_with_the_call_its_preview_and_two_lines_to_answer(hub
         ):
             assert said in pause.status, said
         assert not (stage.files_of(pause.job_id) / "ran.txt").exists()
-        assert (stage.files_of(pause.job_id) / "calc.py").read_text() == MENDED
+        assert (stage.files_of(pause.job_id) / "calc.py").read_text() == FIXED_CALC
         assert stage.nothing_published()
         check = check_of(stage, pause.job_id)
         assert (check.status, check.conclusion) == ("completed", "neutral")
@@ -179,7 +179,7 @@ async def test_a_waiting_run_does_not_hold_up_its_own_thread(hub: LocalHub, tmp_
 
 async def test_a_denial_with_words_reaches_the_model_which_goes_on(hub: LocalHub, tmp_path: Path) -> None:
     told = ScriptedReply(text=NOTHING_LEFT, expect=("not approved", "write no files by hand"))
-    asks = acting(f'write_file("calc.py")\n{RAN}', MENDED)
+    asks = acting(f'write_file("calc.py")\n{RAN}', FIXED_CALC)
     async with staged(hub, tmp_path, [asks], [told], operator=ASKING) as stage:
         issue = stage.issue()
         command, pause = await _paused(stage, issue.number)
@@ -312,7 +312,7 @@ async def test_a_request_that_nobody_answers_ends_the_run_and_its_work_is_kept(h
         assert "Nobody answered the request" in end.status
         [branch] = stage.bot_branches()
         assert branch in end.status
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
         assert stage.pulls() == []
         assert "ran.txt" not in stage.git("ls-tree", "--name-only", branch)
         late = await stage.ask(issue.number, "/codepilot approve")
@@ -456,7 +456,7 @@ async def test_the_author_of_a_fork_does_not_approve_and_another_maintainer_does
         for login in ("rita", "fred"):
             hub.add_collaborator(stage.repo, login, "write")
         fork = hub.add_repo("fred/calc", owner="fred", fork_of=stage.repo)
-        hub.commit(fork, {"calc.py": MENDED}, message="Mend", author="fred", branch="mend")
+        hub.commit(fork, {"calc.py": FIXED_CALC}, message="Mend", author="fred", branch="mend")
         pull = hub.open_pull(stage.repo, author="fred", head="fred:mend", title="Mend", body="")
         hub.label(stage.repo, pull.number, "codepilot:ask", by="rita")
         assert (await stage.end_after("pull_request", "labeled")).state is JobState.DONE
@@ -504,7 +504,7 @@ async def test_the_label_of_somebody_with_triage_only_raises_nothing(hub: LocalH
 
 async def test_listed_commands_wait_for_nobody(hub: LocalHub, tmp_path: Path) -> None:
     control = 'write_file("calc.py")\nexecute("main", "cat calc.py && ls", check=True)'
-    async with staged(hub, tmp_path, [acting(control, MENDED, completion=COMPLETION)], operator=ASKING) as stage:
+    async with staged(hub, tmp_path, [acting(control, FIXED_CALC, completion=COMPLETION)], operator=ASKING) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE, end
         assert len(stage.pulls()) == 1
@@ -552,7 +552,7 @@ async def test_a_service_killed_at_an_approved_call_makes_it_no_second_time_unas
 
 
 async def test_a_commit_of_the_bots_own_voids_what_waits_for_the_commit_before(hub: LocalHub, tmp_path: Path) -> None:
-    listed = acting('write_file("calc.py")', MENDED, completion=COMPLETION, fence="python")
+    listed = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION, fence="python")
     async with staged(hub, tmp_path, [ASKS], [listed], operator=ASKING) as stage:
         pull = stage.pull()
         command, pause = await _paused(stage, pull.number)

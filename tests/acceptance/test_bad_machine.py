@@ -16,7 +16,7 @@ from agent_runtime.sandbox.machine import find
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests import stage as stage_module
-from tests.stage import COMPLETION, FIX, MENDED, End, Stage, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, End, Stage, acting, staged
 
 _WRITE = 'write_file("calc.py")\n'
 _FILL = "head -c 60M /dev/zero >big; sleep 20"
@@ -45,7 +45,7 @@ def _is_kept(stage: Stage, end: End) -> None:
     """The work so far stands on a branch of its own, and nowhere else."""
     [(branch, sha)] = stage.bot_branches().items()
     assert f"The work so far is on the branch `{branch}`" in end.status
-    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
     assert stage.pulls() == []
 
 
@@ -62,7 +62,7 @@ async def test_a_sandbox_binary_that_vanishes(
     limited(SandboxLimits(processes=40))
     bomb = acting(
         _WRITE + 'execute("main", "for i in {1..60}; do sleep 60 & done; wait", timeout=30)\nexecute("main", "true")',
-        MENDED,
+        FIXED_CALC,
         fence="python",
     )
     async with staged(hub, tmp_path, [bomb, FIX]) as stage:
@@ -80,7 +80,7 @@ async def test_a_workspace_that_fills_the_disk(
 ) -> None:
     limited(SandboxLimits(disk_bytes=20 << 20))
     fill = acting(f'execute("main", {_FILL!r}, timeout=30)\nexecute("main", "rm -f big")')
-    first = acting(_WRITE, MENDED, fence="python")
+    first = acting(_WRITE, FIXED_CALC, fence="python")
     async with staged(hub, tmp_path, [first, fill, fill, fill, fill]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert _status(stage) is Status.SANDBOX_FAILED
@@ -107,7 +107,7 @@ async def test_a_proxy_that_dies(hub: LocalHub, tmp_path: Path, monkeypatch: pyt
         raise MemoryError("there is none left")
 
     monkeypatch.setattr(Tunnel, "serve", die)
-    fetch = acting(f'write_file("calc.py")\nexecute("main", {_ASK!r})', MENDED, fence="python")
+    fetch = acting(f'write_file("calc.py")\nexecute("main", {_ASK!r})', FIXED_CALC, fence="python")
     async with staged(hub, tmp_path, [fetch, FIX], network=Network.of("a.example")) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert _status(stage) is Status.NETWORK_LOST

@@ -10,7 +10,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from localhub import LocalHub, ReviewState
-from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
 from tests.workflow_runs import Workflows
 
@@ -31,7 +31,7 @@ async def test_an_issue_opened_with_a_command_is_worked_on(hub: LocalHub, tmp_pa
         [pull] = stage.pulls()
         assert f"Fixes #{issue.number}" in (pull.body or "")
         [branch] = stage.bot_branches()
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_a_template_with_the_command_says_nothing_to_strangers(hub: LocalHub, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub
 from tests.pauses import ASKING
-from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
+from tests.stage import BUG, COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 PATH = ".github/codepilot.yml"
@@ -137,7 +137,7 @@ async def test_a_protected_file_waits_for_an_approval_and_is_then_a_draft(hub: L
         [pull] = stage.pulls()
         assert pull.pull is not None
         assert pull.pull.draft
-        assert stage.file(pull.pull.head_ref, "calc.py") == MENDED.strip()
+        assert stage.file(pull.pull.head_ref, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_a_command_on_the_allow_list_needs_no_yes(hub: LocalHub, tmp_path: Path) -> None:
@@ -210,12 +210,12 @@ async def at_work(stage: Stage) -> tuple[Comment, str]:
     command = stage.say(stage.issue().number, "/codepilot fix")
     job_id = await stage.job_of(command)
     changed = stage.files_of(job_id) / "calc.py"
-    await eventually(lambda: (changed.exists() and changed.read_text() == MENDED) or None, within=20)
+    await eventually(lambda: (changed.exists() and changed.read_text() == FIXED_CALC) or None, within=20)
     return command, job_id
 
 
 CHANGES_AND_WAITS = [
-    acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED),
+    acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC),
     f"```completion\n{COMPLETION}\n```\n",
 ]
 
@@ -296,7 +296,7 @@ async def test_a_status_comment_that_is_deleted_costs_the_work_nothing(hub: Loca
         end = await stage.ended(job_id)
         assert end.state is JobState.DONE, end
         assert len(stage.pulls()) == 1
-        assert stage.file(next(iter(stage.bot_branches())), "calc.py") == MENDED.strip()
+        assert stage.file(next(iter(stage.bot_branches())), "calc.py") == FIXED_CALC.strip()
         [run] = hub.check_runs(stage.repo)
         assert (run.status, run.conclusion) == ("completed", "neutral")  # the change was not checked
 

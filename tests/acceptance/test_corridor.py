@@ -11,7 +11,7 @@ import pytest
 
 from bot.domain.job import JobState
 from localhub import LocalHub, sign
-from tests.stage import COMPLETION, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 
 
@@ -29,7 +29,7 @@ async def test_a_fix_on_an_issue_becomes_one_comment_one_commit_and_one_pull_req
         [status] = stage.bot_comments(issue.number)
         [(branch, sha)] = stage.bot_branches().items()
         assert branch.startswith(f"codepilot/issue-{issue.number}-")
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert stage.git("diff", "--name-only", "main", sha) == "calc.py"
         assert stage.git("log", "-1", "--format=%P %an %cn", sha) == f"{before} codepilot[bot] GitHub"
         assert "Co-authored-by: mona" in stage.git("log", "-1", "--format=%B", sha)
@@ -64,7 +64,7 @@ async def test_a_fix_on_a_pull_request_lands_on_its_branch(hub: LocalHub, tmp_pa
 
         assert end.state is JobState.DONE, end
         assert stage.git("rev-parse", "topic^") == before
-        assert stage.file("topic", "calc.py") == MENDED.strip()
+        assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
         assert stage.file("topic", "topic.txt") == "A topic."
         assert [each.number for each in stage.pulls()] == [pull.number]
         assert stage.bot_branches() == {}
@@ -88,7 +88,7 @@ async def test_what_the_commit_api_cannot_say_is_pushed_from_the_trusted_directo
     hub: LocalHub, tmp_path: Path
 ) -> None:
     control = 'write_file("calc.py")\nexecute("main", "chmod +x check.sh && ln -s calc.py link.py", check=True)'
-    async with staged(hub, tmp_path, [acting(control, MENDED, completion=COMPLETION)]) as stage:
+    async with staged(hub, tmp_path, [acting(control, FIXED_CALC, completion=COMPLETION)]) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
@@ -253,7 +253,7 @@ async def test_whatever_an_agent_leaves_behind_its_files_are_published(
 
 
 async def test_a_completion_of_one_endless_word_holds_nothing_up(hub: LocalHub, tmp_path: Path) -> None:
-    script = [acting('write_file("calc.py")', MENDED, completion="w" * 300_000)]
+    script = [acting('write_file("calc.py")', FIXED_CALC, completion="w" * 300_000)]
     async with staged(hub, tmp_path, script) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE

@@ -12,9 +12,9 @@ from bot.domain.job import JobState
 from localhub import LocalHub, Permissions
 from tests.handed_over import SESSION_KEY, handed
 from tests.origin import git
-from tests.stage import COMPLETION, MENDED, acting
+from tests.stage import COMPLETION, FIXED_CALC, acting
 
-WORKS = acting('write_file("calc.py")\nwrite_file("new/notes.txt")', MENDED, "Notes.\n", fence="python")
+WORKS = acting('write_file("calc.py")\nwrite_file("new/notes.txt")', FIXED_CALC, "Notes.\n", fence="python")
 ASKS = acting('done = execute("main", "sh check.sh > told; cat told")\nprint(done)')
 DONE = {"expect": "1 passed", "reply": acting('execute("main", "cat told calc.py", check=True)', completion=COMPLETION)}
 
@@ -34,7 +34,7 @@ async def test_an_approval_goes_on_at_the_very_call_on_another_machine(hub: Loca
     assert "actions/runs/42" in thread.status
     assert COMPLETION in thread.status
     [branch] = set(hub.branches(thread.repo)) - {"main"}
-    assert git(thread.repo.path, "show", f"{branch}:calc.py").strip() == MENDED.strip()
+    assert git(thread.repo.path, "show", f"{branch}:calc.py").strip() == FIXED_CALC.strip()
     assert git(thread.repo.path, "diff", "--name-only", "main", branch).split() == ["calc.py", "new/notes.txt", "told"]
 
 
@@ -44,7 +44,7 @@ async def test_a_question_is_answered_and_the_next_request_waits_again(hub: Loca
     assert await thread.say("/codepilot fix", question) is JobState.WAITING
     assert "Is one too many?" in thread.status
     assert await thread.say("/codepilot continue Yes, by one.", {"expect": "by one", "reply": ASKS}) is JobState.WAITING
-    denied = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
+    denied = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
     told = {"expect": "too noisy", "reply": denied}
     assert await thread.say(f"/codepilot deny {thread.request_id()} too noisy", told) is JobState.DONE
     assert COMPLETION in thread.status
@@ -54,7 +54,7 @@ async def test_a_question_is_answered_and_the_next_request_waits_again(hub: Loca
 async def test_a_change_to_protected_files_is_published_once_somebody_approves(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path)
     writes = 'write_file("calc.py")\nwrite_file(".github/workflows/ci.yml")'
-    assert await thread.say("/codepilot fix", acting(writes, MENDED, "on: push\n", completion=COMPLETION)) is (
+    assert await thread.say("/codepilot fix", acting(writes, FIXED_CALC, "on: push\n", completion=COMPLETION)) is (
         JobState.WAITING
     )
     assert await thread.say("/codepilot approve") is JobState.DONE
@@ -68,7 +68,7 @@ async def test_a_change_to_protected_files_is_published_once_somebody_approves(h
 async def test_a_plan_is_carried_out_in_the_run_that_approves_it(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path)
     assert await thread.say("/codepilot plan", "```completion\n1. Take the one out.\n```\n") is JobState.WAITING
-    fix = {"expect": "Take the one out", "reply": acting('write_file("calc.py")', MENDED, completion=COMPLETION)}
+    fix = {"expect": "Take the one out", "reply": acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)}
     assert await thread.say("/codepilot approve", fix) is JobState.DONE
     assert len(set(hub.branches(thread.repo)) - {"main"}) == 1
 
@@ -138,7 +138,7 @@ async def test_a_run_that_is_too_large_to_be_kept_ends_and_its_work_is_not_lost(
 
 async def test_without_the_input_a_call_is_denied_and_the_run_goes_on(hub: LocalHub, tmp_path: Path) -> None:
     thread = handed(hub, tmp_path)
-    goes_on = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
+    goes_on = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
     assert await thread.say("/codepilot fix", ASKS, goes_on, CODEPILOT_APPROVALS="") is JobState.DONE
     assert "**Denied, because nobody can approve calls in this run**" in thread.status
     assert SESSION_KEY not in thread.status

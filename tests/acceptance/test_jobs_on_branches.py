@@ -11,7 +11,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.commands import Ask, Command, Fix, Review
 from bot.domain.job import Actor, Job, JobState, Origin, Repo, Thread
 from localhub import LocalHub
-from tests.stage import COMPLETION, FILES, FIX, MENDED, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, staged
 
 AN_ISSUE = Thread(kind="issue", number=1, title="", body="", author="")
 
@@ -43,7 +43,7 @@ async def test_a_fix_begins_at_the_branch_and_ends_in_a_pull_request_against_it(
         [(branch, sha)] = stage.bot_branches().items()
         assert branch == "codepilot/branch-onbranch"
         assert stage.git("rev-parse", f"{sha}^") == head
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         [pull] = stage.pulls()
         assert pull.pull is not None
         assert (pull.pull.base_ref, pull.pull.head_ref) == ("release/2", branch)

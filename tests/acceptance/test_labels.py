@@ -11,11 +11,11 @@ from bot.domain.job import JobState
 from bot.engine.queue import Stored
 from localhub import Issue, LocalHub, Repo
 from tests.pauses import ASKING, REACHED
-from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, Stage, acting, staged
 from tests.waiting import eventually
 
 KINDS = ("issue", "pull")
-WRITES_AND_ASKS = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
+WRITES_AND_ASKS = acting('write_file("calc.py")\nexecute("main", "make mischief")', FIXED_CALC)
 
 
 def a_thread(stage: Stage, kind: str) -> Issue:
@@ -45,7 +45,7 @@ async def test_the_start_label_starts_a_fix(hub: LocalHub, tmp_path: Path, kind:
         assert COMPLETION in status
         assert "for @mona" in status
         branch = "topic" if kind == "pull" else next(iter(stage.bot_branches()))
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def _fixes(stage: Stage, number: int) -> list[Stored]:
@@ -280,11 +280,11 @@ async def test_an_app_that_is_taken_away_ends_what_waits(hub: LocalHub, tmp_path
 
 @pytest.mark.parametrize("how", ["uninstalled", "suspended", "taken out"])
 async def test_an_app_that_is_taken_away_stops_what_runs(hub: LocalHub, tmp_path: Path, how: str) -> None:
-    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]) as stage:
+    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]) as stage:
         command = stage.say(stage.issue().number, "/codepilot fix")
         job_id = await stage.job_of(command)
         await eventually(lambda: len(stage.events) > 0)
-        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == MENDED)
+        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == FIXED_CALC)
         take_away(stage, how)
         end = await stage.end_of(command)
         assert end.state is not JobState.DONE, end

@@ -17,7 +17,7 @@ from agent_runtime.providers.script import ScriptedReply
 from agent_runtime.run import run
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, WEBHOOK_SECRET, acting, staged
+from tests.stage import BUG, COMPLETION, FILES, FIX, FIXED_CALC, WEBHOOK_SECRET, acting, staged
 from tests.waiting import eventually
 
 TOKEN = "ghs_" + "Zx9" * 12
@@ -108,7 +108,7 @@ async def test_a_model_that_is_told_its_mistake_still_fixes_the_bug(
         assert COMPLETION in end.status
         assert "2 steps" in end.status
         [sha] = stage.bot_branches().values()
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert stage.nothing_left()
 
 
@@ -154,7 +154,7 @@ async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
 async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_request(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    script = [acting(WRITE, MENDED), acting('read_file("calc.py")')]
+    script = [acting(WRITE, FIXED_CALC), acting('read_file("calc.py")')]
     async with staged(hub, tmp_path, script, limits=RunLimits(max_steps=2)) as stage:
         issue = stage.issue()
         before = stage.git("rev-parse", "main")
@@ -164,7 +164,7 @@ async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_r
         assert "narrower goal" in end.status
         [(branch, sha)] = stage.bot_branches().items()
         assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
-        assert (stage.file(sha, "calc.py"), stage.git("rev-parse", f"{sha}^")) == (MENDED.strip(), before)
+        assert (stage.file(sha, "calc.py"), stage.git("rev-parse", f"{sha}^")) == (FIXED_CALC.strip(), before)
         assert "There is no pull request, because the run reached its step limit." in end.status
         assert f"The work so far is on the branch `{branch}`" in end.status
         assert f"/compare/{before}...{branch}" in end.status
@@ -176,7 +176,7 @@ async def test_a_run_out_of_steps_keeps_its_work_on_a_branch_and_opens_no_pull_r
 async def test_a_run_out_of_steps_keeps_its_patch_where_the_repository_wants_no_such_branch(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    script = [acting(WRITE, MENDED), acting('read_file("calc.py")')]
+    script = [acting(WRITE, FIXED_CALC), acting('read_file("calc.py")')]
     files = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
     async with staged(hub, tmp_path, script, files=files, limits=RunLimits(max_steps=2)) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
@@ -199,7 +199,7 @@ async def test_a_run_out_of_time_is_told_so(hub: LocalHub, tmp_path: Path) -> No
 
 async def test_a_secret_in_the_completion_is_redacted_wherever_it_goes(hub: LocalHub, tmp_path: Path) -> None:
     said = f"Fixed with {WEBHOOK_SECRET} and {TOKEN}."
-    async with staged(hub, tmp_path, [acting(WRITE, MENDED, completion=said)]) as stage:
+    async with staged(hub, tmp_path, [acting(WRITE, FIXED_CALC, completion=said)]) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.DONE
@@ -224,7 +224,7 @@ async def test_a_secret_in_the_change_withholds_it(hub: LocalHub, tmp_path: Path
 
 async def test_a_secret_in_a_command_shows_nowhere_in_the_comment(hub: LocalHub, tmp_path: Path) -> None:
     control = f'{WRITE}\nexecute("main", "echo {WEBHOOK_SECRET} {TOKEN}; sh check.sh", check=True)'
-    async with staged(hub, tmp_path, [acting(control, MENDED, completion="Done.")]) as stage:
+    async with staged(hub, tmp_path, [acting(control, FIXED_CALC, completion="Done.")]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.DONE
         assert "Checks the agent ran" in end.status
@@ -234,7 +234,7 @@ async def test_a_secret_in_a_command_shows_nowhere_in_the_comment(hub: LocalHub,
 
 async def test_mentions_references_and_commands_in_the_completion_are_defused(hub: LocalHub, tmp_path: Path) -> None:
     said = "Thanks @octo-team and @mona, fixes #9.\n\n/codepilot fix again\n\nSee evil/repo#3."
-    async with staged(hub, tmp_path, [acting(WRITE, MENDED, completion=said)]) as stage:
+    async with staged(hub, tmp_path, [acting(WRITE, FIXED_CALC, completion=said)]) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         [pull] = stage.pulls()

@@ -16,12 +16,12 @@ from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import Naps, provider_on
 from tests.model_server import Fails, ModelServer, Received, Reply
-from tests.stage import COMPLETION, FIX, MENDED, Stage, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
 
 DOWN = Fails(503, "overloaded_error", "Back soon")
 BUSY = Fails(429, "rate_limit_error", "Slow down", retry_after="3600")
-WRITES = acting('write_file("calc.py")\nexecute("main", "echo once >> notes.txt")', MENDED)
+WRITES = acting('write_file("calc.py")\nexecute("main", "echo once >> notes.txt")', FIXED_CALC)
 FINISH = acting('execute("main", "sh check.sh", check=True)', completion=COMPLETION)
 AT_ONCE = RunLimits(outage_seconds=0.0)
 
@@ -80,7 +80,7 @@ async def test_a_job_outlives_an_outage_and_a_restart_and_nothing_is_paid_for_tw
             [pull] = stage.pulls()
             assert pull.pull is not None
             [branch] = stage.bot_branches()
-            assert stage.file(branch, "calc.py") == MENDED.strip()
+            assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
             assert stage.file(branch, "notes.txt") == "once"
             assert len(stage.bot_comments(issue.number)) == 1
             assert stage.nothing_left()
@@ -104,7 +104,7 @@ async def test_who_waits_can_be_asked_about_told_something_and_stopped(hub: Loca
         end = await stage.ended(job_id)
         assert end.state is JobState.STOPPED, end
         [(branch, _)] = stage.bot_branches().items()
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_what_was_answered_before_an_outage_is_not_waited_for_any_more(hub: LocalHub, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_job_whose_patience_is_over_fails_and_its_work_is_kept(hub: Loca
         assert "CODEPILOT_MODEL_PATIENCE" in end.status
         assert "Back soon" in end.status
         [branch] = stage.bot_branches()
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_the_comment_tells_that_the_model_is_waited_for(hub: LocalHub, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 from agent_runtime import Network, NetworkLimits
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import COMPLETION, MENDED, acting, staged
+from tests.stage import COMPLETION, FIXED_CALC, acting, staged
 
 _ASK = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT b.example:443 HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
 _FIX = acting(
     f'execute("main", {_ASK!r})\nwrite_file("calc.py")\nexecute("main", "sh check.sh", check=True)',
-    MENDED,
+    FIXED_CALC,
     completion=COMPLETION,
     fence="python",
 )

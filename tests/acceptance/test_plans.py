@@ -11,13 +11,13 @@ from bot.domain.commands import Fix, Review
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub
 from tests.pauses import ASKING, Pause, buttons_of, check_of, out_of_time, pause_of, still_waits
-from tests.stage import COMPLETION, MENDED, End, Stage, acting, staged
+from tests.stage import COMPLETION, FIXED_CALC, End, Stage, acting, staged
 from tests.waiting import eventually
 
 PLAN = "1. Take the `+ 1` out of `add`.\n2. Run the check."
 PLANS = f"```completion\n{PLAN}\n```\n"
-MENDS = ScriptedReply(
-    text=acting('write_file("calc.py")', MENDED, completion=COMPLETION, fence="python"),
+FIXES = ScriptedReply(
+    text=acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION, fence="python"),
     expect=("Take the `+ 1` out of `add`", "make adding right"),
 )
 """The work on the plan, whose words and goal it has read."""
@@ -57,7 +57,7 @@ async def test_a_plan_waits_in_a_comment_for_a_yes_or_no(hub: LocalHub, tmp_path
 async def test_an_approved_plan_is_carried_out_in_a_run_of_its_own(
     hub: LocalHub, tmp_path: Path, *, button: bool
 ) -> None:
-    async with staged(hub, tmp_path, [PLANS], [MENDS]) as stage:
+    async with staged(hub, tmp_path, [PLANS], [FIXES]) as stage:
         issue = stage.issue()
         command, pause = await _planned(stage, issue.number)
         if button:
@@ -74,7 +74,7 @@ async def test_an_approved_plan_is_carried_out_in_a_run_of_its_own(
         assert COMPLETION in worked.status
         assert len(stage.bot_comments(issue.number)) == 2
         [sha] = stage.bot_branches().values()
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         [pull] = stage.pulls()
         assert f"Fixes #{issue.number}" in (pull.body or "")
 
@@ -140,7 +140,7 @@ async def test_a_plan_approved_too_late_starts_nothing(hub: LocalHub, tmp_path: 
 
 
 async def test_a_plan_approved_twice_is_carried_out_once(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [PLANS], [MENDS]) as stage:
+    async with staged(hub, tmp_path, [PLANS], [FIXES]) as stage:
         hub.add_collaborator(stage.repo, "rita", "write")
         issue = stage.issue()
         command, pause = await _planned(stage, issue.number)
@@ -181,7 +181,7 @@ async def test_a_push_voids_a_plan_for_the_commit_before(hub: LocalHub, tmp_path
 
 async def test_a_planning_run_can_neither_write_nor_execute(hub: LocalHub, tmp_path: Path) -> None:
     script: list[str | ScriptedReply] = [
-        acting('write_file("calc.py")', MENDED, fence="python"),
+        acting('write_file("calc.py")', FIXED_CALC, fence="python"),
         ScriptedReply(text=acting('execute("main", "touch made")'), expect=("write_file",)),
         ScriptedReply(text=acting("print(read_file('calc.py'))"), expect=("execute",)),
         ScriptedReply(text=PLANS, expect=("return a + b + 1",)),
@@ -199,7 +199,7 @@ async def test_an_approval_of_a_plan_outlives_the_service(hub: LocalHub, tmp_pat
     async with staged(hub, tmp_path, [PLANS]) as first:
         issue = first.issue()
         command, pause = await _planned(first, issue.number)
-    async with staged(hub, tmp_path, [MENDS], after=first) as second:
+    async with staged(hub, tmp_path, [FIXES], after=first) as second:
         second.say(issue.number, f"/codepilot approve {pause.short_id}")
         assert (await second.end_of(command)).state is JobState.DONE
         assert (await _worked(second, pause)).state is JobState.DONE

@@ -13,12 +13,15 @@ from localhub import Comment, LocalHub
 from tests.origin import git
 from tests.patches import applied, kept_patch
 from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, out_of_time, pause_of, still_waits
-from tests.stage import FILES, MENDED, Stage, acting, staged
+from tests.stage import FILES, FIXED_CALC, Stage, acting, staged
 
 WORKFLOW = ".github/workflows/ci.yml"
 JOBS = "on: push\njobs: {}\n"
 ADDS = acting(
-    f'write_file("calc.py")\nwrite_file("{WORKFLOW}")', MENDED, JOBS, completion="Mended `add`, and had CI check it."
+    f'write_file("calc.py")\nwrite_file("{WORKFLOW}")',
+    FIXED_CALC,
+    JOBS,
+    completion="Mended `add`, and had CI check it.",
 )
 
 
@@ -131,7 +134,7 @@ async def test_an_approved_change_becomes_a_draft_that_says_so(hub: LocalHub, tm
         assert "Not published" not in end.status
         [(branch, sha)] = stage.bot_branches().items()
         assert stage.file(sha, WORKFLOW) == JOBS.strip()
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert stage.git("rev-list", "--count", f"main..{branch}") == "1"
         [pull] = stage.pulls()
         assert pull.pull is not None

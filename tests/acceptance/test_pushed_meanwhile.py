@@ -10,7 +10,7 @@ import pytest
 from bot.domain.job import JobState
 from localhub import Comment, LocalHub
 from tests.pauses import ASKING
-from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 
 WAITS_THEN_FIXES = [acting(WAIT_FOR_GO), FIX]
 
@@ -44,7 +44,7 @@ async def test_a_change_beside_theirs_is_made_again_on_top(hub: LocalHub, tmp_pa
         head = hub.branches(stage.repo)["topic"]
         assert stage.git("rev-parse", f"{head}^") == theirs
         assert stage.file(head, "mine.txt") == "Mine."
-        assert stage.file(head, "calc.py") == MENDED.strip()
+        assert stage.file(head, "calc.py") == FIXED_CALC.strip()
         assert stage.git("diff", "--name-only", theirs, head) == "calc.py"
         assert "People pushed to `topic` in the meantime; the change was applied on top of that." in end.status
         assert stage.bot_branches() == {}
@@ -120,7 +120,7 @@ async def test_the_same_change_pushed_by_a_person_leaves_nothing_to_publish(hub:
     async with staged(hub, tmp_path, WAITS_THEN_FIXES) as stage:
         pull = stage.pull()
         command, job_id = await at_work(stage, pull.number)
-        theirs = push(stage, {"calc.py": MENDED})
+        theirs = push(stage, {"calc.py": FIXED_CALC})
         await stage.let_go(job_id)
         end = await stage.end_of(command)
         assert "Somebody pushed the same change in the meantime," in end.status

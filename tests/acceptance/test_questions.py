@@ -11,16 +11,16 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.pauses import ASKING, Pause, buttons_of, check_of, next_pause, pause_of, still_waits
-from tests.stage import COMPLETION, MENDED, acting, staged
+from tests.stage import COMPLETION, FIXED_CALC, acting, staged
 
 QUESTION = "Should add() take floats, too?"
 ASKS = acting(f'answer = ask_user("{QUESTION}")\nprint("they said", answer)')
-MENDS = acting('write_file("calc.py")', MENDED, completion=COMPLETION, fence="python")
+FIXES = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION, fence="python")
 
 
 def _hearing(*words: str) -> list[ScriptedReply]:
     """The model after the answer: it mends the bug when it has read these words."""
-    return [ScriptedReply(text=MENDS, expect=words)]
+    return [ScriptedReply(text=FIXES, expect=words)]
 
 
 @pytest.mark.parametrize("level", ["auto", "ask"])
@@ -73,7 +73,7 @@ async def test_an_approval_is_no_answer_to_a_question(hub: LocalHub, tmp_path: P
 async def test_two_answers_at_once_count_once_and_the_second_reaches_the_run_too(hub: LocalHub, tmp_path: Path) -> None:
     script: list[str | ScriptedReply] = [
         ScriptedReply(text=acting("print(1)"), expect=("they said first",), expect_not=("they said second",)),
-        MENDS,
+        FIXES,
     ]
     async with staged(hub, tmp_path, [ASKS], script) as stage:
         issue = stage.issue()
@@ -127,13 +127,13 @@ async def test_a_question_calls_nobody_and_holds_no_command(hub: LocalHub, tmp_p
 
 
 async def test_a_question_that_nobody_answers_ends_the_run(hub: LocalHub, tmp_path: Path) -> None:
-    asks = acting(f'write_file("calc.py")\nask_user("{QUESTION}")', MENDED)
+    asks = acting(f'write_file("calc.py")\nask_user("{QUESTION}")', FIXED_CALC)
     async with staged(hub, tmp_path, [asks], operator={**ASKING, "approval_hours": 0}) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.STOPPED
         assert "Nobody answered the question" in end.status
         [branch] = stage.bot_branches()
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 async def test_an_answer_outlives_the_service(hub: LocalHub, tmp_path: Path) -> None:

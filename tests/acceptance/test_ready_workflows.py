@@ -16,7 +16,7 @@ from localhub import Issue, LocalHub, Repo, User
 from tests.act import ActRun, copy_of_this, run_workflow, with_packages_of_tests
 from tests.origin import git
 from tests.source_files import ROOT
-from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL
+from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _REVIEW = "````completion\nIt adds a topic.\n\n```json\n[]\n```\n````\n"
@@ -96,7 +96,7 @@ def _opened(runner: Runner) -> Issue:
 def _fixed(runner: Runner, prefix: str = "codepilot/") -> bool:
     """Whether the one branch of the bot has the right file."""
     [branch] = [name for name in runner.hub.branches(runner.repo) if name.startswith(prefix)]
-    return git(runner.repo.path, "show", f"{branch}:calc.py") == MENDED.strip()
+    return git(runner.repo.path, "show", f"{branch}:calc.py") == FIXED_CALC.strip()
 
 
 async def test_the_comment_bot_does_what_a_comment_asks(runner: Runner) -> None:

@@ -13,7 +13,7 @@ from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.agent_runtime.providers.conversations import KEY, WIRES, Naps, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Reply, Wire
-from tests.stage import COMPLETION, FIX, MENDED, acting, staged
+from tests.stage import COMPLETION, FIX, FIXED_CALC, acting, staged
 
 STUMBLES: dict[str, list[Reply]] = {
     "none": [],
@@ -43,7 +43,7 @@ async def test_a_bug_is_fixed_over_the_wire_whatever_it_stumbles_over(
             assert "2 steps" in end.status
             assert "Half a thought" not in end.status
             [sha] = stage.bot_branches().values()
-            assert stage.file(sha, "calc.py") == MENDED.strip()
+            assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
             resets = [event for event in stage.events if isinstance(event, StreamReset)]
             assert [event.attempt for event in resets] == ([] if stumble == "none" else [2])
         assert len(server.requests) == len(replies)
@@ -55,7 +55,7 @@ async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a
     hub: LocalHub, tmp_path: Path, wire: Wire
 ) -> None:
     down = [Fails(529, "overloaded_error", "Overloaded")] * 3
-    async with ModelServer([acting('write_file("calc.py")', MENDED), *down]) as server:
+    async with ModelServer([acting('write_file("calc.py")', FIXED_CALC), *down]) as server:
         options = ModelOptions(retry=Naps().retry())
         at_once = RunLimits(outage_seconds=0)
         async with staged(
@@ -75,7 +75,7 @@ async def test_a_service_that_stays_down_is_named_and_the_work_so_far_stays_on_a
             assert len(stage.bot_comments(issue.number)) == 1
             [(branch, sha)] = stage.bot_branches().items()
             assert branch == f"codepilot/issue-{issue.number}-{end.job_id}-wip"
-            assert stage.file(sha, "calc.py") == MENDED.strip()
+            assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
             assert f"`{branch}`" in end.status
             assert stage.pulls() == []
             assert stage.nothing_left()

@@ -10,7 +10,7 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import APP_PERMISSIONS, Issue, LocalHub
-from tests.stage import COMPLETION, FILES, FIX, MENDED, SEE_IT_FAIL, End, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, SEE_IT_FAIL, End, Stage, acting, staged
 
 CONFIGURED = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests]\nreview_on: [ready]\n"}
 EVERYWHERE = FILES | {".github/codepilot.yml": "fix_ci: [pull-requests, default-branch]\n"}
@@ -62,7 +62,7 @@ async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, t
         assert end.state is JobState.DONE, end
         assert COMPLETION in end.status
         assert stage.git("rev-parse", "topic^") == before
-        assert stage.file("topic", "calc.py") == MENDED.strip()
+        assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
         assert len(stage.bot_comments(pull.number)) == 1
         assert end.status.startswith("### ✅ Done, an ad-hoc check passed · CI asked: [`CI`](")
         proof = "**Proof:** `sh check.sh` ended with exit code 1 before the change and with exit code 0 after it"
@@ -156,7 +156,7 @@ async def test_a_second_attempt_of_a_run_leaves_the_branch_of_the_first_alone(hu
         again = stage.pulls()[-1]
         assert again.pull is not None
         assert again.pull.head_ref == f"{first}-2"
-        assert stage.file(f"{first}-2", "calc.py") == MENDED.strip()
+        assert stage.file(f"{first}-2", "calc.py") == FIXED_CALC.strip()
         assert hub.branches(stage.repo)[first] == mine
 
 
@@ -192,7 +192,7 @@ async def test_a_red_check_of_another_app_is_fixed(hub: LocalHub, tmp_path: Path
         end = await stage.end_after("check_run", "completed")
         assert end.state is JobState.DONE, end
         assert "CI asked: [`build (x86)`](" in end.status
-        assert stage.file("topic", "calc.py") == MENDED.strip()
+        assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
 
 
 async def test_a_suite_whose_checks_fail_on_the_base_too_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) 
         hub.add_label(stage.repo, number, "Codepilot:fix-CI", by="mona")
         await stage.end_after("pull_request", "labeled")
         assert (await red(stage)).state is JobState.DONE
-        assert stage.file("topic", "calc.py") == MENDED.strip()
+        assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
 
 
 async def test_failed_jobs_run_once_more_first_where_the_repository_wants_it(hub: LocalHub, tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def forked(stage: Stage) -> Issue:
 
 async def test_a_red_run_of_a_fork_ends_in_a_diagnosis(hub: LocalHub, tmp_path: Path) -> None:
     diagnosis = "`add` in calc.py adds one too many; remove `+ 1` in line 2."
-    obeying = acting('write_file("calc.py")', MENDED, completion="Fixed!")
+    obeying = acting('write_file("calc.py")', FIXED_CALC, completion="Fixed!")
     script = [obeying, acting('read_file("calc.py")', completion=diagnosis)]
     async with staged(hub, tmp_path, script, files=CONFIGURED) as stage:
         ours = stage.pull()

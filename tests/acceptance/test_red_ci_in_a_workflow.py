@@ -10,7 +10,7 @@ import pytest
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.origin import git
-from tests.stage import FILES, FIX, MENDED, SEE_IT_FAIL, acting
+from tests.stage import FILES, FIX, FIXED_CALC, SEE_IT_FAIL, acting
 from tests.workflow_runs import Workflows
 
 
@@ -45,7 +45,7 @@ async def test_a_workflow_on_failed_runs_fixes_them(hub: LocalHub, tmp_path: Pat
     assert end.ended is JobState.DONE, end
     repo, summary = flows.repo, end.summary
     made = branch if branch != "main" else f"codepilot/fix-ci-{hub.workflow_runs(repo)[-1].id}"
-    assert git(repo.path, "show", f"{made}:calc.py") == MENDED.strip()
+    assert git(repo.path, "show", f"{made}:calc.py") == FIXED_CALC.strip()
     assert "Started by CI: [`CI`](" in summary
     assert "@mona" not in summary
     pulls = [each for each in hub.issues(repo) if each.pull is not None]
@@ -59,7 +59,7 @@ async def test_the_proof_runs_where_the_agents_commands_start(hub: LocalHub, tmp
     script = [SEE_IT_FAIL, FIX.replace('write_file("', 'write_file("packages/calc/')]
     end = await flows.run("workflow_run", script, **{"INPUT_WORKING-DIRECTORY": "packages/calc"})
     assert end.ended is JobState.DONE, end
-    assert git(flows.repo.path, "show", "topic:packages/calc/calc.py") == MENDED.strip()
+    assert git(flows.repo.path, "show", "topic:packages/calc/calc.py") == FIXED_CALC.strip()
 
 
 async def test_the_repositorys_file_narrows_what_a_workflow_does(hub: LocalHub, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bot.engine.queue import Claimed
 from bot.jobs import approvals
 from localhub import LocalHub, Trouble
 from tests.builders import a_comment_event, signature
-from tests.stage import FIX, MENDED, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
+from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, WEBHOOK_SECRET, End, Stage, acting, staged
 from tests.waiting import eventually
 
 
@@ -159,7 +159,7 @@ async def test_a_change_to_a_workflow_waits_for_an_approval_of_its_own(
     hub: LocalHub, tmp_path: Path, *, approved: bool
 ) -> None:
     control = 'write_file("calc.py")\nwrite_file(".github/workflows/ci.yml")'
-    script = [acting(control, MENDED, "on: push\n", completion="Mended, and CI added.")]
+    script = [acting(control, FIXED_CALC, "on: push\n", completion="Mended, and CI added.")]
     async with staged(hub, tmp_path, script) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
@@ -204,7 +204,7 @@ async def test_a_branch_of_any_name_that_git_takes_is_worked_on(hub: LocalHub, t
         pull = stage.pull(branch)
         end = await stage.ask(pull.number, "/codepilot fix")
         assert end.state is JobState.DONE, end
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
         assert stage.bot_branches() == {}
 
 
@@ -249,7 +249,7 @@ async def test_a_change_follows_a_branch_that_moved_while_the_agent_worked(hub: 
         assert end.state is JobState.DONE
         assert "People pushed to `topic` in the meantime," in end.status
         assert stage.git("rev-parse", "topic^") == pushed
-        assert (stage.file("topic", "README.md"), stage.file("topic", "calc.py")) == ("# Mine", MENDED.strip())
+        assert (stage.file("topic", "README.md"), stage.file("topic", "calc.py")) == ("# Mine", FIXED_CALC.strip())
         assert stage.bot_branches() == {}
         assert len(stage.pulls()) == 1
 
@@ -264,7 +264,7 @@ async def test_a_change_that_does_not_fit_on_a_branch_that_moved_gets_one_of_its
         assert "People pushed to `topic` in the meantime," in end.status
         assert stage.git("rev-parse", "topic") == pushed
         [(branch, sha)] = stage.bot_branches().items()
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         _, own = (each.pull for each in sorted(stage.pulls(), key=lambda each: each.number))
         assert own is not None
         assert (own.base_ref, own.head_ref) == ("topic", branch)

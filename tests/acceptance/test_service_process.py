@@ -24,7 +24,7 @@ from bot.engine.queue import SqliteQueue
 from localhub import LocalHub
 from tests.sandboxes import processes_with
 from tests.source_files import ROOT
-from tests.stage import COMPLETION, FIX, MENDED, WEBHOOK_SECRET, Stage, acting, build, watch
+from tests.stage import COMPLETION, FIX, FIXED_CALC, WEBHOOK_SECRET, Stage, acting, build, watch
 from tests.waiting import eventually
 
 CODEPILOT = Path(sys.executable).parent / "codepilot"
@@ -133,7 +133,7 @@ def done_once(stage: Stage, number: int) -> None:
     assert sum(f"/issues/{number}/comments" in call and call.startswith("POST") for call in stage.calls) == 1
     [(branch, sha)] = stage.bot_branches().items()
     assert stage.git("rev-list", "--count", f"main..{branch}") == "1"
-    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
     assert len(stage.pulls()) == 1
     assert stage.nothing_left()
 
@@ -245,7 +245,7 @@ async def test_a_run_of_a_killed_service_goes_on_in_its_files(hub: LocalHub, tmp
         stage = here.stage
         issue = stage.issue()
         wait = f"sh -c 'until [ -e go ]; do sleep 0.02; done; rm go' {here.marker}"
-        here.rewrite(acting(f'write_file("calc.py")\nexecute("main", "{wait}")', MENDED))
+        here.rewrite(acting(f'write_file("calc.py")\nexecute("main", "{wait}")', FIXED_CALC))
         async with here.serving() as first:
             command = stage.say(issue.number, "/codepilot fix")
             await here.waiting(await stage.job_of(command))

@@ -7,7 +7,7 @@ from pathlib import Path
 from agent_runtime import Network, Started, ToolReturned
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import COMPLETION, FILES, MENDED, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIXED_CALC, Stage, acting, staged
 
 CONFIG = """\
 setup:
@@ -21,7 +21,7 @@ MAKE = "head -c 16 /dev/urandom | od -An -tx1 > kept/stamp; cat payload.txt >> k
 PROJECT = {**FILES, ".github/codepilot.yml": CONFIG, "make.sh": MAKE, "payload.txt": "good\n"}
 FIX = acting(
     'execute("main", "cat kept/stamp", check=True)\nwrite_file("calc.py")\nexecute("main", "sh check.sh", check=True)',
-    MENDED,
+    FIXED_CALC,
     completion=COMPLETION,
     fence="python",
 )
@@ -62,7 +62,7 @@ async def test_setup_runs_once_is_copied_later_and_is_no_part_of_the_change(hub:
 async def test_a_file_that_does_not_fit_is_told_with_line_and_remedy_and_little_is_done_unasked(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    fix = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
+    fix = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
     broken, operator = with_config("setup:\n  - touch set-up\ncahce: [kept]\n"), Network.of("a.example")
     async with staged(hub, tmp_path, [fix], files=broken, network=operator) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
@@ -80,7 +80,7 @@ async def test_a_file_that_does_not_fit_is_told_with_line_and_remedy_and_little_
 
 
 async def test_a_file_that_does_not_fit_lets_no_label_raise_the_level(hub: LocalHub, tmp_path: Path) -> None:
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
     async with staged(hub, tmp_path, [fix], files=with_config("cahce: [kept]\n")) as stage:
         issue = stage.issue()
         hub.add_label(stage.repo, issue.number, "codepilot:auto", by="mona")
@@ -90,7 +90,7 @@ async def test_a_file_that_does_not_fit_lets_no_label_raise_the_level(hub: Local
 
 async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: LocalHub, tmp_path: Path) -> None:
     failing = "setup:\n  - echo Ask @octocat; exit 9\n"
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
     async with staged(hub, tmp_path, [fix], files=with_config(failing)) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert len(stage.pulls()) == 1
@@ -103,7 +103,7 @@ async def test_a_setup_that_fails_is_told_to_both_and_the_agent_goes_on(hub: Loc
 
 
 async def test_the_file_takes_from_the_network_and_never_adds_to_it(hub: LocalHub, tmp_path: Path) -> None:
-    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', MENDED, completion=COMPLETION)
+    fix = acting('write_file("calc.py")\nexecute("main", "sh check.sh", check=True)', FIXED_CALC, completion=COMPLETION)
     operator = Network.of("a.example", "b.example")
     async with staged(
         hub, tmp_path, [fix], files=with_config("network: [b.example, c.example]\n"), network=operator

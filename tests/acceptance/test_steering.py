@@ -18,11 +18,11 @@ from bot.workspace.change import Change
 from localhub import Comment, LocalHub
 from tests.pauses import ASKING, check_of
 from tests.sandboxes import processes_with
-from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Stage, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
-NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
+NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', FIXED_CALC)
 ASKS = acting('ask_user("Which sum?")')
 
 
@@ -36,7 +36,7 @@ async def at_wait(stage: Stage, number: int, said: str = "/codepilot fix") -> tu
 
 async def test_stop_ends_a_running_command_and_keeps_what_was_done(hub: LocalHub, tmp_path: Path) -> None:
     marker = f"marker-{tmp_path.name}"
-    runs = acting(f'write_file("calc.py")\nexecute("main", "sh -c \'sleep 600; true\' {marker}")', MENDED)
+    runs = acting(f'write_file("calc.py")\nexecute("main", "sh -c \'sleep 600; true\' {marker}")', FIXED_CALC)
     async with staged(hub, tmp_path, [runs]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
@@ -50,7 +50,7 @@ async def test_stop_ends_a_running_command_and_keeps_what_was_done(hub: LocalHub
         assert stage.pulls() == []
         [(branch, sha)] = stage.bot_branches().items()
         assert branch.endswith("-wip")
-        assert stage.file(sha, "calc.py") == MENDED.strip()
+        assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
         assert f"`{branch}`" in end.status
         assert "[unfinished work](" in end.status
         assert not processes_with(marker)
@@ -59,11 +59,11 @@ async def test_stop_ends_a_running_command_and_keeps_what_was_done(hub: LocalHub
 
 
 async def test_what_was_stopped_is_kept_as_a_patch_where_branches_are_not_wanted(hub: LocalHub, tmp_path: Path) -> None:
-    runs = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)
+    runs = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)
     files = {"calc.py": BUG, ".github/codepilot.yml": "wip_branches: false\n"}
     async with staged(hub, tmp_path, [runs], files=files) as stage:
         command, job_id = await at_wait(stage, stage.issue().number)
-        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == MENDED)
+        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == FIXED_CALC)
         stage.say(command.number, "/codepilot stop")
         end = await stage.end_of(command)
         assert stage.nothing_published()

@@ -23,13 +23,13 @@ from bot.workspace import Tree
 from bot.workspace.change import Change
 from localhub import LocalHub
 from tests.pauses import ASKING, next_pause, pause_of, still_waits
-from tests.stage import BUG, COMPLETION, FIX, MENDED, WAIT_FOR_GO, Script, acting, staged
+from tests.stage import BUG, COMPLETION, FIX, FIXED_CALC, WAIT_FOR_GO, Script, acting, staged
 from tests.waiting import eventually
 
 DONE = "```completion\nNothing left.\n```\n"
 WORKFLOW = ".github/workflows/ci.yml"
 PROTECTED = acting(f'write_file("{WORKFLOW}")', "on: push\njobs: {}\n", completion="Had CI check it.")
-NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED)
+NEEDS_A_YES = acting('write_file("calc.py")\nexecute("main", "make mischief")', FIXED_CALC)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_an_approved_tree_is_not_put_on_top_of_what_was_pushed_since(
 async def test_a_label_stays_bound_to_the_head_when_unfinished_work_goes_elsewhere(
     hub: LocalHub, tmp_path: Path
 ) -> None:
-    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]
+    script = [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]
     async with staged(hub, tmp_path, script, operator=ASKING) as stage:
         pull = stage.pull()
         hub.add_label(stage.repo, pull.number, "codepilot:auto", by="mona")
@@ -187,7 +187,7 @@ async def test_a_reviewer_who_lost_the_role_meanwhile_publishes_no_review(hub: L
 async def test_what_a_label_allowed_for_one_commit_follows_no_other_after_a_restart(
     hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = [acting('write_file("calc.py")\nexecute("main", "make mischief")', MENDED), FIX]
+    script = [acting('write_file("calc.py")\nexecute("main", "make mischief")', FIXED_CALC), FIX]
     finished = asyncio.Event()
 
     async def hang(*_: object, **__: object) -> None:
@@ -323,7 +323,7 @@ async def test_a_run_that_had_finished_is_published_and_not_made_again(
         assert sum(provider.remaining for provider in stage.providers) == 0
         assert len(stage.pulls()) == 1
         [branch] = stage.bot_branches()
-        assert stage.file(branch, "calc.py") == MENDED.strip()
+        assert stage.file(branch, "calc.py") == FIXED_CALC.strip()
 
 
 @pytest.mark.parametrize("kind", ["question", "permission"])

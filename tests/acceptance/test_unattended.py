@@ -9,12 +9,12 @@ from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.acceptance.test_action_outage import a_runner
 from tests.origin import git
-from tests.stage import COMPLETION, MENDED, acting
+from tests.stage import COMPLETION, FIXED_CALC, acting
 
 NETWORK = {"CODEPILOT_NETWORK": "pypi.org"}
 """What commands can reach, so that some of them need an approval."""
 
-FIXED = acting('write_file("calc.py")', MENDED, fence="python")
+FIXED = acting('write_file("calc.py")', FIXED_CALC, fence="python")
 PROVEN = acting('execute("main", "cat calc.py", check=True)', completion=COMPLETION)
 
 
@@ -47,7 +47,7 @@ async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalH
 
 async def test_the_readmes_workflow_takes_a_fix_that_python_proves(hub: LocalHub, tmp_path: Path) -> None:
     proves = 'execute("main", "python3 -c \'import calc; assert calc.add(1, 1) == 2\'", check=True)'
-    run = a_runner(hub, tmp_path, acting(f'write_file("calc.py")\n{proves}', MENDED, completion=COMPLETION))
+    run = a_runner(hub, tmp_path, acting(f'write_file("calc.py")\n{proves}', FIXED_CALC, completion=COMPLETION))
     assert run.settings.agent.level == "ask"
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
@@ -62,7 +62,7 @@ WRITES = 'write_file("calc.py")\nwrite_file("' + WORKFLOW + '")'
 
 async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalHub, tmp_path: Path) -> None:
     proves = f'{WRITES}\nexecute("main", "sh check.sh", check=True)'
-    run = a_runner(hub, tmp_path, acting(proves, MENDED, "on: push\n", completion=COMPLETION))
+    run = a_runner(hub, tmp_path, acting(proves, FIXED_CALC, "on: push\n", completion=COMPLETION))
     assert await act(run.settings) is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     summary = run.summary.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import LocalHub, Trouble
 from tests.acceptance.test_service_process import end_at, site
-from tests.stage import BUG, COMPLETION, FILES, FIX, MENDED, Stage, acting, staged
+from tests.stage import BUG, COMPLETION, FILES, FIX, FIXED_CALC, Stage, acting, staged
 from tests.waiting import eventually
 
 ANSWER = "It adds, and then adds one."
@@ -81,7 +81,7 @@ async def test_a_verb_that_looks_answers_and_changes_nothing(
 async def test_a_model_that_writes_although_its_verb_only_looks_is_refused_every_call(
     hub: LocalHub, tmp_path: Path, said: str
 ) -> None:
-    writes = acting('write_file("calc.py")', MENDED)
+    writes = acting('write_file("calc.py")', FIXED_CALC)
     runs = ScriptedReply(text=acting('execute("main", "sh check.sh; true")'), expect_not=("wrote", "bytes"))
     ends = ScriptedReply(text=f"```completion\n{ANSWER}\n```\n", expect_not=("exit_code", "1 failed", "1 passed"))
     async with staged(hub, tmp_path, [writes, runs, ends]) as stage:
@@ -215,7 +215,7 @@ async def test_a_plan_waits_for_an_approval_and_then_is_carried_out(hub: LocalHu
         pull = await eventually(stage.pulls, within=30.0)
         assert len(pull) == 1
         [branch] = stage.bot_branches()
-        assert stage.file(branch, CALC) == MENDED.strip()
+        assert stage.file(branch, CALC) == FIXED_CALC.strip()
 
 
 async def test_a_plan_that_is_denied_starts_nothing(hub: LocalHub, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_text_without_a_verb_fixes_an_issue_and_asks_about_a_pull_request(
         end = await stage.ask(number, "/codepilot the sum is off")
         assert end.state is JobState.DONE, end
         if kind == "issue":
-            assert [stage.file(each, CALC) for each in stage.bot_branches()] == [MENDED.strip()]
+            assert [stage.file(each, CALC) for each in stage.bot_branches()] == [FIXED_CALC.strip()]
         else:
             assert ANSWER in end.status
             assert hub.branches(stage.repo) == before
@@ -272,7 +272,7 @@ async def test_the_configuration_says_what_text_without_a_verb_means(hub: LocalH
             assert ANSWER in end.status
             assert stage.nothing_published()
         else:
-            assert stage.file("topic", CALC) == MENDED.strip()
+            assert stage.file("topic", CALC) == FIXED_CALC.strip()
 
 
 async def test_only_a_model_that_is_offered_works(hub: LocalHub, tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ async def test_a_fix_of_commented_lines_lands_on_the_branch(hub: LocalHub, tmp_p
         end = await stage.end_after("pull_request_review_comment", "created")
         assert end.state is JobState.DONE, end
         assert COMPLETION in end.status
-        assert stage.file("topic", CALC) == MENDED.strip()
+        assert stage.file("topic", CALC) == FIXED_CALC.strip()
 
 
 async def test_the_words_of_a_review_command_too(hub: LocalHub, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bot.publishing.verdict import Verdict
 from localhub import LocalHub
-from tests.stage import BUG, COMPLETION, FILES, MENDED, acting, staged
+from tests.stage import BUG, COMPLETION, FILES, FIXED_CALC, acting, staged
 
 PROVE = "python3 -m unittest -q"
 TESTS = """\
@@ -29,11 +29,11 @@ def run(command: str) -> str:
 @pytest.mark.parametrize(
     ("control", "text", "head", "draft"),
     [
-        (f"{run(PROVE)}\n{WRITE}\n{run(PROVE)}", MENDED, "✅ Done, checks passed", False),
+        (f"{run(PROVE)}\n{WRITE}\n{run(PROVE)}", FIXED_CALC, "✅ Done, checks passed", False),
         (f"{WRITE}\n{run(PROVE)}", BUG + "# fixed\n", "❌ Checks fail", True),
-        (f"{run(PROVE)}\n{WRITE}", MENDED, "⚠️ Not verified", True),
+        (f"{run(PROVE)}\n{WRITE}", FIXED_CALC, "⚠️ Not verified", True),
         (f"{run(PROVE)}\n{run('echo >> calc.py')}", "", "⚠️ Not verified", True),
-        (f"{WRITE}\n{run(PROVE)}\n{run('echo >> calc.py')}", MENDED, "⚠️ Not verified", True),
+        (f"{WRITE}\n{run(PROVE)}\n{run('echo >> calc.py')}", FIXED_CALC, "⚠️ Not verified", True),
         (run(PROVE), "", "⚪ Nothing changed", None),
     ],
     ids=["verified", "red", "unverified", "edited by a command", "edited by a command afterwards", "unchanged"],
@@ -60,7 +60,7 @@ async def test_a_claim_is_told_with_what_the_host_saw(
 async def test_a_setup_that_failed_for_want_of_a_network_names_the_setting(hub: LocalHub, tmp_path: Path) -> None:
     config = "setup:\n  - python3 -c 'import socket; socket.getaddrinfo(\"pypi.org\", 443)'\nnetwork: [registries]\n"
     files = {**PROJECT, ".github/codepilot.yml": config}
-    reply = acting(f"{WRITE}\n{run(PROVE)}", MENDED, completion=COMPLETION, fence="python")
+    reply = acting(f"{WRITE}\n{run(PROVE)}", FIXED_CALC, completion=COMPLETION, fence="python")
     async with staged(hub, tmp_path, [reply], files=files) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         [pull] = stage.pulls()

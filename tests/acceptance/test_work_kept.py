@@ -12,12 +12,12 @@ from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.patches import applied, kept_patch
 from tests.pauses import check_of
-from tests.stage import COMPLETION, FILES, FIX, MENDED, WAIT_FOR_GO, End, Stage, acting, staged
+from tests.stage import COMPLETION, FILES, FIX, FIXED_CALC, WAIT_FOR_GO, End, Stage, acting, staged
 from tests.waiting import eventually
 
-MENDS = acting('write_file("calc.py")', MENDED, fence="python")
+FIXES = acting('write_file("calc.py")', FIXED_CALC, fence="python")
 """Half of the work: the file is written, and the model has not said that it is done."""
-MENDS_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED, fence="python")
+MENDS_AND_WAITS = acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC, fence="python")
 ONE_STEP = RunLimits(max_steps=1)
 NO_BRANCHES = {**FILES, ".github/codepilot.yml": "wip_branches: false\n"}
 
@@ -28,7 +28,7 @@ def _on_a_branch(stage: Stage, end: End) -> None:
     assert branch.endswith("-wip")
     assert branch in end.status
     assert f"/compare/{stage.git('rev-parse', f'{sha}^')}...{branch}" in end.status
-    assert stage.file(sha, "calc.py") == MENDED.strip()
+    assert stage.file(sha, "calc.py") == FIXED_CALC.strip()
     assert stage.git("log", "-1", "--format=%s", sha).startswith("Keep unfinished work on ")
 
 
@@ -39,7 +39,7 @@ def _as_a_patch(stage: Stage, end: End) -> None:
     assert f"`{end.job_id}.patch`" in end.status
     assert "30 days" in end.status
     assert "+    return a + b\n" in (check_of(stage, end.job_id).text or "")
-    assert (applied(stage, end.job_id) / "calc.py").read_text() == MENDED
+    assert (applied(stage, end.job_id) / "calc.py").read_text() == FIXED_CALC
 
 
 async def _stopped(stage: Stage, number: int) -> End:
@@ -52,7 +52,7 @@ async def _stopped(stage: Stage, number: int) -> End:
 
 
 async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP) as stage:
+    async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP) as stage:
         issue = stage.issue()
         end = await stage.ask(issue.number, "/codepilot fix")
         assert end.state is JobState.FAILED
@@ -66,7 +66,7 @@ async def test_a_run_at_its_step_limit_leaves_a_branch(hub: LocalHub, tmp_path: 
 
 
 async def test_a_limit_that_the_command_sets_counts_alike(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS]) as stage:
+    async with staged(hub, tmp_path, [FIXES]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix --max-steps 1")
         assert end.state is JobState.FAILED
         assert "step limit" in end.status
@@ -74,7 +74,7 @@ async def test_a_limit_that_the_command_sets_counts_alike(hub: LocalHub, tmp_pat
 
 
 async def test_where_branches_are_not_wanted_a_patch_is_kept(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP, files=NO_BRANCHES) as stage:
+    async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP, files=NO_BRANCHES) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.FAILED
         assert "> **Not published.** The run reached its step limit." in end.status
@@ -82,7 +82,7 @@ async def test_where_branches_are_not_wanted_a_patch_is_kept(hub: LocalHub, tmp_
 
 
 async def test_unfinished_work_on_a_pull_request_does_not_go_to_its_branch(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP) as stage:
+    async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP) as stage:
         pull = stage.pull()
         before = stage.git("rev-parse", "topic")
         end = await stage.ask(pull.number, "/codepilot fix")
@@ -128,7 +128,7 @@ async def test_unfinished_work_on_protected_files_goes_to_no_branch(hub: LocalHu
 
 async def test_a_model_that_fails_costs_no_work(hub: LocalHub, tmp_path: Path) -> None:
     stops = ScriptedReply(text="never given", expect=("what is never said",))
-    async with staged(hub, tmp_path, [MENDS, stops]) as stage:
+    async with staged(hub, tmp_path, [FIXES, stops]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert end.state is JobState.FAILED
         _on_a_branch(stage, end)
@@ -169,7 +169,7 @@ async def test_a_repository_archived_meanwhile_leaves_the_patch_with_the_operato
         end = await stage.end_of(command)
         assert end.state is not JobState.RUNNING
         assert stage.nothing_published()
-        assert (applied(stage, job_id) / "calc.py").read_text() == MENDED
+        assert (applied(stage, job_id) / "calc.py").read_text() == FIXED_CALC
 
 
 async def test_what_github_refuses_to_take_is_kept(hub: LocalHub, tmp_path: Path) -> None:
@@ -187,30 +187,30 @@ async def test_what_github_refuses_to_take_is_kept(hub: LocalHub, tmp_path: Path
 
 
 async def test_a_service_that_ends_in_the_middle_costs_no_work(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS, acting(WAIT_FOR_GO)]) as first:
+    async with staged(hub, tmp_path, [FIXES, acting(WAIT_FOR_GO)]) as first:
         issue = first.issue()
         command = first.say(issue.number, "/codepilot fix")
         job_id = await first.job_of(command)
 
         await eventually(lambda: [type(each).__name__ for each in first.events].count("ToolCalled") > 1)
-    assert (first.files_of(job_id) / "calc.py").read_text() == MENDED
+    assert (first.files_of(job_id) / "calc.py").read_text() == FIXED_CALC
     rest = [f"```completion\n{COMPLETION}\n```\n"]
     async with staged(hub, tmp_path, rest, after=first) as second:
         end = await second.end_of(command)
         assert end.state is JobState.DONE, end
         [sha] = second.bot_branches().values()
-        assert second.file(sha, "calc.py") == MENDED.strip()
+        assert second.file(sha, "calc.py") == FIXED_CALC.strip()
         assert len(second.pulls()) == 1
         assert len(second.bot_comments(issue.number)) == 1
 
 
 async def test_a_job_given_up_after_its_workers_died_keeps_what_they_did(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS, acting(WAIT_FOR_GO)]) as first:
+    async with staged(hub, tmp_path, [FIXES, acting(WAIT_FOR_GO)]) as first:
         issue = first.issue()
         command = first.say(issue.number, "/codepilot fix")
         job_id = await first.job_of(command)
         await first.at_work()
-        await eventually(lambda: (first.files_of(job_id) / "calc.py").read_text() == MENDED)
+        await eventually(lambda: (first.files_of(job_id) / "calc.py").read_text() == FIXED_CALC)
     async with staged(hub, tmp_path, [], after=first, held=True) as second:
         for attempt in (1, 2, 3, 4):
             if attempt == 4:  # the second charge has it held for a while
@@ -227,7 +227,7 @@ async def test_a_job_given_up_after_its_workers_died_keeps_what_they_did(hub: Lo
 
 
 async def test_kept_patches_go_after_their_time(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [MENDS], limits=ONE_STEP, files=NO_BRANCHES) as first:
+    async with staged(hub, tmp_path, [FIXES], limits=ONE_STEP, files=NO_BRANCHES) as first:
         end = await first.ask(first.issue().number, "/codepilot fix")
         assert kept_patch(first, end.job_id).exists()
     async with staged(hub, tmp_path, after=first):

@@ -27,7 +27,7 @@ UNLISTED = {
     "": "no such address",
 }
 
-MENDED: dict[str, Schema] = {
+FIXED_CALC: dict[str, Schema] = {
     # The list's copy of the installation demands an account that is a user and an enterprise at once.
     "GET /app/installations 200": {"type": "array", "items": {"$ref": "#/components/schemas/installation"}},
     # Two alternatives of which every error meets both, and may meet only one.
@@ -238,7 +238,7 @@ class Contract:
             yield from self._error(exchange)
             return
         key = f"{name} {exchange.status}"
-        yield from self._api.complaints(key, lambda: MENDED.get(key, schema), json.loads(exchange.body))
+        yield from self._api.complaints(key, lambda: FIXED_CALC.get(key, schema), json.loads(exchange.body))
 
     def _error(self, exchange: Exchange) -> Iterator[str]:
         body = json.loads(exchange.body)

@@ -7,7 +7,7 @@ from pathlib import Path
 from agent_runtime.providers.script import ScriptedReply
 from localhub import LocalHub
 from tests.pauses import ASKING, pause_of
-from tests.stage import MENDED, acting, staged
+from tests.stage import FIXED_CALC, acting, staged
 
 WORKFLOW = ".github/workflows/evil.yml"
 HOSTILE = f"""\
@@ -31,7 +31,7 @@ async def test_a_command_without_network_runs_unasked_and_reaches_nothing_but_fi
 ) -> None:
     hostile = HOSTILE.replace("PORT", hub.url.rpartition(":")[2]).replace("DATA", str(tmp_path))
     command = f"python3 - <<'X'\n{hostile}X"
-    looks = acting(f'write_file("calc.py")\nexecute("main", {command!r})', MENDED, fence="python")
+    looks = acting(f'write_file("calc.py")\nexecute("main", {command!r})', FIXED_CALC, fence="python")
     ends = ScriptedReply(
         text="```completion\nDone.\n```\n",
         expect=("no way to 127.0.0.1", "no way to 169.254.169.254", "not there /etc/shadow", "ENVIRONMENT []"),

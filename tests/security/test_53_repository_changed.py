@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bot.domain.job import JobState
 from localhub import LocalHub, Repo
-from tests.stage import FIX, MENDED, WAIT_FOR_GO, acting, staged
+from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
 
 
@@ -74,12 +74,12 @@ async def test_what_changed_while_the_agent_worked_is_asked_before_publishing(hu
 
 
 async def test_work_on_an_issue_that_is_closed_meanwhile_is_stopped_and_kept(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', MENDED)]) as stage:
+    async with staged(hub, tmp_path, [acting(f'write_file("calc.py")\n{WAIT_FOR_GO}', FIXED_CALC)]) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")
         job_id = await stage.job_of(command)
         await stage.at_work()
-        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == MENDED)
+        await eventually(lambda: (stage.files_of(job_id) / "calc.py").read_text() == FIXED_CALC)
         hub.close(stage.repo, issue.number, by="mona")
         end = await stage.end_of(command)
         assert end.state is JobState.STOPPED

@@ -21,11 +21,11 @@ from bot.workspace.carrying import Carried, CarriedFile, put
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.handed_over import Handed, handed
-from tests.stage import COMPLETION, MENDED, acting
+from tests.stage import COMPLETION, FIXED_CALC, acting
 
 KEY = b"the key of this repository"
 ASKS = acting('print(execute("main", "echo ran >> told; cat told"))')
-ENDS = acting('write_file("calc.py")', MENDED, completion=COMPLETION)
+ENDS = acting('write_file("calc.py")', FIXED_CALC, completion=COMPLETION)
 
 
 def saved(**changes: object) -> SavedJob:
