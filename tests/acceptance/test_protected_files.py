@@ -21,7 +21,7 @@ ADDS = acting(
     f'write_file("calc.py")\nwrite_file("{WORKFLOW}")',
     FIXED_CALC,
     JOBS,
-    completion="Mended `add`, and had CI check it.",
+    completion="Fixed `add`, and had CI check it.",
 )
 
 
@@ -90,7 +90,7 @@ async def test_what_nobody_could_read_is_kept_and_not_offered_to_be_approved(
 
 async def test_characters_that_nobody_sees_ask_and_are_spelled_out(hub: LocalHub, tmp_path: Path) -> None:
     trojan = "def add(a, b):\n    if a != 'x\u202e \u2066# y\u2069 \u2066':\n        return a + b\n"
-    script = [acting('write_file("calc.py")\nwrite_file("li\\u200bb.py")', trojan, "x = 1\n", completion="Mended.")]
+    script = [acting('write_file("calc.py")\nwrite_file("li\\u200bb.py")', trojan, "x = 1\n", completion="Fixed.")]
     async with staged(hub, tmp_path, script) as stage:
         issue = stage.issue()
         command, pause = await _held(stage, issue.number)
@@ -116,7 +116,7 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
             f"files that only a person may change: `{WORKFLOW}`",
             "+on: push",
             f"/codepilot approve {pause.request_id}\n",
-            "Mended `add`, and had CI check it.",
+            "Fixed `add`, and had CI check it.",
         ):
             assert said in pause.status, said
         assert stage.nothing_published()
