@@ -20,7 +20,7 @@ from bot.jobs.snapshot import ThreadSnapshot
 from bot.publishing.text import code, duration, fenced
 
 _MESSAGE_CHARS = 8_000
-_NOTHING = "Nothing is under way in this thread."
+_NOTHING = "No job is running in this thread."
 
 LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 """The states of a job that has not ended."""
@@ -90,7 +90,7 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
     target = next((each.job for state in states for each in hearing if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
-        remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Ask for new work with `fix`."
+        remedy = "It waits for `approve` or `deny`." if waits else f"{_NOTHING} Start a new one with `fix`."
         raise _Unfit("nothing-to-continue", remedy)
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
     await context.queue.send(target.id, signal)
@@ -121,7 +121,7 @@ async def _answer(
         return
     target, asked = await _meant(context, jobs, before or request_id, "approve" if approved else "deny")
     if approved and asked.kind == "question":
-        remedy = f"Answer it with `{context.job.trigger} continue` and your words."
+        remedy = f"Answer it with `{context.job.trigger} continue` and your text."
         raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
     if approved:
         refusal = approver_refusal(
@@ -139,7 +139,7 @@ async def _answer(
             raise _Unfit(refusal.cause, refusal.reason)
     if like and not asked.like:
         plain = f"`{context.job.trigger} approve {asked.request_id}`"
-        raise _Unfit("nothing-alike", f"Nothing else can be approved with {code(asked.request_id)}. Answer {plain}.")
+        raise _Unfit("nothing-alike", f"No similar call can be approved with {code(asked.request_id)}. Answer {plain}.")
     await _give(context, target, asked, approved=approved, note=note, like=asked.like if like else ())
 
 
@@ -155,10 +155,10 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
     lines = _lines_for(context, readable, verb)
     if not fitting:
-        reason = f"No request {code(request_id)} waits here."
+        reason = f"There is no request {code(request_id)} here."
         raise _Unfit("no-such-request", f"{reason} {lines}" if readable else reason)
     if len(fitting) > 1:
-        raise _Unfit("several-requests", f"Several requests begin like that. {lines}")
+        raise _Unfit("several-requests", f"Several requests start with this id. {lines}")
     if fitting[0][1].until < time.time():
         raise _Unfit("too-late", "That request has expired. Give the command again.")
     return fitting[0]
@@ -173,14 +173,14 @@ async def _check_unmistakable(
         _Unfit: it could be about another one.
     """
     if not waits:
-        raise _Unfit("no-such-request", "Nothing waits for an answer here.")
+        raise _Unfit("no-such-request", "No request is waiting here.")
     stored = await context.queue.get(context.job.id)
     arrived = stored.enqueued_at if stored is not None else 0.0
     meant = shown[waits[0].request_id]
     several = any(each != meant and each.kind != "question" for each in shown.values())
     if not several and meant.may_have_been_read(written_at=context.job.origin.at, arrived=arrived):
         return
-    why = "More than one request has been shown in this thread" if several else "It was shown after you had written"
+    why = "This thread has shown more than one request" if several else "It was shown after you wrote"
     raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(context, waits, verb)}")
 
 
@@ -188,7 +188,7 @@ def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
     """What waits, as lines to paste."""
     these = "This waits" if len(waits) == 1 else "These wait"
     lines = "\n\n".join(fenced(f"{context.job.trigger} {verb} {each.request_id}") for each in waits)
-    return f"{these}; read what would happen, then answer:\n\n{lines}"
+    return f"{these}; review what would happen, then answer:\n\n{lines}"
 
 
 async def _open_requests(context: JobContext, jobs: tuple[Stored, ...]) -> list[tuple[Job, Waiting]]:
@@ -217,7 +217,7 @@ async def _give(
     # Also for whoever answered first: they may have died before they could.
     await context.queue.wake(target.id)
     if not counts:
-        raise _Unfit("answered", "Somebody else has answered that already.")
+        raise _Unfit("answered", "Somebody else has already answered that request.")
 
 
 async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
@@ -230,15 +230,15 @@ async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
 
 async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, ...], job_id: str) -> None:
     if any(each.state in LIVE for each in jobs):
-        raise _Unfit("still-alive", "A job is still under way here. Stop it first, or wait for its end.")
+        raise _Unfit("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
         if await _is_ours(context, here, each):
             opened = (await context.of(each.job).read()).published.pull is not None
             await context.queue.accept(retry_of(each.job, asked_by=context.job, opened=opened))
             return
     if job_id:
-        raise _Unfit("nothing-to-retry", f"I remember no job {code(job_id)} of this thread that could be done again.")
-    raise _Unfit("nothing-to-retry", "I have done no work in this thread yet.")
+        raise _Unfit("nothing-to-retry", f"I have no job {code(job_id)} in this thread that could be repeated.")
+    raise _Unfit("nothing-to-retry", "I have not done any work in this thread yet.")
 
 
 async def _is_ours(context: JobContext, here: ThreadSnapshot, ended: Stored) -> bool:
@@ -268,4 +268,4 @@ async def _line(context: JobContext, stored: Stored) -> str:
         waits, state = await approvals.asked(record) if stored.state is JobState.WAITING else None, stored.state.value
     what = f", for `{job.trigger} approve {waits.request_id}` or `deny`" if waits else ""
     ago = duration(max(0.0, time.time() - stored.enqueued_at))
-    return f"{name} for @{job.actor.login}: {state}{what}, asked for {ago} ago"
+    return f"{name} for @{job.actor.login}: {state}{what}, started {ago} ago"

@@ -25,7 +25,7 @@ async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | R
     before = (await context.record.read()).undoing
     aim = before or await _last_commit(context, here)
     if aim is None:
-        return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to take back.")
+        return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
     sha, branch = aim.sha, aim.branch
     if before is None:
         if (refusal := await _moved(context, here, sha, branch)) is not None:
@@ -39,11 +39,11 @@ async def _moved(context: JobContext, here: ThreadSnapshot, sha: str, branch: st
     """Why a commit is not the last one of its branch any more; an attempt before this may have seen to that itself."""
     head = await context.github.repos.branch_head(here.repo.full_name, branch)
     if head is None:
-        return Refusal(cause="undo-gone", reason=f"The branch `{branch}` is gone, and my commit with it.")
+        return Refusal(cause="undo-gone", reason=f"The branch `{branch}` with my commit has been deleted.")
     if head != sha:
         return Refusal(
             cause="undo-moved",
-            reason=f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I take back only the last "
+            reason=f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I only revert the last "
             f"commit of a branch; use `git revert {sha[:10]}`.",
         )
     return None
@@ -82,7 +82,7 @@ async def undo(
         state="failed" if delivered.withheld else "done",
         completion=None
         if delivered.withheld or delivered.would
-        else f"I took commit {code(grant.bound_to_sha[:10])} back.",
+        else f"I reverted commit {code(grant.bound_to_sha[:10])}.",
         withheld=delivered.withheld,
         would=delivered.would,
         files=change.files,

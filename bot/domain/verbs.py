@@ -62,7 +62,7 @@ _WITHOUT_PUBLISHING = tuple(name for name in OPTIONS if name not in {"dry-run", 
 
 def _continue(text: str, _: Options) -> Command:
     if not text:
-        return Malformed(reason="`continue` needs a message for the job under way. Write it after the verb.")
+        return Malformed(reason="`continue` requires a message for the running job. Write it after the command.")
     return Continue(message=text)
 
 
@@ -72,8 +72,8 @@ def _approve(text: str, _: Options) -> Command:
     text = " ".join(word for word in words if word != _LIKE)
     if (text and not _REQUEST_ID.fullmatch(text)) or words.count(_LIKE) > 1:
         return Malformed(
-            reason="`approve` takes the id of what waits, 4 to 8 hexadecimal digits, and `--like`, and nothing else; "
-            "without an id it means the only thing that waits. To set a condition, deny and say why."
+            reason="`approve` accepts only the id of a request, 4 to 8 hexadecimal digits, and `--like`. Without an "
+            "id it applies to the only request in the thread. To approve under a condition, deny and say why."
         )
     return Approve(request_id=text.lower(), like=like)
 
@@ -88,8 +88,8 @@ def _deny(text: str, _: Options) -> Command:
 def _undo(text: str, _: Options) -> Command:
     if text:
         return Malformed(
-            reason="`undo` stands alone: it takes back the last commit I made for this thread, and no other. For "
-            "anything else, say with `fix` what to change."
+            reason="`undo` takes no text: it reverts only the last commit I made for this thread. For anything else, "
+            "use `fix` and describe the change."
         )
     return Undo()
 
@@ -97,8 +97,8 @@ def _undo(text: str, _: Options) -> Command:
 def _retry(text: str, _: Options) -> Command:
     if text:
         return Malformed(
-            reason="`retry` stands alone: it does the last piece of work again as it was asked for. To ask for "
-            "something else, write a new command, such as `fix` with what to do."
+            reason="`retry` takes no text: it repeats the last job unchanged. For anything else, write a new "
+            "command, such as `fix` and what to do."
         )
     return Retry()
 
@@ -108,7 +108,7 @@ VERBS: tuple[Verb, ...] = (
         name="fix",
         group="work",
         arguments="[what to do]",
-        meaning="Change the code and publish the change; without words, fix what the thread describes.",
+        meaning="Change the code and publish the change; without text, fix what the thread describes.",
         make=lambda goal, options: Fix(goal=goal, options=options),
         options=OPTIONS_OF_WORK,
     ),
@@ -124,7 +124,7 @@ VERBS: tuple[Verb, ...] = (
         name="explain",
         group="work",
         arguments="[what]",
-        meaning="Explain the code that the thread, or the commented lines, are about.",
+        meaning="Explain the code that the thread or the commented lines are about.",
         make=lambda goal, options: Explain(goal=goal, options=options),
         options=_WITHOUT_PUBLISHING,
     ),
@@ -132,7 +132,7 @@ VERBS: tuple[Verb, ...] = (
         name="plan",
         group="work",
         arguments="[what to do]",
-        meaning="Say what I would change and how; approving the plan starts the work.",
+        meaning="Describe what I would change and how; approving the plan starts the work.",
         make=lambda goal, options: Plan(goal=goal, options=options),
         options=(*_WITHOUT_PUBLISHING, "new"),
     ),
@@ -148,7 +148,7 @@ VERBS: tuple[Verb, ...] = (
         name="test",
         group="work",
         arguments="[what]",
-        meaning="Run the tests and say what they show; nothing is published.",
+        meaning="Run the tests and report the results; nothing is published.",
         make=lambda goal, options: Test(goal=goal, options=options),
         options=_WITHOUT_PUBLISHING,
     ),
@@ -156,7 +156,7 @@ VERBS: tuple[Verb, ...] = (
         name="undo",
         group="work",
         arguments="",
-        meaning="Take back the last commit I made for this thread, by a new commit.",
+        meaning="Revert the last commit I made for this thread, with a new commit.",
         make=_undo,
         options=(),
     ),
@@ -164,36 +164,36 @@ VERBS: tuple[Verb, ...] = (
         name="continue",
         group="steering",
         arguments="<message>",
-        meaning="Tell the job under way something for its next step, or answer its question.",
+        meaning="Send a message to the running job, or answer its question.",
         make=_continue,
     ),
     Verb(
         name="approve",
         group="steering",
         arguments="[id] [--like]",
-        meaning="Let what waits go on; without an id, the only thing that waits. With `--like`, others like it in this "
-        "run, too.",
+        meaning="Approve a request; without an id, the only one that waits. With `--like`, also approve similar "
+        "commands in this run.",
         make=_approve,
     ),
     Verb(
         name="deny",
         group="steering",
         arguments="[id] [why]",
-        meaning="Refuse what waits, and say why.",
+        meaning="Deny a request, with an optional reason.",
         make=_deny,
     ),
     Verb(
         name="stop",
         group="steering",
         arguments="",
-        meaning="End the job under way; what it did so far is kept.",
+        meaning="Stop the running job; its work so far is kept.",
         make=lambda *_: Stop(),
     ),
     Verb(
         name="retry",
         group="steering",
         arguments="",
-        meaning="Do the last piece of work again, from its start.",
+        meaning="Run the last job again from the start.",
         make=_retry,
         options=(),
     ),
@@ -201,7 +201,7 @@ VERBS: tuple[Verb, ...] = (
         name="status",
         group="steering",
         arguments="",
-        meaning="Say what is under way here, and what waits.",
+        meaning="Show which jobs are running or waiting in this thread.",
         make=lambda *_: ShowStatus(),
     ),
     Verb(name="help", group="steering", arguments="", meaning="Show this list.", make=lambda *_: Help()),
@@ -209,8 +209,8 @@ VERBS: tuple[Verb, ...] = (
 """Every verb, in the order of the help; to add one, add it here and to `Command`."""
 
 _BARE = (
-    "`{trigger} [text]` without a verb means `fix` in an issue and `ask` in a pull request, unless the repository "
-    "configures it otherwise."
+    "`{trigger} [text]` without a command word means `fix` on an issue and `ask` on a pull request, unless the "
+    "repository configures it otherwise."
 )
 _HEADINGS: dict[Group, str] = {"work": "Work", "steering": "Steering"}
 

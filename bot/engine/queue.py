@@ -120,7 +120,7 @@ class SqliteQueue:
     async def park(
         self, job_id: str, worker: str, *, until: float, heard: int | None = None, request_id: str = ""
     ) -> bool:
-        """Let a claimed job wait for a person, in nobody's hands.
+        """Let a claimed job wait for a person, claimed by no worker.
 
         Whoever answers keeps the answer first and calls `wake` then, so that nobody waits for what has been said.
 

@@ -52,7 +52,7 @@ def command_pattern(text: str) -> str:
     try:
         Rule(decision="allow", tool="execute", commands=(text,))
     except SettingsError as error:
-        raise ValueError(f"is no pattern of commands: {error}") from None
+        raise ValueError(f"is not a valid command pattern: {error}") from None
     if "*" in text.split(maxsplit=1)[0]:
         raise ValueError(f"must name the program, e.g. 'npm test *', not {text!r}; the level `auto` allows any command")
     return text
@@ -85,7 +85,7 @@ _NOW = {"fix_red_ci": "`fix_ci: [pull-requests]`", "review_when_ready": "`review
 
 def _command(text: str) -> str:
     if "\0" in text:
-        raise ValueError("holds a NUL character, which no shell can take")
+        raise ValueError("contains a NUL character, which a shell cannot accept")
     return text
 
 
@@ -103,7 +103,7 @@ def _kept(text: str) -> str:
 
 def _branch(text: str) -> str:
     if not is_safe_branch(text):
-        raise ValueError("must be a branch's name, e.g. `develop`")
+        raise ValueError("must be a branch name, e.g. `develop`")
     return text
 
 
@@ -115,7 +115,7 @@ def _language(text: str) -> str:
 
 def _label(text: str) -> str:
     if not text.isprintable() or text != text.strip():
-        raise ValueError("must be a label's name on one line, without space around it")
+        raise ValueError("must be a label name on one line, without surrounding spaces")
     return text
 
 
@@ -180,7 +180,7 @@ class LabelKeys(_Keys):
         # Those that stand before it in this class.
         names = [str(name).casefold() for name in (*info.data.values(), last) if name is not None]
         if len(set(names)) != len(names):
-            raise ValueError("two labels have the same name, and GitHub does not tell upper from lower case")
+            raise ValueError("two labels have the same name; GitHub ignores case in label names")
         return last
 
 
@@ -237,17 +237,17 @@ class FileKeys(_Keys):
         if isinstance(data, dict) and "automatic" in data:
             before = data["automatic"] if isinstance(data["automatic"], list) else []
             meant = [now for name, now in _NOW.items() if name in before] or list(_NOW.values())
-            raise ValueError(f"`automatic` is no key any more: write {' and '.join(meant)}")
+            raise ValueError(f"`automatic` is no longer supported: write {' and '.join(meant)}")
         return data
 
     @field_validator("cache")
     @classmethod
     def _apart(cls, paths: list[str], info: ValidationInfo) -> list[str]:
         if paths and info.data.get("setup") == []:
-            raise ValueError("keeps what `setup` makes, and there is no `setup`")
+            raise ValueError("caches what `setup` creates, but there is no `setup`")
         for one, other in permutations(paths, 2):
             if f"{one}/".startswith(f"{other}/"):
-                raise ValueError(f"`{one}` lies in `{other}`, which is kept whole; leave it out")
+                raise ValueError(f"`{one}` is inside `{other}`, which is cached as a whole; leave it out")
         return paths
 
     @field_validator("network")

@@ -50,6 +50,6 @@ class Tokens:
             return auth.token
         scope = (repo, *(f"{name}: {level}" for name, level in sorted(permissions.items())))
         get = partial(auth.tokens.get, scope, partial(auth.mint, repo, permissions))
-        token = await self.connection.call(f"mint a token for {repo}", get)
+        token = await self.connection.call(f"create a token for {repo}", get)
         self.minted(token)
         return token

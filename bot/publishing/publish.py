@@ -95,14 +95,14 @@ async def publish(
         return Delivered(withheld=publication.withheld)
     sender = CommitSender(github=github, record=record, target=target, pusher=pusher, redactor=redactor)
     if not commit.create_branch and sender.is_default(commit.branch):
-        return Delivered(withheld="The pull request comes from the default branch, which the bot never writes to.")
+        return Delivered(withheld="The pull request comes from the default branch, which the bot never pushes to.")
     try:
         if dry_run:
             await sender.check(commit)
             return Delivered(withheld=publication.withheld, would=_would(commit, publication.pull_request))
         sent = await sender.sent_before() or await _sent(sender, publication, commit, job, replay=replay)
     except (HeadMovedError, PushRejectedError) as error:
-        return Delivered(withheld=f"The branch moved while the bot was working, and was left alone. {error}")
+        return Delivered(withheld=f"The branch moved while the bot was working, and was not changed. {error}")
     except (LeakError, LargeFileError, WorkflowsForbiddenError, _NothingLeftError) as error:
         return Delivered(withheld=str(error))
     return await _told(sender, publication, commit, job, sent)
@@ -136,7 +136,7 @@ async def _catch_up(sender: CommitSender, commit: CommitPlan, job: Job, moved: B
             sent = await sender.sent_on(commit, head, parent=earlier)
             if sent is None:
                 raise _NothingLeftError(
-                    "Somebody pushed the same change meanwhile, so there was nothing left to publish."
+                    "Somebody pushed the same change in the meantime, so there was nothing to publish."
                 )
             return await sender.note(sent)
         except ConflictError:
@@ -158,14 +158,14 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
     )
     request = publication.pull_request
     if sent.branch != commit.branch:
-        note = f"People pushed to {code(commit.branch)} meanwhile, and the change could not be put on top of that."
+        note = f"People pushed to {code(commit.branch)} in the meantime, and the change conflicts with that."
         report = publication.report
         body = pull_body(job, "", server=sender.target.server, report=report, notes=(note,))
         draft = report is not None and report.verdict is not Verdict.VERIFIED
         request = PullDraft(base=commit.branch, title=commit.title, body=body, draft=draft)
-        delivered = replace(delivered, note=f"{note} It is on a branch of its own, with a pull request into that one.")
+        delivered = replace(delivered, note=f"{note} It is on a separate branch, with a pull request into that one.")
     elif sent.facts.parents != (commit.expected_head,):
-        note = f"People pushed to {code(commit.branch)} meanwhile; the change was made again on top of that."
+        note = f"People pushed to {code(commit.branch)} in the meantime; the change was applied on top of that."
         delivered = replace(delivered, note=note, replayed=True)
     if request is not None:
         link = (await sender.record.read()).pull
@@ -175,7 +175,9 @@ async def _told(sender: CommitSender, publication: Publication, commit: CommitPl
         except GitHubError as error:
             if error.passing:
                 raise
-            return replace(delivered, withheld=f"The commit is there, but the pull request is not. {error}")
+            return replace(
+                delivered, withheld=f"The commit was pushed, but the pull request could not be created. {error}"
+            )
         await sender.record.update(lambda done: replace(done, pull=link))
         return replace(delivered, pull_number=link.number, pull_url=link.html_url, pull_draft=link.draft)
     if commit.create_branch:

@@ -52,7 +52,7 @@ class JobCheckRun:
             await self.show(view)
         except GitHubError as error:
             log.warning("job %s: no check run yet: %s", self._job.id, error)
-            return f"GitHub did not make the check run, so this comment alone tells of the job. {error}"
+            return f"GitHub did not create the check run, so only this comment reports on the job. {error}"
         return self.missing
 
     async def show(
@@ -95,7 +95,7 @@ class JobCheckRun:
             log.warning("job %s: no check run: %s", self._job.id, error)
             self.given_up = True
             if error.status == HTTPStatus.FORBIDDEN:
-                self.missing = f"There is no check run of this job: the App may not write them. {error.remedy}"
+                self.missing = f"This job has no check run: the App may not create one. {error.remedy}"
         else:
             self._shown = draft
 
@@ -109,7 +109,7 @@ class JobCheckRun:
         if self.given_up or noted.requests < _TWICE:
             return False
         repo, url = self._job.repo.full_name, noted.posted.url if noted.posted is not None else ""
-        summary = f"GitHub made this check run late; [another one]({url}) has the whole story."
+        summary = f"GitHub created this check run late; see [the other one]({url}) for the result."
         for each in await self._github.checks.find(repo, draft):
             if each.id != self._id:
                 await self._github.checks.update(

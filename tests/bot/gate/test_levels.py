@@ -70,7 +70,7 @@ def test_a_label_on_an_issue_is_bound_to_its_words() -> None:
     assert level_for(a_request_for(job, labels=(bound,))).level == "auto"
     found = level_for(a_request_for(job, labels=(_label("auto", bound_to=text_binding("Title", "Body!")),)))
     assert (found.level, found.voided) == ("ask", ("codepilot:auto",))
-    assert "this issue's words are others" in found.notes[0]
+    assert "this issue's text has changed" in found.notes[0]
 
 
 def test_the_words_of_an_issue_are_told_apart_wherever_the_title_ends() -> None:
