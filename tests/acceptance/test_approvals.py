@@ -152,7 +152,7 @@ async def test_an_approval_that_was_written_before_the_request_could_be_read_cou
         await shown_later(stage, pause)
         bare = await stage.ask(issue.number, "/codepilot approve")
         assert bare.state is JobState.REFUSED
-        assert "shown more than one request" in bare.status
+        assert "shown after you wrote" in bare.status
         assert f"/codepilot approve {pause.request_id}" in bare.status
         assert await still_waits(stage, pause)
 
@@ -573,7 +573,9 @@ async def test_an_approval_can_cover_others_like_it_until_something_is_pushed(hu
     async with staged(hub, tmp_path, [acting(calls)], operator=ASKING) as stage:
         pull = stage.pull()
         _, pause = await _paused(stage, pull.number)
-        assert "for the rest of this run, whatever fits `touch made **`, where `**` is any one word" in pause.status
+        assert (
+            "for the rest of this run, whatever fits `touch made **`, where `**` matches any one word" in pause.status
+        )
         stage.say(pull.number, f"/codepilot approve {pause.short_id} --like")
         pause = await next_pause(stage, pause)
         assert "until [ -e go ]" in pause.status, "another one of the kind was asked about"

@@ -103,7 +103,7 @@ async def test_what_has_expired_says_so(hub: LocalHub, tmp_path: Path) -> None:
     thread.keep(thread.sealed[1], days=0)
     approve = f"/codepilot approve {thread.request_id()}"
     assert await thread.say(approve) is JobState.REFUSED
-    assert f"The artifact `{thread.name}` has expired, and the run that waited with it. Give the" in thread.last
+    assert f"The artifact `{thread.name}` of the waiting run has expired. Give the" in thread.last
 
 
 async def test_a_request_that_nobody_answered_in_time_says_so(hub: LocalHub, tmp_path: Path) -> None:

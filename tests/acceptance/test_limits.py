@@ -46,7 +46,7 @@ async def test_a_user_gets_so_much_work_an_hour_whatever_the_thread(hub: LocalHu
         for number in threads[2:]:
             end = await stage.ask(number, "/codepilot ask why?")
             assert end.state is JobState.REFUSED
-            assert "2 pieces of work for mona in the last hour" in end.status
+            assert "2 jobs for mona in the last hour" in end.status
         assert (await stage.ask(threads[2], "/codepilot ask why?", author="anna")).state is JobState.DONE
         assert len(stage.providers) == 3
 

@@ -145,7 +145,7 @@ async def test_a_model_that_never_behaves_ends_in_a_comment_that_says_so(
         assert end.state is JobState.FAILED
         [status] = stage.bot_comments(issue.number)
         assert "Failed" in status
-        assert "**How to fix it:** Ask again" in status
+        assert "**How to fix it:** Try again" in status
         assert "3 steps" in status
         assert stage.nothing_published()
         assert stage.nothing_left()
@@ -216,7 +216,7 @@ async def test_a_secret_in_the_change_withholds_it(hub: LocalHub, tmp_path: Path
     name, text = ("new.txt", WEBHOOK_SECRET) if where == "content" else (f"{WEBHOOK_SECRET}.txt", "x")
     async with staged(hub, tmp_path, [acting(f'write_file("{name}")', f"{text}\n", completion="Done.")]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix")
-        assert "A secret of the bot" in end.status
+        assert "one of the bot's secrets" in end.status
         assert WEBHOOK_SECRET not in end.status
         assert stage.nothing_published()
         assert stage.pulls() == []

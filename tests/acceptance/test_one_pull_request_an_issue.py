@@ -41,7 +41,7 @@ async def test_a_second_fix_goes_on_in_the_first_ones_pull_request(hub: LocalHub
         before = hub.branches(stage.repo)[branch]
         end = await stage.ask(number, said)
         assert end.state is JobState.DONE, end
-        assert f"`#{pull.number}` is open for this issue; going on there. `--new` opens another." in end.status
+        assert f"`#{pull.number}` is open for this issue; I continue there. `--new` opens another." in end.status
         assert f"[pull request #{pull.number}]({hub.url}/{stage.repo.full_name}/pull/{pull.number})" in end.status
         assert heads(stage) == [branch]
         assert stage.git("rev-parse", f"{branch}^") == before
@@ -143,7 +143,7 @@ async def test_a_pull_request_that_is_closed_under_the_run_gets_nothing(hub: Loc
         hub.close(stage.repo, pull.number, by="mona")
         await stage.let_go(job)
         end = await stage.ended(job)
-        assert f"`#{pull.number}`, which this was to go on in, was closed" in end.status
+        assert f"`#{pull.number}`, in which this was to continue, was closed" in end.status
         assert hub.branches(stage.repo)[branch] == before
         assert len(stage.pulls()) == 1
 

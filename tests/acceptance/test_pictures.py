@@ -111,7 +111,7 @@ async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_sa
         "a picture of issue #1 by @mona: it is not an attachment on GitHub",
         f"a picture of issue #1 by @mona, picture 2: it has more than {LARGEST_BYTES:,} bytes",
         "a picture of issue #1 by @mona, picture 3: it is no PNG, JPEG, GIF or WebP",
-        "a picture of issue #1 by @mona, picture 4: it is gone",
+        "a picture of issue #1 by @mona, picture 4: it was deleted",
     ):
         assert said in models.text, said
 
@@ -128,7 +128,7 @@ async def test_no_more_than_the_caps_are_shown_those_first_that_matter_most(hub:
     assert len(sources) == MOST
     assert [image.data for image in models.images[2:]] == [Image.of("", png(side)).data for side in (12, 13, 14)]
     assert "picture 3: the images of a task have 8,000,000 bytes at most" in models.text
-    assert models.text.count(f"a task has {MOST} at most") == 2
+    assert models.text.count(f"a task has {MOST} images at most") == 2
 
 
 @pytest.mark.parametrize(("sees", "pictures"), [(False, "auto"), (True, "off")])

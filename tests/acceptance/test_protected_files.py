@@ -95,7 +95,7 @@ async def test_characters_that_nobody_sees_ask_and_are_spelled_out(hub: LocalHub
         issue = stage.issue()
         command, pause = await _held(stage, issue.number)
         for said in (
-            "characters that nobody sees, or that turn the order in which others are shown: `calc.py`, `li[U+200B]b.",
+            "invisible characters, or characters that change the direction of the text: `calc.py`, `li[U+200B]b.",
             "Invisible characters are escaped below, as in `[U+202E]`.",
             "if a != 'x[U+202E] [U+2066]# y[U+2069] [U+2066]':",
         ):
@@ -113,7 +113,7 @@ async def test_a_finished_change_waits_for_its_own_approval_naming_the_files(
         _, pause = await _held(stage, stage.issue().number)
         for said in (
             "This requires your approval before it is published.",
-            f"files that only a person may change: `{WORKFLOW}`",
+            f"files that require a person's approval: `{WORKFLOW}`",
             "+on: push",
             f"/codepilot approve {pause.request_id}\n",
             "Fixed `add`, and had CI check it.",
@@ -157,10 +157,7 @@ async def test_an_approved_workflow_that_the_app_may_not_write_is_kept_and_the_p
         number = (stage.issue() if kind == "issue" else stage.pull()).number
         before = hub.branches(stage.repo)
         command, pause = await _held(stage, number)
-        assert (
-            "Before you approve: GitHub lets only an App with the permission *Workflows: read and write*"
-            in pause.status
-        )
+        assert "Before you approve: GitHub requires the App permission *Workflows: read and write*" in pause.status
         stage.say(number, f"/codepilot approve {pause.short_id}")
         end = await stage.end_of(command)
         for said in ("Not published", "*Workflows: read and write*", "Permissions & events", f"{end.job_id}.patch"):

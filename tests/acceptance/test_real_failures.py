@@ -23,10 +23,10 @@ from tests.workflow_runs import Workflows
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 _LIED = {
     "changes nothing": "othing changed",
-    "changes something else": "after it, run once more by the bot",
+    "changes something else": "after it, run again by the bot",
     "never looks": "The failure was not reproduced",
-    "runs another check": "after it, run once more by the bot",
-    "shadows the program": "after it, run once more by the bot",
+    "runs another check": "after it, run again by the bot",
+    "shadows the program": "after it, run again by the bot",
 }
 
 

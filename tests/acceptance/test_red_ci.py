@@ -260,7 +260,7 @@ async def test_a_missing_permission_is_named(hub: LocalHub, tmp_path: Path) -> N
         ran(stage, "success", branch="main")
         assert (await red(stage)).state is JobState.REFUSED
         [told] = stage.bot_comments(pull.number)
-        assert "I did not start on it. The App lacks the permission *Actions: read-only*." in told
+        assert "I did not start a fix. The App is missing the permission *Actions: read-only*." in told
         assert stage.providers == []
 
 

@@ -77,8 +77,8 @@ async def test_why_nothing_is_done_is_told_once_over_all_runs(hub: LocalHub, tmp
     ends = [await flows.run("workflow_run", [SEE_IT_FAIL, FIX]) for _ in range(2)]
     assert [each.ended for each in ends] == [JobState.REFUSED] * 2
     [told] = hub.comments(flows.repo, 1)
-    assert "somebody has pushed since" in told.body
-    assert all("somebody has pushed since" in each.summary for each in ends)
+    assert "the branch has moved on to" in told.body
+    assert all("the branch has moved on to" in each.summary for each in ends)
 
 
 async def test_a_fork_is_diagnosed_twice_however_often_it_fails(hub: LocalHub, tmp_path: Path) -> None:

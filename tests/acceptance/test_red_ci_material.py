@@ -94,8 +94,9 @@ async def test_without_the_permission_to_read_annotations_the_job_goes_on_and_na
         went_red(stage, [EndedJob(name="test", conclusion="failure", steps=STEPS, annotations=[("calc.py", 2, "no")])])
         end = await stage.end_after("workflow_run", "completed")
         assert end.state is JobState.DONE, end
-        assert "> The agent was given no annotations of the failing checks. The App lacks the permission *Checks: " in (
-            end.status
+        assert (
+            "> The agent was given no annotations of the failing checks. The App is missing the permission *Checks: "
+            in (end.status)
         )
         assert "Done, an ad-hoc check passed" in end.status
 
@@ -103,7 +104,7 @@ async def test_without_the_permission_to_read_annotations_the_job_goes_on_and_na
 async def test_an_expired_log_is_named_and_the_job_goes_on(hub: LocalHub, tmp_path: Path) -> None:
     expected = (
         "failed job test of workflow CI: failure",
-        "No log: GitHub has no log of this job: logs are kept for 90 days",
+        "No log: GitHub has no log of this job: it was deleted",
     )
     async with staged(hub, tmp_path, [ScriptedReply(text=FIX, expect=expected)], files=CONFIGURED) as stage:
         stage.pull()

@@ -195,7 +195,7 @@ async def test_an_empty_repository_is_told_so_by_every_command(hub: LocalHub, tm
             assert "the repository has no commit yet. Push it" in end.status
         issue = stage.issue()
         assert (await stage.ask(issue.number, "/codepilot status")).state is JobState.DONE
-        assert "Nothing is under way" in " ".join(stage.bot_comments(issue.number))
+        assert "No job is running" in " ".join(stage.bot_comments(issue.number))
 
 
 async def test_a_branch_of_any_name_that_git_takes_is_worked_on(hub: LocalHub, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_a_change_follows_a_branch_that_moved_while_the_agent_worked(hub: 
         pull = stage.pull()
         end, pushed = await moved_meanwhile(stage, pull.number, {"README.md": "# Mine\n"})
         assert end.state is JobState.DONE
-        assert "People pushed to `topic` in the meantime," in end.status
+        assert "People pushed to `topic` in the meantime" in end.status
         assert stage.git("rev-parse", "topic^") == pushed
         assert (stage.file("topic", "README.md"), stage.file("topic", "calc.py")) == ("# Mine", FIXED_CALC.strip())
         assert stage.bot_branches() == {}
@@ -261,7 +261,7 @@ async def test_a_change_that_does_not_fit_on_a_branch_that_moved_gets_one_of_its
         pull = stage.pull()
         end, pushed = await moved_meanwhile(stage, pull.number, {"calc.py": "add = sum\n"})
         assert end.state is JobState.DONE
-        assert "People pushed to `topic` in the meantime," in end.status
+        assert "People pushed to `topic` in the meantime" in end.status
         assert stage.git("rev-parse", "topic") == pushed
         [(branch, sha)] = stage.bot_branches().items()
         assert stage.file(sha, "calc.py") == FIXED_CALC.strip()

@@ -77,7 +77,7 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
     assert pull.pull is not None
     assert pull.pull.draft
     assert f"nobody could approve it in the run: `{WORKFLOW}`." in (pull.body or "")
-    assert (pull.body or "").startswith("**⚠️ Not verified.** No check ran on what is published, without the files")
+    assert (pull.body or "").startswith("**⚠️ Not verified.** No check ran on the published change")
     [branch] = set(hub.branches(run.repo)) - {"main"}
     assert git(run.repo.path, "diff", "--name-only", "main", branch) == "calc.py"
     assert "+    return a + b" not in summary, "what is published is in no patch"

@@ -328,7 +328,7 @@ async def test_a_dry_run_that_touches_protected_files_waits_for_nobody(hub: Loca
     async with staged(hub, tmp_path, [adds]) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot fix --dry-run")
         assert end.state is JobState.DONE, end
-        assert "files that only a person may change: `.github/workflows/ci.yml`" in end.status
+        assert "files that require a person's approval: `.github/workflows/ci.yml`" in end.status
         assert "/codepilot approve" not in end.status
 
 
