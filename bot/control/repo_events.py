@@ -79,7 +79,7 @@ async def _start(context: JobContext, command: Labelled) -> Ending:
     job = context.job
     thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
     if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
-        reason = f"The words here are others than when {code(command.label)} was set. Look at them, and set it again."
+        reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
         access = await check_access(context.github, job, bounds=context.services.bounds)
         return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not access.may_command))
     words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
@@ -105,7 +105,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
             await approvals.void_alike(context.of(each.job))
         asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
         if asked is not None and asked.bound_to != head_sha:
-            why = f"The pull request moved to {head_sha[:10]}, so what this waited for is void."
+            why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
     await _review_push(context, head_sha)
@@ -120,7 +120,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
         return Ending(state=JobState.DONE)
     names = ", ".join(map(code, gone))
     text = (
-        f"I took {names} off: it was set for another commit than {head_sha[:10]}. Look at what was pushed, and set it "
+        f"I removed {names}: it was set for another commit than {head_sha[:10]}. Review what was pushed, and set it "
         "again."
     )
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
@@ -136,9 +136,7 @@ async def _review_push(context: JobContext, head_sha: str) -> None:
     review = review_of_push(context.job, head_sha)
     for each in await _jobs(context):
         if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
-            await _end_or_stop(
-                context, each, f"Commit {head_sha[:10]} was pushed, and is reviewed in place of this one."
-            )
+            await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
     await context.queue.accept(review, held_seconds=context.services.push_pause)
     await context.record.update(lambda record: replace(record, leads_to=review.id))
 
@@ -157,7 +155,7 @@ async def _departed(context: JobContext, repo_ids: tuple[int, ...]) -> None:
     """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
     if context.job.installation is None:
         return
-    why = "The App was taken off this repository, or suspended."
+    why = "The App was removed from this repository, or suspended."
     for each in await context.queue.live_of(context.job.installation, repo_ids):
         await _end_or_stop(context, each, why)
 

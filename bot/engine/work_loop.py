@@ -81,7 +81,7 @@ class WorkLoop:
                 return stored
             if not await self.run_next(stored.job.lane):
                 await self._queue.wait_for_work(_POLL_SECONDS)
-        raise QueueError(f"job {job_id} is not in its queue any more")
+        raise QueueError(f"job {job_id} is no longer in its queue")
 
     async def tell_ending(self, job_id: str, *, until: float) -> None:
         """Tell an ending that could not be told at once, as long as it is due before `until`."""
@@ -120,7 +120,7 @@ class WorkLoop:
         try:
             await self._while_ours(LeasedAttempt(self._queue, claimed))
         except LeaseLostError:
-            log.warning("job %s: taken over by another worker; nothing more is done here", job.id)
+            log.warning("job %s: taken over by another worker; this one stops", job.id)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_back(job.id))
             raise

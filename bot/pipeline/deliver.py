@@ -41,7 +41,7 @@ from bot.workspace.change import Change
 
 VERDICT = "verdict"
 """The fact that keeps what a finished run came to, a value of `bot.publishing.verdict.Verdict`."""
-_LONG_PLAN = "The plan is too long to be shown whole, so nobody can approve it. Ask for a shorter one."
+_LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
 
@@ -151,7 +151,7 @@ class ResultDelivery:
         note = verdict.why
         if verdict.approved and isinstance(self._assignment.command, Plan):
             await context.queue.accept(carried_out(context.job, self._assignment.command, self._shown_plan(outcome)))
-            note = "The plan was approved; the work on it has begun."
+            note = "The plan was approved; the work on it has started."
         view = self._reporter.now(state="done", completion=outcome.summary, reason=note)
         return Ending(state=JobState.DONE, view=view, status=outcome.status)
 

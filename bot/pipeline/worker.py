@@ -55,13 +55,13 @@ class Worker:
             # What could not be asked or told now is asked or told when the job is resumed.
             pause = await self._patience.pause(StoredRecord(self._contexts.queue, job.id), error)
             seconds = self._patience.longest_pause if pause is None else pause
-            log.exception("job %s: GitHub cannot be reached; trying again in %.0f s", job.id, seconds)
+            log.exception("job %s: GitHub is not reachable; trying again in %.0f s", job.id, seconds)
             return JobReleased(held_seconds=seconds)
         except QueueError:
             raise
         except Exception as error:  # one job must not take the worker, and so all the others, with it
             log.exception("job %s: given up", job.id)
-            reason = str(error) if isinstance(error, BotError) else "The bot has a fault of its own; see the log."
+            reason = str(error) if isinstance(error, BotError) else "The bot has an internal error; see the log."
             await endings.keep_fault(self._contexts, job, reason)
             return JobEnded(state=JobState.FAILED, reason=reason, owed=0.0)
 
@@ -73,7 +73,7 @@ class Worker:
             pipeline = JobPipeline(context)
             if (ended := (await record.read()).ending) is not None:
                 owed = await endings.tell(context, comment=pipeline.comment)
-                return JobEnded(state=ended.state, reason="told by a later attempt", owed=owed)
+                return JobEnded(state=ended.state, reason="reported by a later attempt", owed=owed)
             async with attempt.listening(pipeline.hear, lambda: pipeline.steps):
                 told = (await record.read()).comment.requests > 0
                 ending = await self._ending(pipeline, context, attempt, told=told)
@@ -111,10 +111,10 @@ class Worker:
         except GitHubError as error:
             if await self._patience.pause(context.record, error) is not None:
                 raise
-            log.warning("job %s: what it waits for could not be told: %s", context.job.id, error)
+            log.warning("job %s: its request could not be shown: %s", context.job.id, error)
 
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
-        """Walk the corridor; whatever goes wrong there becomes an ending."""
+        """Walk the pipeline; whatever goes wrong there becomes an ending."""
         try:
             if attempt.exhausted:
                 return await self._given_up(pipeline, context, attempt, told=told)
@@ -131,9 +131,9 @@ class Worker:
         except (BotError, AgentError) as error:
             return replace(await pipeline.failed(str(error)), misconfigured=isinstance(error, WrongInputError))
         except Exception as error:  # the last line: a fault of ours must still reach the person who waits, and the log
-            log.exception("job %s: a fault of the bot's own, or of its machine", attempt.job.id)
+            log.exception("job %s: an internal error of the bot, or a fault of its machine", attempt.job.id)
             said = error.strerror if isinstance(error, OSError) else ""
-            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has a fault of its own."
+            reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
             return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
 
     async def _given_up(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
@@ -141,7 +141,7 @@ class Worker:
         finished = (await context.record.read()).result is not None
         if finished and attempt.deaths < _PUBLISHING_DEATHS:
             return await pipeline.walk()
-        reason = "The bot's process died several times while it had this job in hand, so it was given up."
+        reason = "The bot's process died several times while this job was running, so the job was ended."
         remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
         if attempt.deaths < _KEEPING_DEATHS:
             ending = await pipeline.give_up(f"{reason} {remedy}")

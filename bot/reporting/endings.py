@@ -91,7 +91,7 @@ async def keep_fault(contexts: JobContextFactory, job: Job, reason: str) -> None
     record, services = StoredRecord(contexts.queue, job.id), contexts.services
     if job.is_unasked or (await record.read()).ending is not None:
         return
-    text = f"❌ This job has failed. {reason} The operator finds more in the log under its name."
+    text = f"❌ This job has failed. {reason} See the operator's log under this job id for details."
     body = await asyncio.to_thread(
         render_reply, text, services.allowed(job), job_id=job.id, marker=services.marker(job)
     )
@@ -143,14 +143,14 @@ async def _told(context: JobContext, comment: StatusComment | None, check: JobCh
 
 def _may_come(job_id: str, error: GitHubError) -> bool:
     """Whether GitHub may take an ending later; where it never will (the thread is gone), the log has it."""
-    log.warning("job %s: its ending could not be told: %s", job_id, error)
+    log.warning("job %s: its result could not be reported: %s", job_id, error)
     return error.may_be_told_later and not error.lacks_permission
 
 
 async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
     """Tell what could not be told when its job ended; False when it is to be tried again, for days if need be."""
     if owed.job is None:
-        log.error("job %s: its ending is not told: this version cannot read the job", owed.job_id)
+        log.error("job %s: its result is not reported: this version cannot read the job", owed.job_id)
         return True
     try:
         async with contexts.case(owed.job) as context:
@@ -160,12 +160,12 @@ async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
     except QueueError:
         raise
     except (BotError, AgentError) as error:  # e.g. the name belongs to another repository now
-        log.error("job %s: its ending is not told: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
+        log.error("job %s: its result is not reported: %s", owed.job_id, error)  # noqa: TRY400 - the text has it all
         return True
     except Exception:  # one ending, e.g. of a job of another version, must not take the worker and all jobs with it
-        log.exception("job %s: its ending could not be told", owed.job_id)
+        log.exception("job %s: its result could not be reported", owed.job_id)
         settled = False
     if not settled and time.time() - owed.since > KEEP_SECONDS:
-        log.error("job %s: its ending is not told: GitHub has not taken it for days", owed.job_id)
+        log.error("job %s: its result is not reported: GitHub has not accepted it for days", owed.job_id)
         return True
     return settled

@@ -54,8 +54,10 @@ async def _left(contexts: JobContextFactory, loop: WorkLoop, last: Stored) -> tu
         async with contexts.case(job) as context:
             return last, await save(context)
     except BotError as error:
-        log.warning("job %s: not kept for a later run: %s", job.id, error)
-        stop = Signal(kind="stop", text=f"It needs a person, and cannot wait for one. {error}", by="", id="not kept")
+        log.warning("job %s: not stored for a later run: %s", job.id, error)
+        stop = Signal(
+            kind="stop", text=f"The run requires an answer and cannot wait for one. {error}", by="", id="not kept"
+        )
     await contexts.queue.send(job.id, stop)
     await contexts.queue.wake(job.id)
     return await _walked(contexts.queue, loop, job.id), None

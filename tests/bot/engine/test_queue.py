@@ -252,7 +252,7 @@ async def test_a_full_disk_is_an_error_of_the_queue_and_nothing_is_half_stored(q
         rows.execute(f"PRAGMA max_page_count = {pages}")
 
     await queue._run(fill)
-    with pytest.raises(QueueError, match="disk has room"):
+    with pytest.raises(QueueError, match="disk has space"):
         await queue.accept(a_job(body="x" * 60_000))
     assert await queue.get("j1") is None
     await queue._run(lambda rows: rows.execute("PRAGMA max_page_count = 1000000").fetchone())
