@@ -152,7 +152,9 @@ class JobContext:
         if not self.services.comes_back:
             return "The patch is in the summary of this workflow run."
         where = "attached to the check run, and " if self.services.checks else ""
-        return f"The operator keeps the patch {where}for {self.services.keep_days} days, as `{self.job.id}.patch`."
+        return (
+            f"The patch is {where}stored by the operator for {self.services.keep_days} days, as `{self.job.id}.patch`."
+        )
 
     def about(self, other: Job) -> JobContext:
         """Another job, with the client of this one."""

@@ -70,7 +70,7 @@ async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, t
         assert "Co-authored-by" not in stage.git("show", "--no-patch", "--format=%B", "topic")
 
 
-STILL_RED = "ended with exit code 1 before the change and with exit code 1 after it, run once more"
+STILL_RED = "ended with exit code 1 before the change and with exit code 1 after it, run again"
 NOT_SEEN = "The failure was not reproduced"
 
 
@@ -228,7 +228,7 @@ async def test_a_label_asks_for_one_pull_request(hub: LocalHub, tmp_path: Path) 
         hub.add_collaborator(stage.repo, "triager", "triage")
         hub.add_label(stage.repo, number, "codepilot:fix-ci", by="triager")
         await stage.end_after("pull_request", "labeled")
-        assert "nobody asked" in (await red(stage)).reason
+        assert "not enabled" in (await red(stage)).reason
         hub.remove_label(stage.repo, number, "codepilot:fix-ci", by="mona")
         hub.add_label(stage.repo, number, "Codepilot:fix-CI", by="mona")
         await stage.end_after("pull_request", "labeled")
@@ -284,7 +284,7 @@ async def test_the_pull_requests_own_file_turns_nothing_on(hub: LocalHub, tmp_pa
         hub.commit(stage.repo, wish, message="Wish", author="mona", branch="topic")
         hub.open_pull(stage.repo, author="mona", head="topic", title="Wish")
         ran(stage, "success", branch="main")
-        assert "nobody asked" in (await red(stage)).reason
+        assert "not enabled" in (await red(stage)).reason
         assert stage.providers == []
 
 
@@ -399,7 +399,7 @@ async def test_a_red_run_of_a_fork_ends_in_a_diagnosis(hub: LocalHub, tmp_path: 
 async def test_a_red_run_of_a_fork_is_left_alone_where_nobody_wants_it(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         pull = forked(stage)
-        assert "nobody asked" in (await stage.end_after("workflow_run", "completed")).reason
+        assert "not enabled" in (await stage.end_after("workflow_run", "completed")).reason
         assert stage.providers == []
         assert stage.bot_comments(pull.number) == []
 

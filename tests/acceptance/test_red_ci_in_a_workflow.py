@@ -46,7 +46,7 @@ async def test_a_workflow_on_failed_runs_fixes_them(hub: LocalHub, tmp_path: Pat
     repo, summary = flows.repo, end.summary
     made = branch if branch != "main" else f"codepilot/fix-ci-{hub.workflow_runs(repo)[-1].id}"
     assert git(repo.path, "show", f"{made}:calc.py") == FIXED_CALC.strip()
-    assert "Started by CI: [`CI`](" in summary
+    assert "CI asked: [`CI`](" in summary
     assert "@mona" not in summary
     pulls = [each for each in hub.issues(repo) if each.pull is not None]
     assert len(pulls) == 1
