@@ -164,10 +164,7 @@ def _by(label: SetLabel) -> LevelDecision:
 
 def _void(request: AccessRequest, label: SetLabel) -> str:
     if not label.bound_to:
-        return (
-            f"I removed the label `{label.name}`, because I do not know who set it on which commit or text. Set it "
-            "again."
-        )
+        return f"I removed the label `{label.name}`, because I do not know who set it on what. Set it again."
     if request.job.thread.kind == "issue":
         return (
             f"I removed the label `{label.name}`: this issue's text has changed since it was set. Review it, and set "
