@@ -117,7 +117,7 @@ class Failure:
     def proof(self) -> str:
         """What people are told of the fix."""
         ended = f"ended with exit code {self.exit_code} before the change and with exit code 0 after it"
-        return f"**Proof:** `{self.command}` {ended}, run once more by the bot"
+        return f"**Proof:** `{self.command}` {ended}, run again by the bot"
 
     @property
     def fix(self) -> list[str]:

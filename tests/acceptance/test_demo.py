@@ -94,7 +94,7 @@ def test_a_demo_that_comes_to_wait_for_a_person_ends_there_and_says_so(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--repo", "."), "belong together"),
+        (("--repo", "."), "require each other"),
         (("--repo", "{tmp}", "--issue", "x", "--script", "{tmp}/none.yaml"), "none.yaml"),
         (("--repo", "{tmp}", "--issue", "x"), "no model"),
     ],

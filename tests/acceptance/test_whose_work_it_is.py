@@ -46,12 +46,12 @@ async def test_retry_never_does_what_a_stranger_asked_for(hub: LocalHub, tmp_pat
         await stage.ended(newest.job.id)
 
 
-async def test_retry_passes_over_red_runs_that_nobody_wanted_mended(hub: LocalHub, tmp_path: Path) -> None:
+async def test_retry_passes_over_red_runs_that_nobody_wanted_fixed(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [DONE], [DONE]) as stage:
         pull = stage.pull()
         await stage.ask(pull.number, "/codepilot fix the sum")
         ran(stage, "topic", "failure")
-        assert "nobody asked" in (await stage.answer_to("workflow_run", "completed")).get("reason", "nobody asked")
+        assert "not enabled" in (await stage.answer_to("workflow_run", "completed")).get("reason", "not enabled")
         await stage.ask(pull.number, "/codepilot retry")
         [newest, *_] = await stage.queue.of_thread(stage.repo.id, pull.number)
         assert (await stage.ended(newest.job.id)).state is JobState.DONE

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from bot.domain.job import JobState
+from bot.jobs import snapshot_cache
 from localhub import LocalHub, Repo
 from tests.stage import FIX, FIXED_CALC, WAIT_FOR_GO, acting, staged
 from tests.waiting import eventually
@@ -41,7 +44,11 @@ async def test_a_name_that_was_given_to_another_repository_is_left_alone(hub: Lo
         assert set(hub.branches(other)) == {"main"}
 
 
-async def test_a_repository_made_public_before_the_run_is_refused(hub: LocalHub, tmp_path: Path) -> None:
+async def test_a_repository_made_public_before_the_run_is_refused(
+    hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the acknowledgement asked moments ago would do for the run, too.
+    monkeypatch.setattr(snapshot_cache, "FRESH_SECONDS", -1.0)
     async with staged(hub, tmp_path, held=True) as stage:
         _set_private(hub, stage.repo, private=True)
         issue = stage.issue()
