@@ -11,7 +11,7 @@ import pytest
 
 from bot.domain.job import JobState
 from localhub import LocalHub
-from tests.stage import Stage, staged
+from tests.stage import WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
 ISSUES = 30
@@ -43,7 +43,7 @@ async def answers(stage: Stage, guids: list[str]) -> list[str]:
 
 @pytest.mark.slow
 async def test_a_storm_of_labels_delays_no_stop_and_is_soon_dropped_on_receipt(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, held=True) as stage:
+    async with staged(hub, tmp_path, [acting(WAIT_FOR_GO)], held=True) as stage:
         issue = stage.issue()
         work = stage.say(issue.number, "/codepilot fix")
         await stage.job_of(work)
