@@ -313,7 +313,7 @@ def _remedy(stderr: str) -> str:
     text = stderr.lower()
     if "fsck error" in text:
         return "Git reports the repository as malformed or hostile; fix that object first."
-    if "authentication failed" in text or "could not read username" in text or "403" in text:
+    if "authentication failed" in text or "could not read username" in text or "returned error: 403" in text:
         return (
             "Grant the bot read access to the repository's contents: the App in its settings, a workflow's job with "
             "`permissions: { contents: write }`."

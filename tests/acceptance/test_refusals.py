@@ -217,7 +217,8 @@ async def test_a_branch_deleted_between_command_and_run_is_told_so(hub: LocalHub
         hub.sync(stage.repo, author="mona")
         stage.open_for_work.set()
         end = await stage.end_of(command)
-        assert end.state in {JobState.FAILED, JobState.REFUSED}
+        # GitHub closes a pull request whose branch is deleted: its delivery may come before or after the fetch.
+        assert end.state in {JobState.FAILED, JobState.REFUSED, JobState.STOPPED}
         assert (
             "topic" in end.status or "branch of this pull request was deleted." in end.status or "closed" in end.status
         )

@@ -121,9 +121,10 @@ async def test_a_commit_that_is_gone_is_named(origin: Origin, workspaces: Worksp
     assert list((tmp_path / "state" / "jobs").glob("*/")) == []
 
 
-async def test_a_server_that_is_not_there_is_named_with_a_remedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a/b", "a/403"])
+async def test_a_server_that_is_not_there_is_named_with_a_remedy(name: str, tmp_path: Path) -> None:
     workspaces = Workspaces(tmp_path / "workspaces", pauses=(0.0,))
-    nowhere = Source(url="http://127.0.0.1:1/a/b.git", token="t" * 20, ref="refs/heads/main", sha="1" * 40)
+    nowhere = Source(url=f"http://127.0.0.1:1/{name}.git", token="t" * 20, ref="refs/heads/main", sha="1" * 40)
     with pytest.raises(CloneError) as caught:
         async with workspaces.open("one", REPO, nowhere):
             pass
