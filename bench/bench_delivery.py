@@ -1,4 +1,4 @@
-"""How long GitHub waits for an answer to a delivery: the real door, a real queue file, 100 deliveries a second."""
+"""How long GitHub waits for an answer to a delivery: a real web server and queue, 100 deliveries a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bench.measure import Figure, percentile
-from bot.apps.webhook import WebhookApp, make_app, make_runner
+from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
@@ -57,8 +57,8 @@ def _serve(pipe: Connection, directory: str) -> None:
 async def _server(tell: Callable[[int], None], wait: Callable[[], object], directory: Path) -> None:
     database = Database(directory / "queue.sqlite")
     queue = SqliteQueue(database)
-    door = WebhookApp(secret=SecretStr(SECRET), listening=Listening())
-    runner = make_runner(make_app(door, queue))
+    options = WebhookOptions(secret=SecretStr(SECRET), listening=Listening())
+    runner = make_runner(make_app(options, queue))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     tell(runner.addresses[0][1])

@@ -118,7 +118,7 @@ class Stage:
         return self.hub.comment(self.repo, number, author=author, body=body)
 
     async def answer(self, comment: Comment) -> dict[str, str]:
-        """What the bot's door answered to the first delivery of a comment."""
+        """What the bot answered to the first delivery of a comment."""
 
         def answered() -> dict[str, str] | None:
             for delivery in self.hub.deliveries:
@@ -131,7 +131,7 @@ class Stage:
         return await eventually(answered)
 
     async def answer_to(self, event: str, action: str) -> dict[str, str]:
-        """What the bot's door answered to the newest delivery of an event that is sent already."""
+        """What the bot answered to the newest delivery of an event that is sent already."""
         guid = [each.guid for each in self.hub.deliveries if (each.event, each.action) == (event, action)][-1]
 
         def answered() -> dict[str, str] | None:
@@ -309,7 +309,7 @@ async def staged(
         provider: makes the model of a run, in place of the scripts; `settings` for those that `operator` names.
         trigger: the word that starts a command.
         network: what the agent's commands may reach; nothing by default.
-        held: whether the worker waits for `Stage.open_for_work`, while the door is open.
+        held: whether the worker waits for `Stage.open_for_work`, while the webhook server listens.
         operator: further settings of the operator, by their names in `AgentSettings`.
         after: a stage whose service has ended; this one is another service on the same hub and data directory.
     """

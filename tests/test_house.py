@@ -126,7 +126,7 @@ _PURE = (
     "bot/publishing/known_checks.py",
     "bot/publishing/proof.py",
     "bot/publishing/active.py",
-    "bot/publishing/defuse.py",
+    "bot/publishing/inert.py",
     "bot/publishing/redact.py",
     "bot/publishing/gfm.py",
     "bot/publishing/live.py",
@@ -307,12 +307,12 @@ def test_a_pure_module_reaches_nothing_that_touches_the_world(path: Path) -> Non
 
 
 def test_the_front_door_lists_what_it_gives_and_gives_what_it_lists() -> None:
-    door = importlib.import_module("agent_runtime")
-    listed = door.__all__
+    library = importlib.import_module("agent_runtime")
+    listed = library.__all__
     assert len(listed) == len(set(listed)), "agent_runtime.__all__ names something twice; remove one."
-    missing = [name for name in listed if not hasattr(door, name)]
+    missing = [name for name in listed if not hasattr(library, name)]
     assert not missing, f"agent_runtime.__all__ names what cannot be imported: {missing}. Import it there or drop it."
-    values = {name: getattr(door, name) for name in listed}
+    values = {name: getattr(library, name) for name in listed}
     undocumented = [n for n, v in values.items() if (inspect.isroutine(v) or isinstance(v, type)) and not v.__doc__]
     assert not undocumented, f"public names of agent_runtime without a docstring: {undocumented}. Say what they are."
 
@@ -406,7 +406,7 @@ def _graph() -> grimp.ImportGraph:
 
 
 def _reached(module: str) -> set[str]:
-    """A module and everything of ours below it; the library's front door counts as a wall."""
+    """A module and everything of ours below it; what the library's `__init__` imports is not followed."""
     reached, waiting = set(), [module]
     while waiting:
         each = waiting.pop()

@@ -20,12 +20,12 @@ from aiohttp import web
 from agent_runtime import Provider
 from bot.apps.action import job_of_run, outputs_of, write_outputs, write_summary
 from bot.apps.action.end import StepEnd
+from bot.apps.action.running import run_jobs
 from bot.apps.action.summary import summary
-from bot.apps.action.walking import walk
 from bot.apps.redelivery import Redelivery
 from bot.apps.services import key_for, redactor_for, services
 from bot.apps.sweeping import kept_swept
-from bot.apps.webhook import WebhookApp, make_app, make_runner
+from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
 from bot.domain.job import Job, JobState
 from bot.domain.listening import Listening
@@ -141,8 +141,8 @@ def _redelivery(settings: Settings) -> Redelivery:
     return Redelivery(deliveries, settings.agent.data_dir)
 
 
-def _webhook_app(settings: Settings) -> WebhookApp:
-    return WebhookApp(
+def _webhook_app(settings: Settings) -> WebhookOptions:
+    return WebhookOptions(
         secret=settings.webhook_secret,
         listening=Listening(
             triggers=settings.agent.triggers,
@@ -203,7 +203,7 @@ async def work_step(
 async def _see_through(
     settings: ActionSettings, job: Job, listeners: Sequence[Listener], lease_seconds: float
 ) -> StepEnd:
-    """Store one job, walk it, and give back how it ended."""
+    """Store one job, run it, and give back how it ended."""
     redactor = redactor_for(settings)
     shared = _services_of_step(settings, redactor, listeners)
     async with AsyncExitStack() as stack:
@@ -229,7 +229,7 @@ async def _see_through(
         patience = 4 * lease_seconds
         worker = Worker(contexts, Patience(seconds=patience, longest_pause=lease_seconds))
         loop = WorkLoop(_worker_name(), queue, worker, lease_seconds=lease_seconds)
-        last, session_file = await walk(contexts, loop, job)
+        last, session_file = await run_jobs(contexts, loop, job)
         await loop.tell_ending(last.job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, last.job.id)
         return StepEnd(

@@ -150,13 +150,13 @@ def networks(agent: AgentSettings) -> dict[str, Network | None]:
 
 def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     """What takes the operator's secrets out of text."""
-    door: list[SecretStr | None]
+    keys: list[SecretStr | None]
     if isinstance(settings, Settings):
-        door = [settings.webhook_secret, settings.private_key]
+        keys = [settings.webhook_secret, settings.private_key]
     else:
-        door = [settings.token, settings.inputs.session_key]
+        keys = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key
-    return Redactor(secret.get_secret_value() for secret in (*door, key) if secret is not None)
+    return Redactor(secret.get_secret_value() for secret in (*keys, key) if secret is not None)
 
 
 def key_for(secret: SecretStr, purpose: str) -> bytes:

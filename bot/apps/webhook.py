@@ -43,8 +43,8 @@ _SHOWABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookApp:
-    """What the door needs to know.
+class WebhookOptions:
+    """How deliveries are received.
 
     Attributes:
         secret: the webhook's secret.
@@ -65,7 +65,7 @@ class WebhookApp:
     checked_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse to be made without a secret: such a door would be open to all."""
+        """Require a secret: without one, deliveries cannot be verified."""
         if not self.secret.get_secret_value():
             raise ConfigError(("CODEPILOT_WEBHOOK_SECRET is not set, so deliveries cannot be verified",))
 
@@ -75,7 +75,7 @@ async def _keep(_job: Job) -> str:
 
 
 def make_app(
-    door: WebhookApp,
+    options: WebhookOptions,
     queue: JobEngine,
     *,
     accepted: Callable[[Job], None] = lambda _job: None,
@@ -89,14 +89,14 @@ def make_app(
     not 2xx shows on GitHub's delivery page, and can be sent again from there.
 
     Args:
-        door: what the door needs to know.
+        options: how deliveries are received.
         queue: where jobs go.
         accepted: told of every job that was stored.
         unneeded: why a job need not be stored at all; empty for one that must be.
     """
     # Read by the handler itself, with its own bound; this one would answer with a page of HTML.
     app = web.Application(client_max_size=0)
-    webhook = _Webhook(door, queue, accepted, unneeded)
+    webhook = _Webhook(options, queue, accepted, unneeded)
     app.router.add_post("/webhook", webhook.receive)
     app.router.add_get("/healthz", webhook.health)
     return app
@@ -131,12 +131,12 @@ class _Webhook:
 
     def __init__(
         self,
-        door: WebhookApp,
+        options: WebhookOptions,
         queue: JobEngine,
         accepted: Callable[[Job], None],
         unneeded: Callable[[Job], Awaitable[str]],
     ) -> None:
-        self._door = door
+        self._options = options
         self._queue = queue
         self._accepted = accepted
         self._unneeded = unneeded
@@ -150,7 +150,7 @@ class _Webhook:
             async with self._checking:
                 if time.monotonic() >= self._checked_until:
                     await self._queue.check()
-                    self._checked_until = time.monotonic() + self._door.checked_seconds
+                    self._checked_until = time.monotonic() + self._options.checked_seconds
         except QueueError as error:
             log.error("the health check failed: %s", error, extra={"stranger": True})  # noqa: TRY400 - the text has it
             return web.json_response({"status": "failed"}, status=503)
@@ -176,8 +176,8 @@ class _Webhook:
 
     async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
         """What a delivery asks for, once it is proven genuine."""
-        size, listening = self._size(request), self._door.listening
-        secret = self._door.secret.get_secret_value()
+        size, listening = self._size(request), self._options.listening
+        secret = self._options.secret.get_secret_value()
         if size <= _LARGE_BYTES:
             body = await self._arrived(request.content.readexactly(size))
             delivery = from_webhook(request.headers, body, secret)
@@ -186,7 +186,7 @@ class _Webhook:
         proof = Proof(request.headers, secret)
         with self._room_for(size):
             async with AsyncExitStack() as stack:
-                opened = large_deliveries.received(self._door.folder, request.content, size, proof)
+                opened = large_deliveries.received(self._options.folder, request.content, size, proof)
                 path = await self._arrived(stack.enter_async_context(opened))
                 proof.check()
                 _check_sender(request)
@@ -198,8 +198,8 @@ class _Webhook:
             raise _Refused(415, "compressed bodies are not supported; GitHub sends none")
         if request.content_length is None:
             raise _Refused(411, "a delivery requires the header Content-Length")
-        if request.content_length > self._door.max_body_bytes:
-            raise _Refused(413, f"a delivery has at most {self._door.max_body_bytes:,} bytes")
+        if request.content_length > self._options.max_body_bytes:
+            raise _Refused(413, f"a delivery has at most {self._options.max_body_bytes:,} bytes")
         return request.content_length
 
     @contextmanager
@@ -216,10 +216,10 @@ class _Webhook:
 
     async def _arrived(self, body: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(self._door.read_seconds):
+            async with asyncio.timeout(self._options.read_seconds):
                 return await body
         except TimeoutError as error:
-            raise _Refused(408, f"the body did not arrive within {self._door.read_seconds:g} s") from error
+            raise _Refused(408, f"the body did not arrive within {self._options.read_seconds:g} s") from error
         except asyncio.IncompleteReadError as error:
             raise _Refused(400, "the body is shorter than its Content-Length") from error
 
@@ -231,7 +231,7 @@ class _Webhook:
             log.info("delivery %s: ignored: %s", delivery_id, found.reason, extra=extra)
             return web.json_response({"status": "ignored", "reason": found.reason})
         # What steers is done at once: nobody answers it first.
-        held = self._door.held_seconds if found.lane == "work" else 0.0
+        held = self._options.held_seconds if found.lane == "work" else 0.0
         if not await self._queue.accept(found, held_seconds=held):
             log.info("delivery %s: a duplicate of job %s", delivery_id, found.id, extra=extra)
             return web.json_response({"status": "duplicate", "job": found.id})

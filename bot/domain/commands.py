@@ -227,7 +227,7 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """Somebody assigned the issue to an App's account; whether it is the bot's own, a door does not know."""
+    """Somebody assigned the issue to an App's account; an entry point does not know whether it is the bot's own."""
 
     assignee_id: int
     verb: Literal["assigned"] = "assigned"

@@ -68,7 +68,7 @@ def _to_write(problem: InputProblem) -> str:
 
 
 class DeliveryError(BotError):
-    """A delivery was refused at the door; nothing was stored."""
+    """A delivery was refused; nothing was stored."""
 
 
 class UnauthenticatedError(DeliveryError):

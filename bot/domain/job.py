@@ -1,4 +1,4 @@
-"""The job: what was asked, by whom, where; and the table of states it walks through. Pure."""
+"""The job: what was asked, by whom, where; and the table of its states. Pure."""
 
 from __future__ import annotations
 

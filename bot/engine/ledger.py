@@ -138,7 +138,7 @@ def _tally(rows: sqlite3.Connection, *, job: Job, since: float, trusted_bots: Tr
 
 
 def _unattended(rows: sqlite3.Connection, job: Job, seq: int, trusted_bots: TrustedBots) -> int:
-    """Walk the thread's work backwards from `job` to the last that a person asked for."""
+    """Follow the thread's work backwards from `job` to the last that a person asked for."""
     if not is_unattended(job, trusted_bots):
         return 0
     before = rows.execute(

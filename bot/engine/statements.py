@@ -238,7 +238,7 @@ def signal(rows: sqlite3.Connection, job_id: str, sent: records.Signal) -> bool:
 
 
 def _anything_to_claim(rows: sqlite3.Connection, lane: Lane, names: Mapping[str, object]) -> bool:
-    """Look without the write lock: idle workers ask often, and must not hold up the door."""
+    """Look without the write lock: idle workers ask often, and must not delay the webhook."""
     questions = (f"{_LEASE_OVER} LIMIT 1", f"{_WAIT_OVER} LIMIT 1", _CLAIMABLE[lane])
     return any(rows.execute(question, names).fetchone() is not None for question in questions)
 

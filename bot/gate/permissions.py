@@ -47,7 +47,7 @@ def resolved(command: Command, *, kind: ThreadKind, config: RepoConfig) -> Comma
 
 
 def grant_for(request: AccessRequest) -> Grant | Refusal:
-    """Decide what a job may do; the one choke point, for every verb, every trigger and both doors."""
+    """Decide what a job may do; the one choke point, for every verb, every trigger and both entry points."""
     refusal = _people_refusal(request) or repository_refusal(request.job, request.facts)
     if refusal is not None:
         return refusal

@@ -21,7 +21,7 @@ _DELIVERY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One event from GitHub, proven genuine by whichever door it came through.
+    """One event from GitHub, proven genuine by the entry point that received it.
 
     Attributes:
         id: GitHub's delivery GUID (`X-GitHub-Delivery`); for an Action, derived from its run id and attempt.

@@ -15,7 +15,7 @@ from bot.jobs.receipt_filter import KnownConfigs
 from bot.jobs.results import RunResults
 from bot.jobs.sealed_state import SavedJob
 from bot.jobs.setup import Setup
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.inputs import in_inputs
 from bot.publishing.marker import claimed_job, job_of, marker
 from bot.publishing.redact import Redactor

@@ -46,7 +46,7 @@ _LATE_CHARS = 200
 
 
 class JobPipeline:
-    """Walks one job.
+    """Runs one job.
 
     Attributes:
         comment: the job's one comment.
@@ -63,11 +63,11 @@ class JobPipeline:
         self._access: AccessCheck | None = None
         self._shown_at = 0.0
 
-    async def walk(self) -> Ending:
+    async def run(self) -> Ending:
         """Take the job from permission to publication.
 
         Raises:
-            GitHubError: GitHub failed in a way that may pass; the job can be walked again.
+            GitHubError: GitHub failed in a way that may pass; the job can be run again.
         """
         context, command = self._context, self._context.job.command
         if isinstance(command, RepoEvent):
@@ -139,7 +139,7 @@ class JobPipeline:
         return self._reporter.progress.steps
 
     def hear(self, signal: Signal) -> None:
-        """Take in what somebody says to the job while it is walked."""
+        """Take in what somebody says to the job while it runs."""
         self._heard.append(signal)
         if self._agent_run is not None:
             self._agent_run.hear(signal)
@@ -250,7 +250,7 @@ class JobPipeline:
             if isinstance(command, Undo):
                 return await undo(context, self._reporter, here, grant, source)
             if not isinstance(command, Work):
-                raise TypeError(f"{command.verb} is no work")  # a bug of ours: `walk` has dealt with all else
+                raise TypeError(f"{command.verb} is no work")  # a bug of ours: `run` has dealt with all else
             schema = await output_schema_of(context, here.repo.id, replace(source, sha=asked.base_sha))
             begun = Assignment(command=command, here=here, grant=grant, asked=asked, source=source)
             assignment = replace(begun, output_schema=schema)

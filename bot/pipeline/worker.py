@@ -114,11 +114,11 @@ class Worker:
             log.warning("job %s: its request could not be shown: %s", context.job.id, error)
 
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
-        """Walk the pipeline; whatever goes wrong there becomes an ending."""
+        """Run the pipeline; every failure in it becomes an ending."""
         try:
             if attempt.exhausted:
                 return await self._given_up(pipeline, context, attempt, told=told)
-            return await pipeline.walk()
+            return await pipeline.run()
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
             stops = pipeline.is_to_stop and error.unsettled
@@ -140,7 +140,7 @@ class Worker:
         """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""
         finished = (await context.record.read()).result is not None
         if finished and attempt.deaths < _PUBLISHING_DEATHS:
-            return await pipeline.walk()
+            return await pipeline.run()
         reason = "The bot's process died several times while this job was running, so the job was ended."
         remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
         if attempt.deaths < _KEEPING_DEATHS:

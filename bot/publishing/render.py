@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from bot.publishing.defuse import Allowed, escape_markdown
+from bot.publishing.inert import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
 from bot.publishing.pieces import (
     PENDING_HEADS,

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from bot.gate.goals import MAX_REVIEW_COMMENTS
 from bot.github.drafts import ReviewDraft, ReviewNote, Side
-from bot.publishing.defuse import Allowed, escape_markdown
+from bot.publishing.inert import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
 from bot.publishing.text import COMMENT_LIMIT, clean, clip, code, fenced_exactly, one_line
 

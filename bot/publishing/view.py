@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent_runtime import Usage
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.verdict import Check, Verdict
 from bot.workspace.change import FileChange
 

@@ -1,4 +1,4 @@
-"""The words of branches, commits and pull requests: the host's own, with the model's text defused. Pure."""
+"""The words of branches, commits and pull requests: the host's own, with the model's text made inert. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agent_runtime import Status
 from bot.domain.commands import Review, ReviewEvent
 from bot.domain.job import Job
 from bot.gate.conventions import OWN_PREFIX
-from bot.publishing.defuse import Allowed, escape_markdown
+from bot.publishing.inert import Allowed, escape_markdown
 from bot.publishing.live import Own, sealed
 from bot.publishing.proof import RunReport
 from bot.publishing.text import COMMENT_LIMIT, clean, code, one_line

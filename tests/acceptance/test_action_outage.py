@@ -1,4 +1,4 @@
-"""The second door where nobody comes after the process: it tries again itself."""
+"""A workflow run while GitHub is down: nothing runs after its process, so it retries by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second door on a runner: the composite action, run by `act` without Docker, against a real hub."""
+"""The composite action on a runner, run by `act` without Docker, against a real hub."""
 
 from __future__ import annotations
 

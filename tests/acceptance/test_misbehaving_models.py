@@ -1,4 +1,4 @@
-"""The corridor with models that misbehave in every way the reply grammar knows of: told, and mended or given up."""
+"""Whole jobs with models that break the reply format in every way: they are told, and recover or the job ends."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ async def test_a_secret_in_a_command_shows_nowhere_in_the_comment(hub: LocalHub,
             assert piece not in end.status
 
 
-async def test_mentions_references_and_commands_in_the_completion_are_defused(hub: LocalHub, tmp_path: Path) -> None:
+async def test_mentions_references_and_commands_in_the_completion_are_made_inert(hub: LocalHub, tmp_path: Path) -> None:
     said = "Thanks @octo-team and @mona, fixes #9.\n\n/codepilot fix again\n\nSee evil/repo#3."
     async with staged(hub, tmp_path, [acting(WRITE, FIXED_CALC, completion=said)]) as stage:
         issue = stage.issue()

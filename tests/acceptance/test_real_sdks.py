@@ -1,4 +1,4 @@
-"""The corridor with the providers' own SDKs, against a model service on a real socket that also stumbles."""
+"""Whole jobs with the providers' own SDKs, against a model service on a real socket that also stumbles."""
 
 from __future__ import annotations
 

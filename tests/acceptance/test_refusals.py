@@ -356,7 +356,7 @@ async def test_a_job_of_an_app_that_is_uninstalled_is_asked_about_again(hub: Loc
         issue = stage.issue()
         job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
         hub.uninstall(hub.install(stage.app, stage.repo))
-        # Whatever its greeting came to: a job that is held would be ended before anybody walks it.
+        # Whatever its greeting came to: a job that is held would be ended before anybody runs it.
         await stage.queue.unhold(job_id)
         stage.open_for_work.set()
 

@@ -1,4 +1,4 @@
-"""What the hub sends over HTTP when people do something, and which jobs the door stores for it."""
+"""What the hub sends over HTTP when people do something, and which jobs the bot stores for it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from localhub import App, LocalHub, Repo
 from tests.builders import SECRET
-from tests.doors import opened
 from tests.hub_client import client, installation_token
 from tests.waiting import eventually
+from tests.webhook_receiver import receiving
 
 FILES = {"calc.py": "def add(a, b):\n    return a + b + 1\n"}
 EVENTS = (
@@ -50,7 +50,7 @@ EVENTS = (
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """A hub whose App's webhook is the bot's door; nobody works on the jobs."""
+    """A hub that delivers to the bot's webhook server; nobody works on the jobs."""
 
     hub: LocalHub
     app: App
@@ -60,7 +60,7 @@ class Scene:
     seen: set[str] = field(default_factory=set)
 
     async def answer(self, event: str, action: str) -> dict[str, str]:
-        """What the door said to the newest delivery of this kind that was not asked about before."""
+        """What the bot answered to the newest delivery of this kind that was not asked about before."""
 
         def answered() -> dict[str, str] | None:
             for each in reversed(self.hub.deliveries):
@@ -103,8 +103,8 @@ async def scene(hub: LocalHub, tmp_path: Path) -> AsyncIterator[Scene]:
 async def _listening(directory: Path, app: App) -> AsyncIterator[tuple[SqliteQueue, int]]:
     database = Database(directory / "queue.db")
     queue = SqliteQueue(database)
-    async with opened(queue, own_ids=frozenset({app.bot.id}), own_app_id=app.id) as door:
-        yield queue, door.port
+    async with receiving(queue, own_ids=frozenset({app.bot.id}), own_app_id=app.id) as receiver:
+        yield queue, receiver.port
     await database.close()
 
 

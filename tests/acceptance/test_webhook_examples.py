@@ -1,4 +1,4 @@
-"""Every example of GitHub's webhooks that `@octokit/webhooks-examples` holds, delivered to the door."""
+"""Every example of GitHub's webhooks that `@octokit/webhooks-examples` holds, delivered to the webhook server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_request
-from tests.doors import opened
+from tests.webhook_receiver import receiving
 
 _TOLD = {"installation", "installation_repositories", "issues", "pull_request", "repository"}
 
@@ -51,10 +51,10 @@ async def test_every_example_is_answered_without_an_error(
     examples = list(_examples(webhook_examples))
     accepted = set()
     database = Database(tmp_path / "queue.db")
-    async with opened(SqliteQueue(database), **listening) as door:
+    async with receiving(SqliteQueue(database), **listening) as receiver:
         for number, (event, payload) in enumerate(examples):
             payload.setdefault("installation", {"id": 30})
-            status, answer = await door.post(*a_request(payload, event=event, delivery_id=f"example-{number}"))
+            status, answer = await receiver.post(*a_request(payload, event=event, delivery_id=f"example-{number}"))
             assert status in {200, 202}, (event, payload.get("action"), answer)
             assert answer.get("job") or answer.get("reason")
             if answer["status"] == "accepted":

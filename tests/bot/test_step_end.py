@@ -11,7 +11,7 @@ from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.github.drafts import ReviewDraft, ReviewNote
 from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import Ending
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.render import render_status
 from bot.publishing.verdict import Verdict
 from bot.publishing.view import Check, StatusView

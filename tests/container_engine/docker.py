@@ -66,8 +66,8 @@ def run(given: dict[str, list[str]], rest: list[str]) -> int:
     sandbox = Bubblewrap(SandboxSettings(read_only=shown, environment=environment))
     (note / "label").write_text(given["--label"][0].partition("=")[2])
     with socket.socket(socket.AF_UNIX) as listener:
-        with near(note) as door:
-            listener.bind(door)
+        with near(note) as socket_path:
+            listener.bind(socket_path)
         listener.listen()
         inside = ["/inside.py", str(listener.fileno()), given["--entrypoint"][0], *args]
         launch = sandbox.launch(
@@ -90,8 +90,8 @@ def execute(given: dict[str, list[str]], rest: list[str]) -> int:
     asked = {"argv": argv, "tty": with_tty, "env": dict(each.partition("=")[::2] for each in given.get("--env", []))}
     with socket.socket(socket.AF_UNIX) as connection:
         try:
-            with near(HOME / "containers" / name) as door:
-                connection.connect(door)
+            with near(HOME / "containers" / name) as socket_path:
+                connection.connect(socket_path)
         except OSError:
             sys.stderr.write(f"Error response from daemon: No such container: {name}" + "\n")
             return 1
@@ -105,10 +105,10 @@ def execute(given: dict[str, list[str]], rest: list[str]) -> int:
 
 @contextlib.contextmanager
 def near(note: Path) -> Iterator[str]:
-    """The door of a container by a short name; a socket's may have 107 characters."""
+    """The path of a container's socket, short enough for the 107 characters that a socket's may have."""
     directory = os.open(note, os.O_RDONLY)
     try:
-        yield f"/proc/self/fd/{directory}/door"
+        yield f"/proc/self/fd/{directory}/socket"
     finally:
         os.close(directory)
 

@@ -10,8 +10,8 @@ from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from bot.intake.deliveries import IgnoredDelivery
 from tests.builders import a_request
-from tests.doors import opened
 from tests.payloads import a_payload, job, read
+from tests.webhook_receiver import receiving
 
 EVENTS = {
     "issue_comment": "issue",
@@ -39,9 +39,9 @@ async def test_a_stored_job_keeps_its_words_whatever_is_delivered_later(tmp_path
     queue = SqliteQueue(database)
     first = a_payload("issue_comment", issue__body="Said so.")
     later = a_payload("issue_comment", issue__body="Say another thing.")
-    async with opened(queue) as door:
-        status, answer = await door.post(*a_request(first, delivery_id="d1"))
-        again = await door.post(*a_request(later, delivery_id="d2"))
+    async with receiving(queue) as receiver:
+        status, answer = await receiver.post(*a_request(first, delivery_id="d1"))
+        again = await receiver.post(*a_request(later, delivery_id="d2"))
     assert (status, again) == (202, (200, {"status": "duplicate", "job": answer["job"]}))
     stored = await queue.get(answer["job"])
     assert stored is not None

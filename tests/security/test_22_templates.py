@@ -10,7 +10,7 @@ from agent_runtime import Outcome, Policy, Status
 from bot.domain.options import is_safe_branch
 from bot.gate.brief import task_for
 from bot.gate.permissions import Grant
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import PendingView, StatusView, render_reply, render_status
 from tests.builders import a_job

@@ -9,7 +9,7 @@ import pytest
 
 from agent_runtime import Outcome, Policy, Status
 from bot.gate.permissions import Grant
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.plan import CommitTarget, Publication, plan
 from bot.publishing.review import parse_review
 from tests.builders import a_job

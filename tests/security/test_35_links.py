@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.publishing.defuse import Allowed, escape_markdown, harmless
+from bot.publishing.inert import Allowed, escape_markdown, harmless
 from bot.publishing.wording import pull_body
 from tests.builders import a_job
 from tests.github_page import live_in

@@ -7,7 +7,7 @@ import pytest
 from agent_runtime import Outcome, Policy, Status
 from bot.domain.commands import Fix
 from bot.gate.permissions import Grant
-from bot.publishing.defuse import Allowed, escape_markdown, harmless
+from bot.publishing.inert import Allowed, escape_markdown, harmless
 from bot.publishing.marker import marker
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.render import StatusView, render_status

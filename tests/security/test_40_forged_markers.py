@@ -11,7 +11,7 @@ from bot.domain.job import Job, Origin
 from bot.engine.job_record import CheckRecord, CommentRecord
 from bot.github import CheckDraft, GitHub
 from bot.publishing.check import render_check
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.marker import job_of, marker
 from bot.publishing.render import StatusView
 from bot.reporting.check_run import JobCheckRun

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from bot.github import GitHub, Spot
 from bot.publishing.check import render_check
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.marker import marker
 from bot.publishing.render import Activity, Check, StatusView, render_status
 from localhub import LocalHub

@@ -17,7 +17,7 @@ from bot.engine.queue import SqliteQueue
 from bot.intake.deliveries import Proof, from_webhook
 from bot.settings.load import load
 from tests.builders import SECRET, a_comment_event, a_request, signature
-from tests.doors import a_door, opened
+from tests.webhook_receiver import receiving, webhook_options
 
 _, BODY = a_request(a_comment_event())
 SHA1 = "sha1=" + hmac.new(SECRET.encode(), BODY, hashlib.sha1).hexdigest()
@@ -53,9 +53,9 @@ def test_a_forged_delivery_is_not_authenticated(forgery: dict[str, str]) -> None
 async def test_the_door_answers_401_and_stores_nothing(tmp_path: Path) -> None:
     database = Database(tmp_path / "queue.db")
     queue = SqliteQueue(database)
-    async with opened(queue) as door:
+    async with receiving(queue) as receiver:
         for forgery in FORGERIES.values():
-            status, answer = await door.post(_headers(forgery), BODY)
+            status, answer = await receiver.post(_headers(forgery), BODY)
             assert (status, answer["status"]) == (401, "refused")
     assert (await queue.counts())[JobState.QUEUED] == 0
     await database.close()
@@ -85,7 +85,7 @@ def test_without_a_secret_the_service_does_not_start() -> None:
     with pytest.raises(ConfigError, match="CODEPILOT_WEBHOOK_SECRET is not set"):
         load({})
     with pytest.raises(ConfigError):
-        a_door(secret=SecretStr(""))
+        webhook_options(secret=SecretStr(""))
 
 
 def test_signatures_are_compared_in_constant_time() -> None:

@@ -17,8 +17,8 @@ from bot.apps.webhook import MAX_BODY_BYTES
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request, signature
-from tests.doors import OpenDoor, opened
 from tests.source_files import ROOT
+from tests.webhook_receiver import Receiver, receiving
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
     await database.close()
 
 
-async def _raw(door: OpenDoor, head: str, body: bytes = b"", *, hang_up: bool = False) -> tuple[int, str]:
+async def _raw(receiver: Receiver, head: str, body: bytes = b"", *, hang_up: bool = False) -> tuple[int, str]:
     """Send a request as it stands, and give the status code and body of the answer; 0 when there is none."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
     try:
         writer.write(f"POST /webhook HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + body)
         await writer.drain()
@@ -48,23 +48,23 @@ async def _raw(door: OpenDoor, head: str, body: bytes = b"", *, hang_up: bool = 
 
 
 async def test_a_body_that_says_it_is_too_large_is_refused_before_a_byte_is_read(queue: SqliteQueue) -> None:
-    async with opened(queue) as door:
-        status, answer = await _raw(door, f"Content-Length: {MAX_BODY_BYTES + 1}")
+    async with receiving(queue) as receiver:
+        status, answer = await _raw(receiver, f"Content-Length: {MAX_BODY_BYTES + 1}")
     assert status == 413
     assert "26,214,400 bytes" in answer
 
 
 async def test_a_body_of_unsaid_length_is_refused(queue: SqliteQueue) -> None:
-    async with opened(queue) as door:
-        status, _ = await _raw(door, "Transfer-Encoding: chunked", b"5\r\nhello\r\n")
+    async with receiving(queue) as receiver:
+        status, _ = await _raw(receiver, "Transfer-Encoding: chunked", b"5\r\nhello\r\n")
     assert status == 411
 
 
 async def test_more_than_was_said_is_not_read(queue: SqliteQueue) -> None:
     headers, body = a_request(a_comment_event())
-    async with opened(queue, max_body_bytes=len(body)) as door:
-        assert (await door.post(headers, body))[0] == 202
-        assert (await door.post(headers, body + b" "))[0] == 413
+    async with receiving(queue, max_body_bytes=len(body)) as receiver:
+        assert (await receiver.post(headers, body))[0] == 202
+        assert (await receiver.post(headers, body + b" "))[0] == 413
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip"])
@@ -72,56 +72,56 @@ async def test_compressed_bodies_are_refused_and_never_unpacked(queue: SqliteQue
     bomb = gzip.compress(b"[" * 50_000_000)
     headers, _ = a_request({})
     signed = {**headers, "Content-Encoding": encoding, "X-Hub-Signature-256": signature(bomb)}
-    async with opened(queue) as door:
-        status, answer = await door.post(signed, bomb)
+    async with receiving(queue) as receiver:
+        status, answer = await receiver.post(signed, bomb)
     assert (status, answer["status"]) == (415, "refused")
 
 
 async def test_a_slow_body_is_given_up(queue: SqliteQueue) -> None:
-    async with opened(queue, read_seconds=0.05) as door:
-        status, _ = await _raw(door, "Content-Length: 100", b"{")
+    async with receiving(queue, read_seconds=0.05) as receiver:
+        status, _ = await _raw(receiver, "Content-Length: 100", b"{")
     assert status == 408
 
 
 async def test_a_body_that_breaks_off_is_refused(queue: SqliteQueue) -> None:
-    async with opened(queue) as door:
-        status, _ = await _raw(door, "Content-Length: 100", b"{", hang_up=True)
+    async with receiving(queue) as receiver:
+        status, _ = await _raw(receiver, "Content-Length: 100", b"{", hang_up=True)
         assert status in {0, 400}
-        assert (await door.post(*a_request(a_comment_event())))[0] == 202
+        assert (await receiver.post(*a_request(a_comment_event())))[0] == 202
 
 
 @pytest.mark.parametrize("body", [b"[" * 1_000_000 + b"]" * 1_000_000, b'{"a":' * 100_000 + b"1" + b"}" * 100_000])
 async def test_deep_json_is_malformed_and_harms_nobody(queue: SqliteQueue, body: bytes) -> None:
     headers, _ = a_request({})
-    async with opened(queue) as door:
-        status, answer = await door.post({**headers, "X-Hub-Signature-256": signature(body)}, body)
+    async with receiving(queue) as receiver:
+        status, answer = await receiver.post({**headers, "X-Hub-Signature-256": signature(body)}, body)
         assert (status, answer["reason"]) == (400, "the body's JSON is nested too deeply")
-        assert (await door.post(*a_request(a_comment_event())))[0] == 202
+        assert (await receiver.post(*a_request(a_comment_event())))[0] == 202
 
 
 async def test_large_bodies_that_never_end_fill_no_memory_and_keep_no_ordinary_one_out(queue: SqliteQueue) -> None:
     lines = f"Content-Length: {MAX_BODY_BYTES}\r\nX-Hub-Signature-256: sha256={'0' * 64}"
     head = f"POST /webhook HTTP/1.1\r\nHost: x\r\n{lines}\r\n\r\n".encode()
-    async with opened(queue) as door:
+    async with receiving(queue) as receiver:
         hogs = []
         for _ in range(4):
-            reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
             writer.write(head + b"x" * 1000)
             await writer.drain()
             hogs.append((reader, writer))
-        status, answer = await _raw(door, lines)
+        status, answer = await _raw(receiver, lines)
         assert status == 503, answer
-        assert (await door.post(*a_request(a_comment_event())))[0] == 202
+        assert (await receiver.post(*a_request(a_comment_event())))[0] == 202
         for _, writer in hogs:
             writer.close()
             await writer.wait_closed()
 
 
 async def test_numbers_and_names_of_any_size_do_no_harm(queue: SqliteQueue) -> None:
-    async with opened(queue) as door:
+    async with receiving(queue) as receiver:
         for path in ("comment__id", "repository__id", "issue__number", "sender__id"):
             for number in (10**4000, 2**63, -1, 0):
-                status, answer = await door.post(*a_request(a_comment_event(**{path: number})))
+                status, answer = await receiver.post(*a_request(a_comment_event(**{path: number})))
                 assert (status, answer["status"]) == (200, "ignored"), answer
                 assert path.replace("__", ".") in answer["reason"]
 
@@ -133,10 +133,11 @@ from aiohttp import web
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from bot.apps.webhook import make_app, make_runner
-from tests.doors import a_door
+from tests.webhook_receiver import webhook_options
 
 async def main():
-    runner = make_runner(make_app(a_door(folder=Path(sys.argv[1])), SqliteQueue(Database(Path(sys.argv[1]) / "q.db"))))
+    folder = Path(sys.argv[1])
+    runner = make_runner(make_app(webhook_options(folder=folder), SqliteQueue(Database(folder / "q.db"))))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     print(runner.addresses[0][1], flush=True)

@@ -9,7 +9,7 @@ from bot.apps.action.end import StepEnd
 from bot.intake.deliveries import IgnoredDelivery
 from bot.jobs.context import ShortReply
 from bot.jobs.services import artifact_name
-from bot.publishing.defuse import Allowed, escape_markdown
+from bot.publishing.inert import Allowed, escape_markdown
 from bot.publishing.published import CommitRef
 from bot.publishing.view import StatusView
 

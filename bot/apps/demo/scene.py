@@ -105,7 +105,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
 
 @asynccontextmanager
 async def _listening(bot: BotService) -> AsyncIterator[str]:
-    """The bot's door open and its worker at work, while the body runs."""
+    """Receive webhooks and run jobs while the body runs."""
     await bot.runner.setup()
     await web.TCPSite(bot.runner, "127.0.0.1", 0).start()
     worker = asyncio.create_task(bot.worker.run())

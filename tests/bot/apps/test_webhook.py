@@ -16,7 +16,7 @@ from bot.domain.listening import TrustedBots
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_comment_event, a_request, signature
-from tests.doors import OpenDoor, a_door, opened
+from tests.webhook_receiver import Receiver, receiving, webhook_options
 
 
 @pytest.fixture
@@ -28,133 +28,133 @@ async def queue(tmp_path: Path) -> AsyncIterator[SqliteQueue]:
 
 
 @pytest.fixture
-async def door(queue: SqliteQueue) -> AsyncIterator[OpenDoor]:
-    async with opened(queue) as listening:
+async def receiver(queue: SqliteQueue) -> AsyncIterator[Receiver]:
+    async with receiving(queue) as listening:
         yield listening
 
 
-async def test_a_command_is_stored_then_acknowledged(door: OpenDoor, queue: SqliteQueue) -> None:
-    status, answer = await door.post(*a_request(a_comment_event()))
+async def test_a_command_is_stored_then_acknowledged(receiver: Receiver, queue: SqliteQueue) -> None:
+    status, answer = await receiver.post(*a_request(a_comment_event()))
     assert (status, answer["status"]) == (202, "accepted")
     stored = await queue.get(answer["job"])
     assert stored is not None
     assert (stored.state, stored.job.delivery_id) == (JobState.QUEUED, "72d3162e-cc78-11e3-81ab-4c9367dc0958")
 
 
-async def test_the_same_delivery_again_is_a_duplicate(door: OpenDoor) -> None:
-    _, first = await door.post(*a_request(a_comment_event()))
-    status, again = await door.post(*a_request(a_comment_event()))
+async def test_the_same_delivery_again_is_a_duplicate(receiver: Receiver) -> None:
+    _, first = await receiver.post(*a_request(a_comment_event()))
+    status, again = await receiver.post(*a_request(a_comment_event()))
     assert (status, again) == (200, {"status": "duplicate", "job": first["job"]})
 
 
-async def test_what_asks_for_nothing_is_ignored_with_the_reason(door: OpenDoor) -> None:
-    status, answer = await door.post(*a_request(a_comment_event("Thanks!")))
+async def test_what_asks_for_nothing_is_ignored_with_the_reason(receiver: Receiver) -> None:
+    status, answer = await receiver.post(*a_request(a_comment_event("Thanks!")))
     assert (status, answer) == (200, {"status": "ignored", "reason": "the comment contains no command"})
     headers, body = a_request({"zen": "Keep it logically awesome."})
-    status, answer = await door.post({**headers, "X-GitHub-Event": "ping"}, body)
+    status, answer = await receiver.post({**headers, "X-GitHub-Event": "ping"}, body)
     assert (status, answer["status"]) == (200, "ignored")
 
 
 async def test_own_and_trusted_ids_reach_the_trigger(queue: SqliteQueue) -> None:
     by_bot = a_comment_event(sender__type="Bot")
-    async with opened(queue, trusted_bots=TrustedBots(ids=frozenset({20}))) as door:
-        assert (await door.post(*a_request(by_bot)))[0] == 202
-    async with opened(queue, own_ids=frozenset({20})) as door:
-        assert "own" in (await door.post(*a_request(by_bot)))[1]["reason"]
+    async with receiving(queue, trusted_bots=TrustedBots(ids=frozenset({20}))) as receiver:
+        assert (await receiver.post(*a_request(by_bot)))[0] == 202
+    async with receiving(queue, own_ids=frozenset({20})) as receiver:
+        assert "own" in (await receiver.post(*a_request(by_bot)))[1]["reason"]
 
 
 async def test_work_waits_for_its_greeting_and_a_word_to_other_jobs_waits_for_nothing(queue: SqliteQueue) -> None:
-    async with opened(queue, held_seconds=3600.0) as door:
-        _, work = await door.post(*a_request(a_comment_event("/codepilot fix", comment__id=1), delivery_id="1"))
-        _, word = await door.post(*a_request(a_comment_event("/codepilot stop", comment__id=2), delivery_id="2"))
+    async with receiving(queue, held_seconds=3600.0) as receiver:
+        _, work = await receiver.post(*a_request(a_comment_event("/codepilot fix", comment__id=1), delivery_id="1"))
+        _, word = await receiver.post(*a_request(a_comment_event("/codepilot stop", comment__id=2), delivery_id="2"))
     assert await queue.claim("w", 60.0) is None
     claimed = await queue.claim("w", 60.0, lane="steer")
     assert claimed is not None
     assert claimed.job.id == word["job"] != work["job"]
 
 
-async def test_a_large_genuine_delivery_is_taken(door: OpenDoor) -> None:
-    status, _ = await door.post(*a_request(a_comment_event(issue__body="x" * 2_000_000)))
+async def test_a_large_genuine_delivery_is_taken(receiver: Receiver) -> None:
+    status, _ = await receiver.post(*a_request(a_comment_event(issue__body="x" * 2_000_000)))
     assert status == 202
 
 
 async def test_when_the_job_cannot_be_stored_github_is_told_to_try_again(
-    door: OpenDoor, queue: SqliteQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    receiver: Receiver, queue: SqliteQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def break_it(rows: sqlite3.Connection) -> None:
         rows.execute("PRAGMA query_only = 1")
 
     await queue._run(break_it)
-    status, answer = await door.post(*a_request(a_comment_event()))
+    status, answer = await receiver.post(*a_request(a_comment_event()))
     assert (status, answer["status"]) == (503, "failed")
     assert str(tmp_path) not in answer["reason"]
     assert str(tmp_path) in caplog.text
 
 
-async def test_every_line_of_the_log_carries_the_delivery(door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_line_of_the_log_carries_the_delivery(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="bot.apps.webhook")
     for body in ("/codepilot fix", "/codepilot fix", "Thanks!"):
-        await door.post(*a_request(a_comment_event(body), delivery_id="abc-1"))
+        await receiver.post(*a_request(a_comment_event(body), delivery_id="abc-1"))
     headers, raw = a_request([], delivery_id="abc-1")
-    await door.post(headers, raw)
-    await door.post({**headers, "X-Hub-Signature-256": "x"}, raw)
+    await receiver.post(headers, raw)
+    await receiver.post({**headers, "X-Hub-Signature-256": "x"}, raw)
     lines = [record for record in caplog.records if record.name == "bot.apps.webhook"]
     assert len(lines) == 5
     assert all(record.getMessage().startswith("delivery abc-1: ") for record in lines)
     assert all(getattr(record, "delivery", None) == "abc-1" for record in lines)
 
 
-async def test_an_unproven_id_cannot_forge_a_log_line(door: OpenDoor, caplog: pytest.LogCaptureFixture) -> None:
-    await door.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
+async def test_an_unproven_id_cannot_forge_a_log_line(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    await receiver.post({"X-GitHub-Delivery": "x y: accepted"}, b"{}")
     assert "delivery -: refused (401)" in caplog.text
     assert "accepted" not in caplog.text
 
 
-async def health(door: OpenDoor) -> int:
-    async with door.client.get(f"http://127.0.0.1:{door.port}/healthz") as answer:
+async def health(receiver: Receiver) -> int:
+    async with receiver.client.get(f"http://127.0.0.1:{receiver.port}/healthz") as answer:
         assert await answer.json() == {"status": "ok" if answer.status == 200 else "failed"}
         return answer.status
 
 
 async def test_the_bot_is_healthy_while_jobs_can_be_written(queue: SqliteQueue) -> None:
-    async with opened(queue, checked_seconds=0.0) as door:
-        assert await health(door) == 200
+    async with receiving(queue, checked_seconds=0.0) as receiver:
+        assert await health(receiver) == 200
         await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
-        assert await health(door) == 503
+        assert await health(receiver) == 503
         await queue._run(lambda rows: rows.execute("PRAGMA query_only = 0").fetchall())
-        assert await health(door) == 200
+        assert await health(receiver) == 200
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_nothing_is_accepted_into_a_file_that_nobody_will_open_again(
     queue: SqliteQueue, tmp_path: Path, how: str
 ) -> None:
-    async with opened(queue, checked_seconds=0.0) as door:
+    async with receiving(queue, checked_seconds=0.0) as receiver:
         (tmp_path / "queue.db").rename(tmp_path / "away")
         if how == "replaced":
             (tmp_path / "queue.db").touch()
-        assert await health(door) == 503
-        assert (await door.post(*a_request(a_comment_event())))[0] == 503
+        assert await health(receiver) == 503
+        assert (await receiver.post(*a_request(a_comment_event())))[0] == 503
 
 
 async def test_health_is_asked_of_the_disk_once_in_a_while_however_many_ask(queue: SqliteQueue) -> None:
-    async with opened(queue, checked_seconds=3600.0) as door:
-        assert await health(door) == 200
+    async with receiving(queue, checked_seconds=3600.0) as receiver:
+        assert await health(receiver) == 200
         await queue._run(lambda rows: rows.execute("PRAGMA query_only = 1").fetchall())
-        assert [await health(door) for _ in range(5)] == [200] * 5
+        assert [await health(receiver) for _ in range(5)] == [200] * 5
 
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 @pytest.mark.parametrize("target", ["repository", "organization", None])
 async def test_what_another_webhook_than_the_apps_sends_is_refused_with_the_remedy(
-    door: OpenDoor, target: str | None, size: int
+    receiver: Receiver, target: str | None, size: int
 ) -> None:
     payload = a_comment_event(issue__body="x" * size)
     del payload["installation"]
     headers, body = a_request(payload)
     if target:
         headers["X-GitHub-Hook-Installation-Target-Type"] = target
-    status, answer = await door.post(headers, body)
+    status, answer = await receiver.post(headers, body)
     assert (status, answer["status"]) == (400, "refused")
     assert "not from the App's webhook" in answer["reason"]
     assert "delete this webhook" in answer["reason"]
@@ -167,13 +167,13 @@ def deliveries_in(folder: Path) -> list[Path]:
 async def test_a_large_delivery_that_nobody_listens_to_is_ignored_and_leaves_nothing(
     queue: SqliteQueue, tmp_path: Path
 ) -> None:
-    async with opened(queue, folder=tmp_path) as door:
+    async with receiving(queue, folder=tmp_path) as receiver:
         # Not even parsed.
         body = b"[" * 1_000_000
         headers = {**a_request({}, event="push")[0], "X-Hub-Signature-256": signature(body)}
-        status, answer = await door.post(headers, body)
+        status, answer = await receiver.post(headers, body)
         assert (status, answer["status"]) == (200, "ignored")
-        assert (await door.post(*a_request(a_comment_event(issue__body="x" * 1_000_000))))[0] == 202
+        assert (await receiver.post(*a_request(a_comment_event(issue__body="x" * 1_000_000))))[0] == 202
     assert deliveries_in(tmp_path) == []
 
 
@@ -188,9 +188,9 @@ async def test_a_large_delivery_that_nobody_listens_to_is_ignored_and_leaves_not
     ],
 )
 async def test_what_is_no_http_costs_one_line_of_the_log_at_most(
-    door: OpenDoor, caplog: pytest.LogCaptureFixture, request_: bytes
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
     writer.write(request_)
     writer.write_eof()
     await reader.read()
@@ -201,12 +201,12 @@ async def test_what_is_no_http_costs_one_line_of_the_log_at_most(
 
 
 async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
-    door: OpenDoor, caplog: pytest.LogCaptureFixture
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(LINES + 5):
-        await door.post({}, b"{}")
+        await receiver.post({}, b"{}")
     assert len(caplog.records) == LINES
-    await door.post(*a_request(a_comment_event()))  # ours are written all the same
+    await receiver.post(*a_request(a_comment_event()))  # ours are written all the same
     clock = [0.0]
     sparing, made = StrangerLog(lambda: clock[0]), []
     for second in range(70):
@@ -216,13 +216,13 @@ async def test_strangers_write_a_few_lines_a_minute_and_how_many_they_were(
     assert made == ["refused"] * LINES + ["refused (40 similar lines were omitted)"] + ["refused"] * 9
 
 
-async def test_many_comments_at_once_are_all_stored_once(door: OpenDoor, queue: SqliteQueue) -> None:
+async def test_many_comments_at_once_are_all_stored_once(receiver: Receiver, queue: SqliteQueue) -> None:
     requests = [a_request(a_comment_event(comment__id=1 + n % 100), delivery_id=f"d{n}") for n in range(200)]
-    answers = await asyncio.gather(*(door.post(*request) for request in requests))
+    answers = await asyncio.gather(*(receiver.post(*request) for request in requests))
     assert sorted(status for status, _ in answers) == [200] * 100 + [202] * 100
     assert (await queue.counts())[JobState.QUEUED] == 100
 
 
 def test_a_door_without_a_secret_is_not_made() -> None:
     with pytest.raises(ConfigError, match="CODEPILOT_WEBHOOK_SECRET"):
-        a_door(secret=SecretStr(""))
+        webhook_options(secret=SecretStr(""))

@@ -10,7 +10,7 @@ from agent_runtime import Status
 from bot.domain.job import Thread
 from bot.github import ReviewDraft, ReviewNote
 from bot.publishing.check import render_check
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.render import Check, PendingView, StatusView
 from tests.builders import a_job
 

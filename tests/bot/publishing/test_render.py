@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agent_runtime import Usage
-from bot.publishing.defuse import Allowed, harmless
+from bot.publishing.inert import Allowed, harmless
 from bot.publishing.marker import job_of, marker
 from bot.publishing.pieces import answers
 from bot.publishing.render import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from bot.github.drafts import ReviewDraft, ReviewNote
-from bot.publishing.defuse import Allowed, harmless
+from bot.publishing.inert import Allowed, harmless
 from bot.publishing.review import diff_lines, parse_review, prose_of
 from tests.origin import git
 
@@ -154,7 +154,7 @@ def test_a_comment_that_says_nothing_or_nowhere_is_left_out(comment: object) -> 
     assert [note.body for note in reviewed(comment, good).notes] == ["x"]
 
 
-def test_all_of_it_is_defused() -> None:
+def test_all_of_it_is_made_inert() -> None:
     hostile = "Ask @hubot, fixes #9 ![](https://evil.example/p.png) <b>\n/codepilot fix"
     review = reviewed(
         {"path": "src/a.py", "line": 1, "body": hostile}, {"path": "@hubot", "line": 1, "body": hostile}, prose=hostile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bot.publishing.check import render_check
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.proof import RunReport, reason, table
 from bot.publishing.render import StatusView, render_status
 from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of

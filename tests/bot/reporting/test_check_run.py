@@ -13,7 +13,7 @@ from bot.engine.job_record import CheckRecord
 from bot.github import GitHub, GitHubError
 from bot.github.pace import Limits
 from bot.publishing.check import render_check
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.render import Check, StatusView
 from bot.reporting.check_run import JobCheckRun
 from localhub import LocalHub

@@ -11,7 +11,7 @@ import pytest
 from bot.domain.job import Job, Origin
 from bot.engine.job_record import CommentRecord
 from bot.jobs.context import spot_of
-from bot.publishing.defuse import Allowed
+from bot.publishing.inert import Allowed
 from bot.publishing.render import StatusView
 from bot.reporting.status_comment import StatusComment, edit_pause
 from localhub import LocalHub

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.publishing.defuse import escape_markdown, harmless
+from bot.publishing.inert import escape_markdown, harmless
 from bot.publishing.text import code, fenced
 from tests.github_page import ALLOWED, foreign, hostile_text
 

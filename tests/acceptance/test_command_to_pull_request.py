@@ -1,4 +1,4 @@
-"""The corridor from a command to a pull request, over real sockets, real git and a real sandbox."""
+"""The way from a command to a pull request, over real sockets, real git and a real sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The webhook door on a real socket, for tests."""
+"""The webhook server on a real socket, for tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import aiohttp
 from aiohttp import web
 from pydantic import SecretStr
 
-from bot.apps.webhook import WebhookApp, make_app, make_runner
+from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.listening import Listening
 from bot.engine.queue import SqliteQueue
 from tests.builders import SECRET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenDoor:
-    """A door that listens."""
+class Receiver:
+    """A webhook server that listens."""
 
     port: int
     client: aiohttp.ClientSession
@@ -32,22 +32,22 @@ class OpenDoor:
             return answer.status, await answer.json()
 
 
-def a_door(**changes: Any) -> WebhookApp:  # noqa: ANN401 - whatever a Door or Listening takes
-    """Settings of a door, any of them and of what it listens for replaceable."""
+def webhook_options(**changes: Any) -> WebhookOptions:  # noqa: ANN401 - any field of WebhookOptions or Listening
+    """Options for tests, with any field replaced."""
     heard = {name: changes.pop(name) for name in Listening.__slots__ if name in changes}
     listening = Listening(**{"own_ids": frozenset({77}), **heard})
-    return WebhookApp(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
+    return WebhookOptions(**{"secret": SecretStr(SECRET), "listening": listening, **changes})
 
 
 @asynccontextmanager
-async def opened(queue: SqliteQueue, **changes: Any) -> AsyncIterator[OpenDoor]:  # noqa: ANN401 - whatever a Door takes
+async def receiving(queue: SqliteQueue, **changes: Any) -> AsyncIterator[Receiver]:  # noqa: ANN401 - as webhook_options
     """Listen on a free port of this machine until the block ends."""
-    runner = make_runner(make_app(a_door(**changes), queue))
+    runner = make_runner(make_app(webhook_options(**changes), queue))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
         async with aiohttp.ClientSession() as client:
-            yield OpenDoor(port=runner.addresses[0][1], client=client)
+            yield Receiver(port=runner.addresses[0][1], client=client)
     finally:
         await runner.cleanup()
