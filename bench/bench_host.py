@@ -21,7 +21,10 @@ from agent_runtime.core.events import Observed, Recorded, Replied, Started
 from agent_runtime.core.outcome import Usage
 from agent_runtime.processes.bounded import call_bounded
 from agent_runtime.processes.spawn import in_thread
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
+from agent_runtime.sessions.memory import InMemorySession
 from bench.host_cases import CASES, Call, Case
 from bench.measure import Figure
 from tests.block_files import payloads_of
@@ -63,12 +66,14 @@ def _run(number: int) -> list[float]:
 
 async def _measured(case: Case) -> list[float]:
     """Peak memory of this process and of its largest worker, the longest silence, and how long it took."""
-    events = [event for number in range(case.tasks) for event in _task(number)]
+    session = InMemorySession()
+    for event in (event for number in range(case.tasks) for event in _task(number)):
+        session.append(event)
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         case.prepare(folder)
         agent = Agent(provider=ScriptedProvider([]), work_dir=folder, sandbox=pick_sandbox("auto", SandboxSettings()))
-        hands = Toolbox(agent, ask=_asked, events=lambda: events, record=events.append, emit=lambda _event: None)
+        hands = Toolbox(agent, RunState(session, HookSystem()), ask=_asked)
         await asyncio.to_thread(call_bounded, os.getpid)  # a worker is warm
         begun, silences = time.perf_counter(), [(0.0, 0.0)]
         ticking = asyncio.create_task(_tick(silences))

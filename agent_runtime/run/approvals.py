@@ -7,18 +7,18 @@ import inspect
 import json
 import secrets
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Never
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import ResumeError, ToolError
-from agent_runtime.core.events import Event, PermissionAsked, QuestionAsked
+from agent_runtime.core.events import PermissionAsked, QuestionAsked
 from agent_runtime.core.outcome import PendingCall, PendingKind
 from agent_runtime.interpreter import Suspend
 from agent_runtime.processes.daemon_thread import run_in_daemon_thread
-from agent_runtime.run.hooks import EventType, Handler, HookSystem, NoAnswer
+from agent_runtime.run.hooks import EventType, Handler, NoAnswer
+from agent_runtime.run.state import RunState
 from agent_runtime.tools.tool import is_cancelled
 
 _QUESTION_CHARS = 4_000
@@ -67,26 +67,16 @@ class Gate:
         waiting: the request that suspended the step.
     """
 
-    def __init__(
-        self,
-        hooks: HookSystem,
-        *,
-        emit: Callable[[Event], None],
-        untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
-        console: Callable[[str], str | None] | None = None,
-    ) -> None:
-        """Ask by `hooks`.
+    def __init__(self, state: RunState, *, console: Callable[[str], str | None] | None = None) -> None:
+        """Ask the handlers of a run.
 
         Args:
-            hooks: whose handlers are asked.
-            emit: tells watchers that somebody is asked.
-            untimed: while it is entered, the run's clock stands still: people take their time.
+            state: whose handlers are asked, and whose clock stands still meanwhile: people take their time.
             console: asked a question that no handler answers.
         """
         self.waiting: PendingCall | None = None
-        self._hooks = hooks
-        self._emit = emit
-        self._untimed = untimed
+        self._state = state
+        self._hooks = state.hooks
         self._console = console
         self._given: tuple[PendingCall, Answer] | None = None
 
@@ -120,7 +110,7 @@ class Gate:
                     return
                 reason = f"what the call would do is no longer what was approved ({reason})"
         pending = _pending("permission", tool, args, reason, preview)
-        self._emit(PermissionAsked(pending=pending))
+        self._state.emit(PermissionAsked(pending=pending))
         answer = await self._permission(pending)
         if answer is None and not preview:
             raise ToolError(
@@ -144,7 +134,7 @@ class Gate:
             answer = self._given[1]
         else:
             pending = _pending("question", "ask_user", {"question": question}, question, question[:_QUESTION_CHARS])
-            self._emit(QuestionAsked(pending=pending))
+            self._state.emit(QuestionAsked(pending=pending))
             said = await self._answer(pending)
             if said is None:
                 self._suspend(pending)
@@ -183,14 +173,14 @@ class Gate:
             return Answer(approved=False, note=declined[-1].why)
         if self._console is None:
             return None
-        with self._untimed():
+        with self._state.clock.stopped():
             typed = await run_in_daemon_thread(partial(self._console, pending.reason))
         return None if typed is None else Answer(approved=True, note=typed)
 
     async def _ask(self, kind: EventType, handlers: Iterable[Handler], **arguments: object) -> list[object]:
         """Every handler's answer. A sync one runs in a thread, so that waiting for a person holds up nobody."""
         answers: list[object] = []
-        with self._untimed():
+        with self._state.clock.stopped():
             for handler in handlers:
                 try:
                     if inspect.iscoroutinefunction(handler):

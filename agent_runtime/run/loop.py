@@ -17,10 +17,8 @@ from agent_runtime.context.conversation import Conversation
 from agent_runtime.core.errors import ContextOverflowError, FormatError, ModelUnreachableError
 from agent_runtime.core.events import (
     CompletionWithdrawn,
-    Event,
     Faulted,
     Observed,
-    Recorded,
     Refused,
     Replied,
     StepStarted,
@@ -32,9 +30,9 @@ from agent_runtime.core.policy import RunLimits
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
-from agent_runtime.run.progress import Repeats, RunProgress
+from agent_runtime.run.progress import Repeats
+from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls, observed
-from agent_runtime.sessions.protocol import Session
 from agent_runtime.transports.protocol import ReplyReader, ReplyStep, Transport
 
 
@@ -91,12 +89,8 @@ class Loop:
         transport: reads its replies.
         calls: answers the tool calls that they ask for.
         files: is told of each step.
-        session: the log that everything is derived from; holds at least the run's `Started`.
-        progress: reads off that log how far the run is.
-        conversation: makes requests of it.
-        record: appends an event to the session and tells watchers.
-        emit: tells watchers only.
-        inject: records the messages that people have sent to the agent meanwhile.
+        state: the log that everything is derived from, and those who are told; it holds at least the run's `Started`.
+        conversation: makes requests of the log.
         status: the short text sent after the last message of a request, from the step's number.
         network_lost: why the network that the run was given is gone; empty while it is there, or none was given.
         limits: bounds of the run.
@@ -107,12 +101,8 @@ class Loop:
     transport: Transport
     calls: Calls
     files: FileWatch
-    session: Session
-    progress: RunProgress
+    state: RunState
     conversation: Conversation
-    record: Callable[[Recorded], None]
-    emit: Callable[[Event], None]
-    inject: Callable[[int], None]
     status: Callable[[int], str]
     network_lost: Callable[[], str]
     limits: RunLimits
@@ -127,13 +117,13 @@ class Loop:
             ModelError: the model service failed for good.
             SandboxError: the machine failed.
         """
-        progress, errors_in_a_row = self.progress.read(), 0
+        progress, errors_in_a_row = self.state.progress, 0
         self.calls.number = progress.calls
         self._recall()
         for step in range(progress.step + 1, self.limits.max_steps + 1):
             if (cut := self._cut_off()) is not None:
                 return cut
-            self.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
+            self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
             await self._hear(step)
             reader, stop = await self._ask(step)
             try:
@@ -142,10 +132,10 @@ class Loop:
             except FormatError as error:
                 errors_in_a_row += 1
                 outcome = self._misunderstood(step, error, errors_in_a_row)
-            await self.session.commit()
+            await self.state.session.commit()
             if outcome is not None:
                 return outcome
-        return self._cut_off() or self._outcome(
+        return self._cut_off() or self.state.outcome(
             Status.MAX_STEPS, reason=f"The task was not finished within {self.limits.max_steps} steps."
         )
 
@@ -167,13 +157,13 @@ class Loop:
         if standing.note:
             self.calls.shown.result(standing.note)
         work = taken.resume(standing.files, standing.interpreter, self.calls, self.calls.shown.printed)
-        outcome = await self._see_through(self.progress.step, taken, work)
-        await self.session.commit()
+        outcome = await self._see_through(self.state.progress.step, taken, work)
+        await self.state.session.commit()
         return outcome if outcome is not None else await self.run()
 
     def _recall(self) -> Sequence[ReplyStep | None]:
         """The steps that the run has taken so far, read from the log again."""
-        records = self.progress.read().steps
+        records = self.state.progress.steps
         taken = self.transport.recall([record.reply for record in records])
         both = zip(records, taken, strict=True)
         self.repeats.recall((each.calls, step.contents) for each, step in both if step is not None and each.ran)
@@ -182,8 +172,8 @@ class Loop:
     async def _hear(self, step: int) -> None:
         """Take in what happened around the agent since its last step."""
         if changes := await self._told(self.files.changed_by_others):
-            self.record(Observed(step=step, text=changes, ok=True))
-        self.inject(step)
+            self.state.record(Observed(step=step, text=changes, ok=True))
+        self.state.inject(step)
 
     async def _told(self, look: Callable[[], str]) -> str:
         """What there is to tell of files; they are looked at in a thread."""
@@ -208,7 +198,7 @@ class Loop:
                     case ReplyStart(attempt=attempt):
                         if attempt > 1:
                             reader, text = self.transport.reader(), []
-                            self.emit(StreamReset(attempt=attempt))
+                            self.state.emit(StreamReset(attempt=attempt))
                     case TextChunk(text=more):
                         text.append(more)
                         self._stream(reader.feed(more))
@@ -219,13 +209,13 @@ class Loop:
         if end is None:
             raise ModelUnreachableError(f"{self.provider.model}: the provider ended a reply without a ReplyEnd")
         self._stream(reader.flush())
-        self.record(Replied(step=step, text="".join(text), usage=end.usage))
+        self.state.record(Replied(step=step, text="".join(text), usage=end.usage))
         self.conversation.learned(end.usage)
         return reader, end.stop
 
     def _stream(self, texts: Sequence[Streamed]) -> None:
         for text in texts:
-            self.emit(text)
+            self.state.emit(text)
 
     async def _act(self, step: int, reply: ReplyStep) -> Outcome | None:
         """Do what a reply says.
@@ -241,10 +231,10 @@ class Loop:
             if reply.completion is not None:
                 checked = await self._checked(reply.completion)
                 if checked.problems:
-                    self.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
+                    self.state.record(Observed(step=step, text=self._unfit(step, checked), ok=True, unfit=True))
                 return self._completed(reply.completion, checked)
-            if self.chat and self.progress.output_schema is None:
-                return self._outcome(Status.ANSWERED, summary=reply.prose.strip())
+            if self.chat and self.state.progress.output_schema is None:
+                return self.state.outcome(Status.ANSWERED, summary=reply.prose.strip())
             raise FormatError("empty", self.transport.no_action)
         self.files.begin_step()
         self.calls.begin_step()
@@ -259,51 +249,51 @@ class Loop:
             raise FormatError(error.code, "\n".join([str(error), "\n\n".join(filter(None, told))]).rstrip()) from error
         parts = [shown, reply.end(ok=ok), await self._told(self.files.end_step)]
         if reply.completion is not None and not ok:
-            self.emit(CompletionWithdrawn(step=step))
+            self.state.emit(CompletionWithdrawn(step=step))
             parts.append(prompts.WITHDRAWN)
         if not ok:
-            self.emit(Faulted(error=shown))
+            self.state.emit(Faulted(error=shown))
         checked = await self._checked(reply.completion if ok else None)
         if checked.problems:
             parts.append(self._unfit(step, checked))
-        repeated = self.repeats.count(self.progress.read().called, reply.contents)
+        repeated = self.repeats.count(self.state.progress.called, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
         text = "\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT
-        self.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
+        self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
         if ok and reply.completion is not None and (ended := self._completed(reply.completion, checked)) is not None:
             return ended
         if repeated >= self.limits.max_repeated_calls:
             reason = f"The agent made the same calls in {repeated} steps in a row."
-            return self._outcome(Status.REPEATED_CALLS, reason=reason)
+            return self.state.outcome(Status.REPEATED_CALLS, reason=reason)
         return None
 
     async def _checked(self, completion: str | None) -> Checked:
         """A completion held against the task's output schema, if it has one."""
-        schema = self.progress.read().output_schema
+        schema = self.state.progress.output_schema
         return Checked() if completion is None or schema is None else await check_completion(completion, schema)
 
     def _unfit(self, step: int, checked: Checked) -> str:
         """What the model is told of a completion that does not fit the output schema."""
-        self.emit(CompletionWithdrawn(step=step))
-        return prompts.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.progress.read().unfit))
+        self.state.emit(CompletionWithdrawn(step=step))
+        return prompts.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
 
     def _completed(self, completion: str, checked: Checked) -> Outcome | None:
         """How a run ends that wants to end; None when its completion is asked for again."""
         if not checked.problems:
-            return self._outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
-        if (count := self.progress.read().unfit) <= TIMES_ASKED_AGAIN:
+            return self.state.outcome(Status.FINISHED, summary=completion.strip(), output_json=checked.output_json)
+        if (count := self.state.progress.unfit) <= TIMES_ASKED_AGAIN:
             return None
         reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
-        return self._outcome(Status.INVALID_OUTPUT, reason=reason)
+        return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)
 
     def _misunderstood(self, step: int, error: FormatError, count: int) -> Outcome | None:
         limit = self.limits.max_format_errors
         text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
-        self.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
-        self.record(Observed(step=step, text=text, ok=False))
+        self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+        self.state.record(Observed(step=step, text=text, ok=False))
         return (
-            self._outcome(Status.FORMAT_ERRORS, reason=self.transport.unreadable(error.code, count))
+            self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.unreadable(error.code, count))
             if count >= limit
             else None
         )
@@ -312,28 +302,15 @@ class Loop:
         """How the run ends because no further reply may be asked for; None when one may."""
         if lost := self.network_lost():
             reason = f"The sandbox has no network any more: {lost}. The next run gets a new sandbox."
-            return self._outcome(Status.NETWORK_LOST, reason=reason)
-        usage, limits = self.progress.read().usage, self.limits
+            return self.state.outcome(Status.NETWORK_LOST, reason=reason)
+        usage, limits = self.state.progress.usage, self.limits
         if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
             reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
-            return self._outcome(Status.MAX_COST, reason=reason)
+            return self.state.outcome(Status.MAX_COST, reason=reason)
         if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:
             reason = f"The run has used {usage.total_tokens:,} tokens; its limit is {limits.max_tokens:,}."
-            return self._outcome(Status.MAX_TOKENS, reason=reason)
+            return self.state.outcome(Status.MAX_TOKENS, reason=reason)
         return None
-
-    def _outcome(
-        self, status: Status, *, summary: str | None = None, reason: str | None = None, output_json: str = ""
-    ) -> Outcome:
-        progress = self.progress.read()
-        return Outcome(
-            status=status,
-            summary=summary,
-            reason=reason,
-            steps=progress.step,
-            usage=progress.usage,
-            output_json=output_json,
-        )
 
 
 _WARNED_OF_REPEATS = 3

@@ -7,13 +7,16 @@ enough ends its leg, and `resume` goes on with the same request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 
+from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.core.errors import ModelOutageError, ModelUnreachableError
+from agent_runtime.core.events import ModelAwaited, ReplyBroken
 from agent_runtime.core.outcome import Usage
 from agent_runtime.providers.protocol import Chunk, Provider, ReplyFault, ReplyStart, Request, TextChunk
+from agent_runtime.run.state import RunState
 
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 60.0
@@ -22,28 +25,6 @@ MOST_BILLED = 5
 MOST_SILENT = 2
 
 _UNITS = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
-    """How outages are waited for.
-
-    Attributes:
-        seconds: for how long one request is waited for, the pauses between the provider's own attempts included.
-        sleep: waits.
-        token: random hexadecimal digits for so many bytes, to spread the pauses of many runs.
-        untimed: while this is entered, the run's clock stands still.
-    """
-
-    seconds: float
-    sleep: Callable[[float], Awaitable[None]]
-    token: Callable[[int], str]
-    untimed: Callable[[], AbstractContextManager[None]]
-
-    def pause(self, number: int) -> float:
-        """Seconds before the provider is asked again for the `number`th time, from 1."""
-        chance = int(self.token(2), 16) / _UNITS
-        return min(FIRST_PAUSE * 2.0 ** (number - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
 
 
 @dataclass(slots=True)
@@ -57,28 +38,28 @@ class _Faults:
 
 
 class PatientProvider:
-    """A provider whose outages are waited for; what the run is told of them comes by callbacks."""
+    """A provider whose outages are waited for. What its broken replies have probably cost is recorded."""
 
     def __init__(
         self,
         provider: Provider,
-        waits: Waits,
+        state: RunState,
         *,
-        tell: Callable[[str, float], None],
-        charge: Callable[[str, Usage], None],
+        seconds: float,
+        clock_and_random: ClockAndRandom,
         spent: Callable[[str, str], Usage],
     ) -> None:
         """Wait for `provider`.
 
         Args:
             provider: the model, or a chain of them.
-            waits: for how long, and how.
-            tell: told why there is no reply yet, and in how many seconds it is asked for again.
-            charge: given why a reply broke off, and what it probably cost.
-            spent: estimates that, from the model's name and the text that came.
+            state: the run's log and watchers, and its clock, which stands still during the wait.
+            seconds: for how long one request is waited for, the pauses between the provider's own attempts included.
+            clock_and_random: to wait, and to spread the pauses of many runs.
+            spent: estimates what a broken reply cost, from the model's name and the text that came.
         """
-        self._inner, self._waits = provider, waits
-        self._tell, self._charge, self._spent = tell, charge, spent
+        self._inner, self._state, self._spent = provider, state, spent
+        self._seconds, self._clock_and_random = seconds, clock_and_random
 
     @property
     def model(self) -> str:
@@ -119,11 +100,11 @@ class PatientProvider:
                 except ModelOutageError as error:
                     pause = self._pause(error, tries, faults)
                     if tries == 1:
-                        untimed.enter_context(self._waits.untimed())
-                    self._tell(str(error), pause)
+                        untimed.enter_context(self._state.clock.stopped())
+                    self._state.emit(ModelAwaited(reason=str(error), seconds=pause))
                 else:
                     return
-                await self._waits.sleep(pause)
+                await self._clock_and_random.sleep(pause)
                 faults.waited += pause
 
     async def close(self) -> None:
@@ -140,7 +121,8 @@ class PatientProvider:
         faults.silent += fault.silent
         if fault.billed:
             model = fault.model or self._inner.model
-            self._charge(fault.reason, self._spent(model, "".join(faults.text)))
+            usage = self._spent(model, "".join(faults.text))
+            self._state.record(ReplyBroken(reason=fault.reason, usage=usage))
         if fault.wait is None:
             return
         if faults.silent >= MOST_SILENT or faults.billed >= MOST_BILLED:
@@ -149,7 +131,7 @@ class PatientProvider:
                 f"has probably charged for; the last one: {fault.reason}. Try again later, or choose another `model`."
             )
         faults.waited += fault.wait
-        self._tell(fault.reason, fault.wait)
+        self._state.emit(ModelAwaited(reason=fault.reason, seconds=fault.wait))
 
     def _pause(self, error: ModelOutageError, tries: int, faults: _Faults) -> float:
         """Seconds to wait before the provider is asked again.
@@ -157,7 +139,9 @@ class PatientProvider:
         Raises:
             ModelOutageError: that would be longer than outages are waited for.
         """
-        pause = max(self._waits.pause(tries), error.retry_after or 0.0)
-        if faults.waited + pause > self._waits.seconds:
+        chance = int(self._clock_and_random.token(2), 16) / _UNITS
+        usual = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
+        pause = max(usual, error.retry_after or 0.0)
+        if faults.waited + pause > self._seconds:
             raise error
         return pause

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 from types import TracebackType
@@ -17,23 +16,21 @@ from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.transcript import messages
 from agent_runtime.core.errors import ResumeError, UsageError
-from agent_runtime.core.events import Ended, Event, MessageInjected, MessageQueued, Recorded, SessionReset
+from agent_runtime.core.events import Ended
 from agent_runtime.core.outcome import Outcome, PendingCall, Status
 from agent_runtime.core.task import Task
 from agent_runtime.providers.sight import require_sight
-from agent_runtime.run.announcer import Announcer
 from agent_runtime.run.approvals import Gate, answer_to
 from agent_runtime.run.hooks import HookSystem, Listener
 from agent_runtime.run.output_schema import require_schema
-from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.run import Run
 from agent_runtime.run.signing_keys import StateKey
+from agent_runtime.run.state import RunState
 from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
-from agent_runtime.sessions.scrubbing import scrubbed
 from agent_runtime.tools.registry import Registry
 
 RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
@@ -51,8 +48,6 @@ class AsyncRuntime:
 
     Attributes:
         agent: who works, with which model, where.
-        session: the log of the conversation.
-        hooks: who is told what happens, and who is asked.
     """
 
     def __init__(
@@ -97,24 +92,14 @@ class AsyncRuntime:
             session = create_session(session, session_id or slug(name), name, session_dir, db_url)
         if isinstance(session, FileSession):
             session.require_out_of_reach(work_dir)
-        self.session: Session = session
-        self.hooks = hooks or HookSystem()
+        hooks = hooks or HookSystem()
         for listener in listeners:
-            self.hooks.add(listener)
-        self._announce = Announcer(self.hooks, stream=stream)
+            hooks.add(listener)
         self._key = StateKey(state_key, lasting=not isinstance(session, InMemorySession), work_dir=work_dir)
-        self._gate = Gate(self.hooks, emit=self._emit, untimed=self._untimed, console=console)
-        self._toolbox = Toolbox(
-            self.agent,
-            ask=self._gate.question,
-            events=lambda: self.session.events,
-            record=self._record,
-            emit=self._emit,
-        )
-        self._progress = RunProgress(self.session.events)
+        self._state = RunState(session, hooks, stream=stream, scrub=self.agent.scrub)
+        self._gate = Gate(self._state, console=console)
+        self._toolbox = Toolbox(self.agent, self._state, ask=self._gate.question)
         self._talk: Conversation | None = None
-        self._messages: deque[tuple[str, str]] = deque()
-        self._run: Run | None = None
         self._work: asyncio.Task[Outcome] | None = None
         self._lock = asyncio.Lock()
         self._resets = 0
@@ -132,6 +117,16 @@ class AsyncRuntime:
         await self.close()
 
     @property
+    def session(self) -> Session:
+        """The log of the conversation."""
+        return self._state.session
+
+    @property
+    def hooks(self) -> HookSystem:
+        """Who is told what happens, and who is asked."""
+        return self._state.hooks
+
+    @property
     def registry(self) -> Registry:
         """The agent's tools."""
         return self._toolbox.registry
@@ -144,18 +139,18 @@ class AsyncRuntime:
     @property
     def pending(self) -> PendingCall | None:
         """The call that waits for a person, if the session's newest run is paused."""
-        outcome = self._progress.read().outcome
+        outcome = self.outcome
         return outcome.pending if outcome else None
 
     @property
     def outcome(self) -> Outcome | None:
         """What the session's newest run came to, or waits for; None without one, and while it has come to neither."""
-        return self._progress.read().outcome
+        return self._state.progress.outcome
 
     @property
     def unfinished(self) -> bool:
         """Whether `resume` has a run to go on with: it waits for a person or the model service, or its process died."""
-        progress = self._progress.read()
+        progress = self._state.progress
         return progress.waiting is not None or (progress.is_open and self._work is None)
 
     def register_tool(self, name: str, func: Callable[..., Any], *, replace: bool = False) -> None:
@@ -235,8 +230,7 @@ class AsyncRuntime:
             message: the text.
             id: tells this message from another one of the same text, in `MessageInjected`.
         """
-        self._messages.append((message, id))
-        self._emit(MessageQueued(text=message))
+        self._state.send(message, id)
 
     def abort(self) -> None:
         """Stop the run that is under way, if any; its outcome has the status `stopped`. From any thread."""
@@ -262,10 +256,8 @@ class AsyncRuntime:
         async with self._lock:
             self._require_usable(self._resets)
             await self._toolbox.reset()
-            self._messages.clear()
-            self.session.reset()
-            self._progress, self._talk = RunProgress(self.session.events), None
-            self._emit(SessionReset())
+            self._talk = None
+            self._state.reset()
 
     async def close(self) -> None:
         """Stop what runs, end every terminal, give back connections and the session; idempotent."""
@@ -298,16 +290,12 @@ class AsyncRuntime:
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""
-        self._run = run = Run(
+        run = Run(
             agent=self.agent,
             toolbox=self._toolbox,
-            session=self.session,
-            progress=self._progress,
+            state=self._state,
             conversation=self._conversation(),
             gate=self._gate,
-            record=self._record,
-            emit=self._emit,
-            inject=self._inject,
             key=self._key,
         )
         context = copy_context()
@@ -320,19 +308,13 @@ class AsyncRuntime:
             outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
             if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
                 if not self._resumable:
-                    await self._end(outcome)
+                    await self._state.record_durably(Ended(outcome=outcome))
                 raise
         finally:
-            self._work = self._run = None
+            self._work = None
         if outcome.status not in {Status.PAUSED, Status.MODEL_UNAVAILABLE}:
-            await self._end(outcome)
+            await self._state.record_durably(Ended(outcome=outcome))
         return outcome
-
-    async def _end(self, outcome: Outcome) -> None:
-        """Keep how a run ended, and only then tell it."""
-        ended = self._kept(Ended(outcome=outcome))
-        await self.session.commit()
-        self._emit(ended)
 
     def _conversation(self) -> Conversation:
         """The one of this session; a new one when tools came or went, as the model is told of them first."""
@@ -348,38 +330,13 @@ class AsyncRuntime:
             self._talk = Conversation(
                 session=self.session,
                 provider=agent.provider,
-                record=self._record,
+                record=self._state.record,
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,
                 clock=lambda: agent.clock_and_random.now().timestamp(),
             )
         return self._talk
-
-    def _inject(self, step: int) -> None:
-        """Put the messages that were sent meanwhile into the conversation."""
-        while self._messages:
-            text, id_ = self._messages.popleft()
-            self._record(MessageInjected(step=step, text=text, id=id_))
-
-    def _record(self, event: Recorded) -> None:
-        self._emit(self._kept(event))
-
-    def _kept(self, event: Recorded) -> Recorded:
-        """What is recorded of an event."""
-        kept = event if self.agent.scrub is None else scrubbed(event, self.agent.scrub)
-        self.session.append(kept)
-        return kept
-
-    def _emit(self, event: Event) -> None:
-        self.hooks.tell(event)
-        self._announce(event)
-
-    @contextmanager
-    def _untimed(self) -> Iterator[None]:
-        """While a person is asked, the run's clock stands still."""
-        with self._run.untimed() if self._run is not None else nullcontext():
-            yield
 
 
 WAITS_FOR_ITSELF = (

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import FormatError, Interrupt, ToolError
-from agent_runtime.core.events import Event, Refused, ToolCalled, ToolProgressed, ToolReturned
+from agent_runtime.core.events import Refused, ToolCalled, ToolProgressed, ToolReturned
 from agent_runtime.core.policy import Denied, NeedsApproval, Permitted, Policy
 from agent_runtime.interpreter import Suspend
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.approvals import Gate
+from agent_runtime.run.state import RunState
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
 
@@ -87,8 +88,7 @@ class Calls:
         registry: Registry,
         policy: Policy,
         gate: Gate,
-        record: Callable[[ToolReturned], None],
-        emit: Callable[[Event], None],
+        state: RunState,
         max_output_chars: Mapping[str, int] | None = None,
     ) -> None:
         """Answer calls of the tools in `registry`.
@@ -97,8 +97,7 @@ class Calls:
             registry: the tools.
             policy: what they may be called for.
             gate: asks people where the policy says so.
-            record: appends what a call came to to the session, and tells watchers.
-            emit: tells watchers only.
+            state: the log to which each call's result is appended, and those who are told.
             max_output_chars: tool name → characters of one result that the model is shown at most.
         """
         self.number = 0
@@ -106,8 +105,7 @@ class Calls:
         self._registry = registry
         self._policy = policy
         self._gate = gate
-        self._record = record
-        self._emit = emit
+        self._state = state
         self._max_output_chars = max_output_chars or {}
 
     def begin_step(self) -> None:
@@ -134,7 +132,7 @@ class Calls:
         self.number += 1
         label = found.described(bound)
         recorded = {name: shortened(value) for name, value in bound.items()}
-        self._emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
+        self._state.emit(ToolCalled(number=self.number, tool=tool, args=recorded, label=label))
         begun = time.monotonic()
         returned = partial(self._returned, tool, recorded, label, begun)
         try:
@@ -167,7 +165,7 @@ class Calls:
                 return None
             case Denied(reason=reason):
                 refused = ToolError(f"{tool} is not allowed in this run: {reason}", kind="PermissionError")
-                self._emit(Refused(error=str(refused)))
+                self._state.emit(Refused(error=str(refused)))
                 return refused
             case NeedsApproval() if planned.refusal:  # it cannot succeed; the call itself says why
                 return None
@@ -180,12 +178,12 @@ class Calls:
                 return None
 
     def _progressed(self, number: int, tool: str, text: str) -> None:
-        self._emit(ToolProgressed(number=number, tool=tool, text=clipped(text, _RECORDED_CHARS)))
+        self._state.emit(ToolProgressed(number=number, tool=tool, text=clipped(text, _RECORDED_CHARS)))
 
     def _returned(  # noqa: PLR0917 - the first four are the call, bound once
         self, tool: str, args: dict[str, Plain], label: str, begun: float, value: Plain, text: str, *, ok: bool
     ) -> None:
-        self._record(
+        self._state.record(
             ToolReturned(
                 number=self.number,
                 tool=tool,

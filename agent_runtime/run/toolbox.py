@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 
@@ -13,8 +13,9 @@ from agent_runtime.context.orientation import orient
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import SettingsError
-from agent_runtime.core.events import Event, NetworkLost, NetworkUsed, Recorded
+from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.task import Task
+from agent_runtime.run.state import RunState
 from agent_runtime.sandbox.way_out import way_out
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.context import ContextTools
@@ -41,29 +42,19 @@ class Toolbox:
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        ask: Ask,
-        events: Callable[[], Sequence[Recorded]],
-        record: Callable[[Recorded], None],
-        emit: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, agent: Agent, state: RunState, *, ask: Ask) -> None:
         """Get everything ready; no program is started yet.
 
         Args:
             agent: which tools it has, and where.
+            state: the run's log, and those who are told.
             ask: puts a question to the user.
-            events: the session's log.
-            record: appends to it.
-            emit: tells watchers only.
 
         Raises:
             SettingsError: a tool that the agent is to have does not exist, or its network cannot be kept to.
         """
         self._agent = agent
-        self._emit = emit
+        self._state = state
         self._oriented = False
         self.network_lost = ""
         self._logs = OutputLogs(agent.logs)
@@ -80,13 +71,14 @@ class Toolbox:
         egress = way_out(
             sandbox,
             agent.network,
-            told=lambda connection: emit(NetworkUsed(connection=connection)),
+            told=lambda connection: state.emit(NetworkUsed(connection=connection)),
             lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
         self.payloads = PayloadBinder()
         self.registry = Registry(self.payloads.adapt)
-        families = (self.files, self._search, self._shell, QuestionTools(ask), ContextTools(events, record))
+        context = ContextTools(lambda: state.events, state.record)
+        families = (self.files, self._search, self._shell, QuestionTools(ask), context)
         self._register(families, agent.tools)
 
     @property
@@ -161,7 +153,7 @@ class Toolbox:
 
     def _note_lost(self, reason: str) -> None:
         self.network_lost = reason
-        self._emit(NetworkLost(reason=reason))
+        self._state.emit(NetworkLost(reason=reason))
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""

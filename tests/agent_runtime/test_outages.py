@@ -18,6 +18,8 @@ from agent_runtime import (
     Event,
     FallbackProvider,
     FileSession,
+    HookSystem,
+    InMemorySession,
     ModelAwaited,
     ModelOptions,
     ModelOutageError,
@@ -37,7 +39,8 @@ from agent_runtime import (
 )
 from agent_runtime.core.clock_and_random import ClockAndRandom
 from agent_runtime.providers.protocol import Chunk, Request
-from agent_runtime.run.outage import PatientProvider, Waits
+from agent_runtime.run.outage import PatientProvider
+from agent_runtime.run.state import RunClock, RunState
 from tests.agent_runtime.providers.conversations import WIRES, Naps, collect, conversation, provider_on
 from tests.model_server import Breaks, Fails, ModelServer, Received, Reply, Wire
 
@@ -183,11 +186,13 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
     async def sleep(seconds: float) -> None:
         told.append(f"sleep {seconds:.0f}")
 
-    @contextmanager
-    def untimed() -> Iterator[None]:
-        told.append("stopped")
-        yield
-        told.append("going")
+    class Clock(RunClock):
+        @override
+        @contextmanager
+        def stopped(self) -> Iterator[None]:
+            told.append("stopped")
+            yield
+            told.append("going")
 
     class Down(ScriptedProvider):
         @override
@@ -197,10 +202,10 @@ async def test_the_runs_clock_stands_still_while_a_service_is_down() -> None:
             async for chunk in super().reply(request):
                 yield chunk
 
-    waits = Waits(seconds=60.0, sleep=sleep, token=lambda _: "ffff", untimed=untimed)
-    patient = PatientProvider(
-        Down(["Here."]), waits, tell=lambda *_: None, charge=lambda *_: None, spent=lambda *_: Usage()
-    )
+    state = RunState(InMemorySession(), HookSystem())
+    state.clock = Clock()
+    around = ClockAndRandom(sleep=sleep, token=lambda _: "ffff")
+    patient = PatientProvider(Down(["Here."]), state, seconds=60.0, clock_and_random=around, spent=lambda *_: Usage())
     reply = await collect(patient.reply(conversation()))
     assert reply.text == "Here."
     assert told == ["stopped", "sleep 10", "sleep 20", "going"]

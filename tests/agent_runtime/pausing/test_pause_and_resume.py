@@ -296,10 +296,9 @@ async def test_the_run_s_clock_stands_still_while_a_person_is_asked(place: Path,
 
         @on_permission_request(runtime)
         async def think(**_: object) -> bool:
-            work = runtime._run
-            assert work is not None
-            assert work._deadline is not None
-            assert work._deadline.when() is None
+            deadline = runtime._state.clock._deadline
+            assert deadline is not None
+            assert deadline.when() is None
             seconds.append(1)
             return True
 

@@ -19,7 +19,6 @@ from agent_runtime.core.events import (
     CompletionWithdrawn,
     Event,
     Observed,
-    Recorded,
     Replied,
     Started,
     Streamed,
@@ -34,7 +33,7 @@ from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
 from agent_runtime.run.loop import Loop
-from agent_runtime.run.progress import RunProgress
+from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.planned import Planned
@@ -110,11 +109,11 @@ class Bench:
         registry.add_family(self.diary)
         interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
         self.provider = ScriptedProvider(replies, chunk_chars=5)
-        gate = Gate(HookSystem(), emit=self.live.append)
+        state = RunState(self.session, HookSystem(self.live.append))
         conversation = Conversation(
             session=self.session,
             provider=self.provider,
-            record=self.record,
+            record=state.record,
             system="system",
             memory=MemorySettings(),
             limits=policy.limits,
@@ -124,14 +123,10 @@ class Bench:
             return await Loop(
                 provider=self.provider,
                 transport=BlockTransport(self.diary.payloads, interpreter),
-                calls=Calls(registry=registry, policy=policy, gate=gate, record=self.record, emit=self.live.append),
+                calls=Calls(registry=registry, policy=policy, gate=Gate(state), state=state),
                 files=self.diary,
-                session=self.session,
-                progress=RunProgress(self.session.events),
+                state=state,
                 conversation=conversation,
-                record=self.record,
-                emit=self.live.append,
-                inject=lambda _step: None,
                 status=lambda step: f"[step {step}]",
                 network_lost=lambda: "",
                 limits=policy.limits,
@@ -139,11 +134,6 @@ class Bench:
             ).run()
         finally:
             await interpreter.close()
-
-    def record(self, event: Event) -> None:
-        if isinstance(event, Recorded):
-            self.session.append(event)
-        self.live.append(event)
 
     def observed(self) -> list[str]:
         return [event.text for event in self.session.events if isinstance(event, Observed)]

@@ -6,7 +6,9 @@ from agent_runtime.core.policy import Policy, RunLimits
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.run.approvals import Gate
 from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls, ShownOutput, clipped, observed, shortened
+from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.registry import Registry
 
 
@@ -48,10 +50,8 @@ async def step(source: str) -> tuple[str, bool, list[Event]]:
     registry, events = Registry(), list[Event]()
     registry.register_tool("big", big)
     registry.register_tool("fail", fail)
-    gate = Gate(HookSystem(), emit=events.append)
-    calls = Calls(
-        registry=registry, policy=Policy(limits=RunLimits()), gate=gate, record=events.append, emit=events.append
-    )
+    state = RunState(InMemorySession(), HookSystem(events.append))
+    calls = Calls(registry=registry, policy=Policy(limits=RunLimits()), gate=Gate(state), state=state)
     calls.begin_step()
     interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
     try:
