@@ -14,7 +14,7 @@ from bot.control.repo_events import handle_event
 from bot.control.resume_artifact import steered
 from bot.control.undo import aimed, undo
 from bot.domain.commands import RepoEvent, Review, Steering, Talk, Undo, Work
-from bot.domain.job import JobState
+from bot.domain.job import TRANSITIONS, JobState
 from bot.engine.queue import Signal
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
@@ -121,12 +121,23 @@ class JobPipeline:
 
     async def announce(self, access: AccessCheck) -> None:
         """Make the comment of a job that may begin, unless many others wait to write; then its worker makes it."""
-        if self._context.github.waiting > _SHORT_LINE:
+        context = self._context
+        if context.github.waiting > _SHORT_LINE or not isinstance(
+            await self._may_begin(await self._look(access)), Grant
+        ):
             return
-        if isinstance(await self._may_begin(await self._look(access)), Grant):
-            await self.comment.show(self._reporter.now(state="queued"))
-            now = time.time()
-            await self._context.record.update(lambda record: replace(record, greeted_at=now))
+        stored = await context.queue.get(context.job.id)
+        if stored is None or not TRANSITIONS[stored.state]:
+            return
+        await self.comment.show(self._reporter.now(state="queued"))
+        now = time.time()
+        record = await context.record.update(lambda record: replace(record, greeted_at=now))
+        # The job may have been cancelled meanwhile, and this comment must not hide that.
+        stored = await context.queue.get(context.job.id)
+        if record.ending is not None:
+            await self.comment.put(record.ending.body)
+        elif stored is not None and not TRANSITIONS[stored.state]:
+            await self.comment.show(self._reporter.now(state=stored.state.value, reason=stored.reason))
 
     @property
     def is_to_stop(self) -> bool:
@@ -245,7 +256,8 @@ class JobPipeline:
         await self._begin_check(grant.bound_to_sha)
         beside = (self.check,) if self.check else ()
         seconds = context.services.edit_seconds
-        stale = time.time() - self._shown_at >= seconds
+        # Without a thread there is only the check run, which was just made.
+        stale = context.job.thread.has_comments and time.time() - self._shown_at >= seconds
         async with self.comment.kept_fresh(self._reporter.now, seconds=seconds, stale=stale, beside=beside):
             if isinstance(command, Undo):
                 return await undo(context, self._reporter, here, grant, source)

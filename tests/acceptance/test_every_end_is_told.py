@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from bot.domain.job import JobState
+from bot.engine import records, statements
+from bot.engine.database import connect
 from bot.engine.job_record import RecordedEnding
 from localhub import LocalHub
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
@@ -159,3 +163,38 @@ async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalH
         assert COMPLETION in end.status
         assert end.status.count("GitHub did not create the check run,") == 1
         hub.faults.clear()
+
+
+@pytest.mark.parametrize(
+    ("moment", "ending", "said"),
+    [
+        ("/graphql", None, []),
+        ("/comments", None, ["Stopped"]),
+        ("/comments", RecordedEnding(state=JobState.STOPPED, body="It ended."), ["It ended."]),
+    ],
+    ids=["before-the-comment", "in-silence", "with-words"],
+)
+async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
+    hub: LocalHub, tmp_path: Path, moment: str, ending: RecordedEnding | None, said: list[str]
+) -> None:
+    async with staged(hub, tmp_path, held=True) as stage:
+        queue = stage.data / "queue.sqlite"
+
+        def cancel(call: str) -> None:
+            if call.endswith(moment):
+                with closing(connect(queue)) as rows:
+                    for job_id in records.live_ids(rows):
+                        statements.end(rows, job_id, JobState.STOPPED, "The App is gone.", time.time(), ending)
+
+        stage.on_call = cancel
+        issue = stage.issue()
+        job_id = await stage.job_of(stage.say(issue.number, "/codepilot fix"))
+
+        def greeted() -> bool:
+            with closing(connect(queue)) as rows:
+                return bool(rows.execute("SELECT 1 FROM jobs WHERE id = ? AND held_until = 0", (job_id,)).fetchone())
+
+        await eventually(greeted)
+        comments = stage.bot_comments(issue.number)
+        assert len(comments) == len(said)
+        assert all(words in comment for words, comment in zip(said, comments, strict=True))

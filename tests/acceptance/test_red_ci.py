@@ -109,7 +109,7 @@ async def test_what_is_not_proven_is_not_committed(
 
 
 async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tmp_path: Path) -> None:
-    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=EVERYWHERE, edit_seconds=3600.0) as stage:
         before = hub.branches(stage.repo)["main"]
         ran(stage, "failure", branch="main")
         end = await stage.end_after("workflow_run", "completed")
@@ -132,6 +132,7 @@ async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tm
         assert (check.status, check.conclusion, check.head_sha) == ("completed", "success", before)
         assert (check.title or "").endswith(": Started by CI: CI failed")
         assert "| passed, run by the bot" in (check.summary or "")
+        assert sum(call.startswith("PATCH ") and "/check-runs/" in call for call in stage.calls) == 1, stage.calls
         # The fix is open: what fails meanwhile begins no other, and that is told once.
         ran(stage, "failure", branch="main")
         again = await stage.end_after("workflow_run", "completed")
