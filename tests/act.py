@@ -87,6 +87,7 @@ def run_action(
     api_url: str = "http://127.0.0.1:9/api/v3",
     server_url: str = "http://127.0.0.1:9",
     installs: bool = True,
+    run_id: int = 7,
     timeout: float = 240,
 ) -> ActRun:
     """Run a workflow of one job, a checkout and the action, in a fresh copy of this checkout.
@@ -101,6 +102,7 @@ def run_action(
         api_url: GitHub's REST address.
         server_url: GitHub's address for people and git.
         installs: whether the action installs its packages; else it has those of the tests.
+        run_id: the workflow run's, unique in the repository.
         timeout: seconds until the run is given up.
     """
     project = directory / "project"
@@ -120,6 +122,7 @@ def run_action(
         api_url=api_url,
         server_url=server_url,
         timeout=timeout,
+        variables={"GITHUB_RUN_ID": str(run_id)},
     )
 
 

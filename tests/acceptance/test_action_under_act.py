@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from bot.apps.action.outputs import OUTPUTS
+from bot.control.save_artifact import SESSION_FILE
 from localhub import LocalHub
-from tests.act import run_action
+from tests.act import ActRun, run_action
 from tests.source_files import ROOT
 
 _SCRIPT = """\
@@ -138,3 +139,76 @@ async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reache
         assert outputs["patch-path"].endswith(f"/codepilot/patches/{outputs['run-id']}.patch")
         assert int(outputs["duration-seconds"]) >= 0
     assert not _hijacked(tmp_path)
+
+
+_ASKS = """\
+- expect: off by one
+  reply: |
+    ```codepilot
+    write_file("calc.py")
+    execute("main", "python3 -c 'import calc; assert calc.add(1, 1) == 2'", check=True)
+    ```
+    ```python filename=calc.py
+    def add(a, b):
+        return a + b
+    ```
+"""
+_ENDS = """\
+- reply: |
+    ```completion
+    `add` adds again.
+    ```
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_an_approving_comment_resumes_the_run_that_the_workflow_before_it_stored(tmp_path: Path) -> None:
+    payloads: dict[str, Mapping[str, Any]] = {}
+    async with LocalHub(tmp_path / "hub") as hub:
+        hub.add_user("mona")
+        runner = hub.add_user("github-actions[bot]", kind="Bot")
+        repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
+        hub.add_collaborator(repo, runner.login, "write")
+        hub.install(hub.add_app("any"), repo, by="mona")
+        hub.observe(sent=payloads.__setitem__)
+        issue = hub.open_issue(repo, author="mona", title="Adding is off by one", body="`add(1, 1)` gives 3.")
+
+        async def say(body: str, script: str, run_id: int) -> ActRun:
+            (tmp_path / "script.yaml").write_text(script, encoding="utf-8")
+            hub.comment(repo, issue.number, author="mona", body=body)
+            run = await asyncio.to_thread(
+                run_action,
+                tmp_path / str(run_id),
+                event="issue_comment",
+                payload=payloads["issue_comment"],
+                inputs={
+                    "provider": "scripted",
+                    "model": str(tmp_path / "script.yaml"),
+                    "allow-root": "yes",
+                    "approvals": "artifact",
+                    "session-key": "a-key-of-more-than-thirty-two-characters",
+                    "network": "pypi.org",
+                },
+                token=runner.token,
+                repository=repo.full_name,
+                api_url=hub.api_url,
+                server_url=hub.url,
+                installs=False,
+                run_id=run_id,
+            )
+            assert run.succeeded, run.log[-6000:]
+            return run
+
+        paused = await say("/codepilot fix", _ASKS, 41)
+        assert paused.outputs["conclusion"] == "waiting"
+        [stored] = (tmp_path / "41" / "artifacts").glob("*/*")
+        assert stored.name == SESSION_FILE
+        assert b"off by one" not in stored.read_bytes()
+        hub.keep_artifact(repo, stored.parent.name, {stored.name: stored.read_bytes()}, run_id=41, days=1)
+        assert set(hub.branches(repo)) == {"main"}
+
+        resumed = await say("/codepilot approve", _ENDS, 42)
+        assert resumed.outputs["conclusion"] == "verified"
+        assert resumed.outputs["branch"] in hub.branches(repo)
+        assert not (tmp_path / "42" / "artifacts").exists()
