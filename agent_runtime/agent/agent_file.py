@@ -303,5 +303,5 @@ def _instructions(written: str, folder: Path) -> str:
 
 def _directory(path: Path) -> Path:
     if not path.is_dir():
-        raise SettingsError(f"`work_dir`: {path} is no directory; make it, or name another.")
+        raise SettingsError(f"`work_dir`: {path} is not a directory; create it, or name another.")
     return path.resolve()

@@ -79,7 +79,7 @@ def read_document(text: str, *, source: str) -> Document:
         ValueError,
         OverflowError,
     ) as error:  # PyYAML's scanner gives an escape such as "\\U00110000" to chr() unchecked
-        raise SettingsError(f"{source}:{loader.line + 1}: this is not YAML: an escape names no character.") from error
+        raise SettingsError(f"{source}:{loader.line + 1}: this is not YAML: an escape sequence is not a character.") from error
     finally:
         loader.dispose()
 
@@ -104,7 +104,7 @@ class _Reader:
                 node, f"holds more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels, aliases unfolded"
             )
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _COLLECTIONS:
-            raise self._refusal(node, f"the tag {_little(node.tag)} is not known here; remove it")
+            raise self._refusal(node, f"the tag {_little(node.tag)} is not supported; remove it")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -119,12 +119,12 @@ class _Reader:
         for key_node, value_node in node.value:
             key = key_node.value
             if key_node.tag == "tag:yaml.org,2002:merge":
-                raise self._refusal(key_node, "merge keys (`<<`) are not known here; write the keys out")
+                raise self._refusal(key_node, "merge keys (`<<`) are not supported; write the keys out")
             if not isinstance(key, str) or key_node.tag != "tag:yaml.org,2002:str":
                 raise self._refusal(key_node, "a key must be plain text; put it in quotes")
             if key in data:
                 first = self.lines[*path, key]
-                raise self._refusal(key_node, f"{_little(key)} stands here and in line {first}; remove one of them")
+                raise self._refusal(key_node, f"{_little(key)} is also set in line {first}; remove one of them")
             self.lines[*path, key] = key_node.start_mark.line + 1
             data[key] = self.value(value_node, (*path, key))
         return data

@@ -46,7 +46,7 @@ _BOUNDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_too_long": lambda given: f"must have at most {given['max_length']:,} characters",
     "too_long": lambda given: f"must have at most {given['max_length']} entries, and has {given['actual_length']}",
     "string_too_short": lambda _given: "must not be empty",
-    "too_short": lambda _given: "must not be empty; without any entry, leave the key out",
+    "too_short": lambda _given: "must not be empty; without entries, remove the key",
     "literal_error": lambda given: f"must be one of {given['expected']}",
     "missing": lambda _given: "must be set",
     "value_error": lambda given: str(given["error"]),
@@ -116,7 +116,7 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
     path: KeyPath = error["loc"]
     what = _KINDS.get(error["type"])
     if error["type"] == "extra_forbidden":
-        told = f"is no key here. {did_you_mean(str(path[-1]), _keys(top, path[:-1]))}"
+        told = f"unknown key. {did_you_mean(str(path[-1]), _keys(top, path[:-1]))}"
     elif what is not None:
         told = f"must be {what}, and is {_kind(error['input'])}"
     elif error["type"] in _BOUNDS:

@@ -1,4 +1,4 @@
-"""The shape of an agent file. Loads pydantic: import it only where a file is read or the schema is printed."""
+"""The schema of an agent file. Loads pydantic: import it only where a file is read or the schema is printed."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _LONGEST_WORD = 24
 
 def _tool(name: str) -> str:
     if name == "semantic_search":
-        raise ValueError("`semantic_search` is not offered yet; remove the entry (`find` searches by pattern)")
+        raise ValueError("`semantic_search` is not supported yet; remove the entry (`find` searches by pattern)")
     if name not in BUILT_IN:
         raise ValueError(
-            f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Tools of your own are registered in code"
+            f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Register your own tools in code"
         )
     return name
 
@@ -66,8 +66,8 @@ def _provider(name: str) -> str:
 def _key_variable(name: str) -> str:
     if not _KEY_VARIABLE.fullmatch(name) or max(map(len, name.split("_"))) > _LONGEST_WORD:
         raise ValueError(  # never with the value: it may be the key itself
-            "must be the name of an environment variable, in capitals such as ANTHROPIC_API_KEY. If a key itself "
-            "stands there, take it out, and replace it by a new one if anybody else may have seen it"
+            "must be the name of an environment variable, in capitals such as ANTHROPIC_API_KEY. If this is a "
+            "key itself, remove it, and replace it by a new one if anybody else may have seen it"
         )
     return name
 
@@ -94,107 +94,107 @@ class _Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _given(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse a key without a value, e.g. because all below it is commented out: it would mean the very opposite."""
+        """Reject a key without a value, e.g. because all entries below it are commented out."""
         if value is None and info.field_name and cls.model_fields[info.field_name].default is None:
-            raise ValueError("stands there without a value; write one, or leave the key out")
+            raise ValueError("has no value; write one, or remove the key")
         return value
 
 
 class Thinking(_Section):
-    """Reasoning before the answer, for `anthropic`; left to the model when the section is left out."""
+    """Reasoning before the answer, for `anthropic`; without this section, the model's default applies."""
 
     enabled: bool = False
     """Whether the model thinks before it answers."""
     budget_tokens: Annotated[int, Field(ge=1024)] = options.Thinking().budget_tokens
-    """Tokens to think with at most, for models that take a budget; they count towards `max_tokens`."""
+    """The maximum number of reasoning tokens, for models that accept a budget; they count towards `max_tokens`."""
 
 
 class Model(_Section):
     """A model, and how it is asked."""
 
     provider: ProviderName
-    """The service."""
+    """The model service."""
     name: Text | None = None
-    """The model's name as the service knows it; the provider's default when left out."""
+    """The model's name at the service; by default the provider's default model."""
     api_key_env: KeyVariable | None = None
-    """The environment variable that holds the key, never the key itself. The provider's usual one when left out, and
-    none with a `base_url`."""
+    """The environment variable with the key, never the key itself. By default the provider's usual variable, or none if
+    `base_url` is set."""
     base_url: Text | None = None
-    """The address of a compatible server, instead of the service's own."""
+    """The address of a compatible server, if it is not the service's own."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """Sampling temperature; left to the service when left out. Most reasoning models refuse any other."""
+    """The sampling temperature; by default the service's own. Most reasoning models reject any other."""
     max_tokens: Annotated[int, Field(ge=1)] = options.ModelOptions().max_tokens
-    """Longest reply in tokens, reasoning included."""
+    """The maximum length of a reply in tokens, including reasoning."""
     silence: Annotated[float, Field(gt=0)] | None = None
-    """Seconds without a byte from the service before a reply counts as broken off. When left out, 900 for a model that
+    """Seconds without data from the service before a reply is considered broken off; by default 900 for a model that
     may think and 300 for others."""
     thinking: Thinking | None = None
     """Reasoning before the answer, for `anthropic`."""
     reasoning_effort: options.ReasoningEffort | None = None
-    """How hard to reason, for models that can."""
+    """The reasoning effort, for models that support it."""
     api: options.OpenAIApi | None = None
-    """For `openai`: which of its two APIs to speak; `chat` wherever `base_url` is set, else `responses`."""
+    """For `openai`: the API to use. By default `chat` if `base_url` is set, otherwise `responses`."""
     script: Text | None = None
     """For `scripted`: the file with the replies to replay, relative to the agent file."""
     images: bool | None = None
-    """Whether the model sees images; what is known of it by its name when left out."""
+    """Whether the model supports images; by default determined from its name."""
 
 
 class MainModel(Model):
-    """The model, and what stands in for it."""
+    """The model and its fallbacks."""
 
     fallback: list[Model] = Field(default_factory=list)
-    """Asked instead, in this order, when the ones before cannot answer."""
+    """Models to use, in this order, when the previous ones cannot answer."""
 
 
 class Runtime(_Section):
-    """Where the agent works, and how much it may do in one run."""
+    """The agent's directory, its sandbox, and the limits of a run."""
 
     work_dir: Text = "."
     """The directory that the agent reads and changes, relative to the agent file."""
     max_steps: Annotated[int, Field(ge=1)] = 20  # what agent files have always meant when they say nothing
-    """Model replies that may act."""
+    """The maximum number of model replies that may call tools."""
     unsafe_mode: bool = False
-    """Whether file tools may leave `work_dir`. Commands stay inside the sandbox all the same."""
+    """Whether file tools may leave `work_dir`. Commands stay in the sandbox."""
     sandbox: SandboxName = "auto"
-    """Where commands run; `local` is no protection at all."""
+    """The sandbox for commands; `local` does not isolate them at all."""
     docker_image: Text | None = None
-    """The image for the sandbox `docker`, which must be on this machine; best named by its digest."""
+    """The image for the sandbox `docker`, which must be on this machine; pin it by digest."""
     max_cost_usd: Annotated[float, Field(gt=0)] | None = None
-    """US dollars that one run may cost; no bound when left out."""
+    """The maximum cost of a run in US dollars; by default unlimited."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Tokens that one run may use, sent and received; no bound when left out."""
+    """The maximum number of tokens that a run may send and receive; by default unlimited."""
     max_seconds: Annotated[float, Field(gt=0)] = _LIMITS.max_seconds
-    """Seconds that one run may take."""
+    """The time limit of a run in seconds."""
 
 
 class Memory(_Section):
-    """When the conversation is made shorter."""
+    """When to shorten the conversation."""
 
     max_context_tokens: int = _MEMORY.max_context_tokens
-    """Tokens of conversation that the model is given at most."""
+    """The maximum size of the conversation in tokens."""
     global_summary_threshold: float = _MEMORY.global_summary_threshold
-    """The share of them from which the oldest part is replaced by a summary."""
+    """The fraction of `max_context_tokens` at which the oldest part is replaced by a summary."""
     global_summary_max_tokens: int = _MEMORY.global_summary_max_tokens
-    """The longest such summary, in tokens."""
+    """The maximum length of a summary in tokens."""
 
 
 class ToolConfig(_Section):
-    """How one tool is offered."""
+    """Options of one tool."""
 
     require_permission: bool = False
-    """Whether every call of it waits for approval."""
+    """Whether every call requires approval."""
     max_output_chars: Annotated[int, Field(ge=200)] | None = None
-    """Characters of one result that the model is shown at most: its beginning and its end."""
+    """The maximum number of characters of a result that the model sees: its beginning and its end."""
 
 
 class Tool(_Section):
     """One tool."""
 
     name: ToolName
-    """Which one."""
+    """The tool's name."""
     enabled: bool = True
-    """Whether the agent has it."""
+    """Whether the agent has this tool."""
     config: ToolConfig = ToolConfig()
 
 
@@ -204,17 +204,17 @@ class Permission(_Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in ("allow", "ask", "deny")]})
 
     allow: RuleTool | None = None
-    """The tool whose calls are made without asking; `*` for every tool."""
+    """The tool whose calls need no approval; `*` for every tool."""
     ask: RuleTool | None = None
-    """The tool whose calls wait for approval."""
+    """The tool whose calls require approval; `*` for every tool."""
     deny: RuleTool | None = None
-    """The tool whose calls are refused."""
+    """The tool whose calls are denied; `*` for every tool."""
     paths: Patterns | None = None
     """Only calls on paths that match one of these patterns, relative to `work_dir`; `**` crosses directories."""
     commands: Patterns | None = None
-    """Only commands that match one of these, word by word, such as `pytest *`."""
+    """Only commands that match one of these patterns, word by word, such as `pytest *`."""
     reason: Text | None = None
-    """What people, and for `deny` the agent, are told."""
+    """The reason to show to people, and for `deny` to the agent."""
 
     @property
     def decided(self) -> tuple[Verdict, str]:
@@ -230,10 +230,10 @@ class Permission(_Section):
         _, tool = self.decided
         if self.paths is not None and tool not in {"*", *_TAKE_PATHS}:
             raise ValueError(
-                f"`paths` would never hold for {tool}, which names no files; it is for {', '.join(_TAKE_PATHS)}"
+                f"`paths` has no effect for {tool}, which takes no files; it is for {', '.join(_TAKE_PATHS)}"
             )
         if self.commands is not None and tool not in {"*", *_TAKE_COMMANDS}:
-            raise ValueError(f"`commands` would never hold for {tool}; it is for {', '.join(_TAKE_COMMANDS)}")
+            raise ValueError(f"`commands` has no effect for {tool}; it is for {', '.join(_TAKE_COMMANDS)}")
         return self
 
 
@@ -241,18 +241,18 @@ class Agent(_Section):
     """The agent."""
 
     name: Text
-    """What it is called. In lower case, with dashes, it is also the default session id."""
+    """The agent's name. In lower case, with hyphens, it is also the default session id."""
     role: Text = "an autonomous software engineering agent."
-    """What it is, in one sentence."""
+    """The agent's role, in one sentence."""
     system_prompt: str = ""
     """Further instructions: the text itself, or the path of a .md file, relative to the agent file."""
     model: MainModel
     runtime: Runtime = Runtime()
     memory: Memory = Memory()
     tools: list[Tool] | None = None
-    """The tools it has, exactly these; every built-in one when left out."""
+    """The complete list of the agent's tools; by default every built-in one."""
     permissions: list[Permission] = Field(default_factory=list)
-    """Which calls are made, asked about or refused; the first rule that fits decides."""
+    """Which calls are allowed, require approval or are denied; the first matching rule decides."""
 
     @field_validator("tools")
     @classmethod
@@ -260,7 +260,7 @@ class Agent(_Section):
         names = [tool.name for tool in tools or ()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"{', '.join(twice)} stands there more than once; keep one entry")
+            raise ValueError(f"{', '.join(twice)} is listed more than once; keep one entry")
         return tools
 
 
@@ -271,5 +271,5 @@ class AgentDocument(_Section):
 
 
 def json_schema() -> dict[str, Any]:
-    """The shape of an agent file as JSON schema, for editors."""
+    """The JSON schema of an agent file, for editors."""
     return schema_of(AgentDocument, "Codepilot agent file")

@@ -72,7 +72,7 @@ def list_files(workspace: Workspace, pattern: str, path: str) -> Listing:
     """
     start = workspace.resolve(path)
     if not workspace.is_directory(path):
-        kind = "does not exist" if not workspace.exists(path) else "is no directory"
+        kind = "does not exist" if not workspace.exists(path) else "is not a directory"
         raise ToolError(f"path={path!r} {kind}; name a directory of the workspace", kind="NotADirectoryError")
     wanted = Include.parse(pattern, name="pattern")
     base = "" if start == "." else f"{start}/"

@@ -63,4 +63,4 @@ def _word(value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, str | int | float):
         return str(value).strip()
-    raise ValueError("must be text or a number; put it in quotes, or leave the key out")
+    raise ValueError("must be text or a number; put it in quotes, or remove the key")

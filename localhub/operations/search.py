@@ -29,7 +29,7 @@ def _is(_site: Site, _repo: Repo, issue: Issue, value: str) -> bool:
         "unlocked": not issue.locked,
     }
     if value not in facts:
-        raise invalid("Search", "q", "invalid", f"is:{value} is not known here")
+        raise invalid("Search", "q", "invalid", f"is:{value} is not supported")
     return facts[value]
 
 

@@ -40,7 +40,7 @@ async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
     assert "permission: `ask`" in end.status
     assert len(stage.providers) == 1
     assert f"`{key.partition(':')[0]}`" in end.status
-    assert "is no key here" in end.status
+    assert "unknown key" in end.status
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ async def test_a_repository_cannot_name_a_model_an_api_a_tool_server_or_a_hook(
     ],
 )
 def test_there_is_no_key_for_what_reaches_further_than_the_repository(text: str, key: str) -> None:
-    with pytest.raises(RepoConfigError, match=f"`{re.escape(key)}`: is no key here"):
+    with pytest.raises(RepoConfigError, match=f"`{re.escape(key)}`: unknown key"):
         parse_config(text.encode())
 
 

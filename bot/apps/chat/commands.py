@@ -1,4 +1,4 @@
-"""`codepilot run` and `codepilot chat` as the command line knows them: arguments, and nothing else."""
+"""Arguments of `codepilot run` and `codepilot chat`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 def _named(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
     """The session's name; an empty one is most likely a variable that is not set."""
     if name is not None and not name.strip():
-        raise click.BadParameter("a session needs a name; leave the option out to keep no session.")
+        raise click.BadParameter("a session needs a name; omit the option to store no session.")
     return name
 
 
@@ -80,9 +80,9 @@ def _about_the_agent(command: F) -> F:
 @click.option("--note", help="With --deny: the reason, for the agent.")
 @click.option("--answer", help="Answer the waiting question and resume.")
 def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer: str | None, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
-    """Have one TASK done in a directory; `-` reads it from the standard input.
+    """Do one TASK in a directory; `-` reads it from the standard input.
 
-    Ends with 0 when it is done, 1 when it is not, 2 when the settings are wrong, 3 when a call waits for an answer.
+    Exit codes: 0 done, 1 not done, 2 invalid settings, 3 a call waits for an answer.
     """
     said = _said(approve=approve, deny=deny, note=note, answer=answer)
     if said is not None and task is not None:
@@ -101,7 +101,7 @@ def run(*, task: str | None, approve: bool, deny: bool, note: str | None, answer
 @_about_the_agent
 @click.option("--list", "listed", is_flag=True, help="List the stored sessions and exit.")
 def chat(*, listed: bool, **wishes: Any) -> None:  # noqa: ANN401 - the fields of Wishes
-    """Talk with the agent about a directory, task after task."""
+    """Work with the agent in a directory, task after task."""
     from bot.apps.chat import console  # noqa: PLC0415 - as above
 
     if listed:

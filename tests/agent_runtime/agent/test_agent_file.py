@@ -166,9 +166,9 @@ agent:
     told = [line.removeprefix(f"{tmp_path}/agent.yaml:") for line in str(refused.value).splitlines()]
     assert [line.partition(" Known:")[0] for line in told] == [
         "2: `agent.name`: must be text, and is a number.",
-        "3: `agent.rolle`: is no key here. Did you mean 'role'?",
+        "3: `agent.rolle`: unknown key. Did you mean 'role'?",
         "5: `agent.model.provider`: there is no provider 'antropic'. Did you mean 'anthropic'?",
-        "6: `agent.model.temprature`: is no key here. Did you mean 'temperature'?",
+        "6: `agent.model.temprature`: unknown key. Did you mean 'temperature'?",
         "7: `agent.model.temperature`: must be a number, and is true or false.",
         "8: `agent.model.max_tokens`: must be a whole number, and is text.",
         "10: `agent.runtime.max_steps`: must be at least 1.",
@@ -182,11 +182,11 @@ agent:
 @pytest.mark.parametrize(
     ("added", "told"),
     [
-        ("  tools: [{name: semantic_search}]", r":5: .*`semantic_search` is not offered yet; remove the entry"),
-        ("  tools: [{name: find}, {name: find}]", r"find stands there more than once; keep one entry"),
+        ("  tools: [{name: semantic_search}]", r":5: .*`semantic_search` is not supported yet; remove the entry"),
+        ("  tools: [{name: find}, {name: find}]", r"find is listed more than once; keep one entry"),
         ("  memory: {global_summary_threshold: 7}", r":5: memory\.global_summary_threshold is 7"),
         ("  system_prompt: nowhere.md", r":5: .*nowhere\.md: cannot be read \(No such file"),
-        ("  runtime: {work_dir: nowhere}", r":5: `work_dir`: .*nowhere is no directory; make it, or name another"),
+        ("  runtime: {work_dir: nowhere}", r":5: `work_dir`: .*nowhere is not a directory; create it, or name another"),
         ("    thinking: {enabled: true, budget_tokens: 9000}\n    max_tokens: 4096", r"max_tokens"),
         ("    fallback: [{provider: nobody}]", r":5: `agent\.model\.fallback\[0\]\.provider`: there is no provider"),
         ("  permissions: [{ask: writefile}]", r":5: .*Did you mean 'write_file'\?"),
@@ -195,15 +195,15 @@ agent:
         ("  role:", r"`agent\.role`: must be text, and is empty"),
         ('  system_prompt: "a\\0.md"', r":5: .*no file can have this name"),
         # Keys below which all is commented out would mean the very opposite of what they say.
-        ("  tools:\n    # - name: find", r":5: `agent\.tools`: stands there without a value; .* leave the key out"),
-        ("  permissions: [{allow: execute, commands: }]", r"`agent\.permissions\[0\]\.commands`: stands there without"),
-        ("  permissions: [{allow: execute, commands: []}]", r"commands`: must not be empty; .* leave the key out"),
+        ("  tools:\n    # - name: find", r":5: `agent\.tools`: has no value; .* remove the key"),
+        ("  permissions: [{allow: execute, commands: }]", r"`agent\.permissions\[0\]\.commands`: has no value"),
+        ("  permissions: [{allow: execute, commands: []}]", r"commands`: must not be empty; .* remove the key"),
         ("  permissions: [{deny: find, paths: []}]", r"paths`: must not be empty"),
         # Rules that would never hold, though somebody believes them to.
-        ("  permissions: [{deny: execute, paths: [a]}]", r"`paths` would never hold for execute, which names no files"),
+        ("  permissions: [{deny: execute, paths: [a]}]", r"`paths` has no effect for execute, which takes no files"),
         (
             "  permissions: [{ask: write_file, commands: [rm]}]",
-            r"`commands` would never hold for write_file; it is for",
+            r"`commands` has no effect for write_file; it is for",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_a_named_session_goes_on_the_next_time_and_is_listed(tool: Page, tmp_pat
     say(tmp_path, reply(done="There are orders."))
     second = tool.ran("cli.py", tmp_path, "--session", "shop", typed="Make orders\n")
     assert "Session shop, 2 messages so far." in second
-    assert "The session is kept." in second
+    assert "The session is stored." in second
     say(tmp_path)
     assert tool.ran("cli.py", tmp_path, "--list").split() == ["shop", "4", "messages"]
 

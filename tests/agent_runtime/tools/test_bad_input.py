@@ -104,7 +104,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("list_files", {"pattern": "!x"}, "pattern='!x': must be a glob"),
     ("list_files", {"path": 3}, "argument path"),
     ("list_files", {"path": "gone"}, "path='gone' does not exist"),
-    ("list_files", {"path": "a.txt"}, "path='a.txt' is no directory"),
+    ("list_files", {"path": "a.txt"}, "path='a.txt' is not a directory"),
 ]
 
 

@@ -78,7 +78,7 @@ def test_links_are_not_followed(workspace: Workspace, tmp_path: Path) -> None:
     ("pattern", "path", "words"),
     [
         ("*", "nowhere", "path='nowhere' does not exist"),
-        ("*", "old.py", "path='old.py' is no directory"),
+        ("*", "old.py", "path='old.py' is not a directory"),
         ("*", "../", "leads out of the workspace"),
         ("*", ".git", "git directory"),
         ("../*", ".", r"pattern='\.\./\*': must be a glob"),
@@ -105,7 +105,7 @@ def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_
         assert list_files(workspace, "*.log", "/logs/old").files == ["/logs/old/main-2.log"]
         assert list_files(workspace, "**/*", ".").files == []
         assert workspace.names("/logs") == ["main-1.log", "notes.txt", "old/"]
-        with pytest.raises(ToolError, match="is no directory"):
+        with pytest.raises(ToolError, match="is not a directory"):
             list_files(workspace, "*", "/logs/notes.txt")
 
 

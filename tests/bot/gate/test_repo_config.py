@@ -59,8 +59,8 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"\nsetpu: [make]", ".github/codepilot.yml:2: `setpu`: is no key here. Did you mean 'setup'?"),
-        (b"model_url: https://evil.example", "`model_url`: is no key here."),
+        (b"\nsetpu: [make]", ".github/codepilot.yml:2: `setpu`: unknown key. Did you mean 'setup'?"),
+        (b"model_url: https://evil.example", "`model_url`: unknown key."),
         (b"setup: make", ":1: `setup`: must be a list, and is text."),
         (b"setup:\n- make\n- 5", ":3: `setup[1]`: must be text, and is a number."),
         (b"setup: ['']", "`setup[0]`: must not be empty."),
@@ -83,8 +83,8 @@ def test_off_means_off_although_yaml_reads_false(written: bytes) -> None:
         (b"instructions: " + b"x" * 9_000, "`instructions`: must have at most 8,000 characters."),
         (b"- a", ":1: the file: must be a mapping of keys to values, and is a list."),
         (b"setup: [a", ":1: this is not YAML"),
-        (b"setup: [a]\nsetup: [b]", ":2: `setup` stands here and in line 1; remove one of them."),
-        (b"setup: !!python/object/apply:os.system [id]", "is not known here; remove it."),
+        (b"setup: [a]\nsetup: [b]", ":2: `setup` is also set in line 1; remove one of them."),
+        (b"setup: !!python/object/apply:os.system [id]", "is not supported; remove it."),
         (b"\xff", "is not UTF-8 (byte 0)"),
         (b"#" * (MAX_BYTES + 1), "65,536 is the limit"),
     ],
@@ -179,9 +179,9 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"trigers: [/x]", ":1: `trigers`: is no key here. Did you mean 'triggers'?"),
+        (b"trigers: [/x]", ":1: `trigers`: unknown key. Did you mean 'triggers'?"),
         (b"triggers: [codepilot]", "`triggers[0]`: must be / or @ and a word"),
-        (b"triggers: []", "`triggers`: must not be empty; without any entry, leave the key out."),
+        (b"triggers: []", "`triggers`: must not be empty; without entries, remove the key."),
         (b"bare_issue: review", "`bare_issue`: must be one of 'fix', 'explain', 'plan', 'ask' or 'test'."),
         (b"\nlevel: root", ":2: `level`: must be one of 'read-only', 'ask' or 'auto'."),
         (b"allow: ['*']", "`allow[0]`: must name the program, e.g. 'npm test *'"),
@@ -192,8 +192,8 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"budget_usd: 0", "`budget_usd`: must be more than 0."),
         (b"budget_usd: .inf", "`budget_usd`: must be"),
         (b"max_steps: 1.5", "`max_steps`: must be a whole number"),
-        (b"verbs:\n  fxi: {}", ":2: `verbs.fxi`: is no key here. Did you mean 'fix'?"),
-        (b"verbs:\n  fix:\n    steps: 3", ":3: `verbs.fix.steps`: is no key here."),
+        (b"verbs:\n  fxi: {}", ":2: `verbs.fxi`: unknown key. Did you mean 'fix'?"),
+        (b"verbs:\n  fix:\n    steps: 3", ":3: `verbs.fix.steps`: unknown key."),
         (b"labels: {auto: Same, ask: same}", "`labels.auto`: two labels have the same name"),
         (b"labels: {auto: ' x'}", "`labels.auto`: must be a label name on one line"),
         (b"labels: {auto: " + b"x" * 51 + b"}", "`labels.auto`: must have at most 50 characters."),
@@ -205,7 +205,7 @@ def test_a_verbs_own_wishes_count_before_those_for_all() -> None:
         (b"wip_branches: maybe", "`wip_branches`: must be true or false, and is text."),
         (b"base: ../x", "`base`: must be a branch name"),
         (b"base: -x", "`base`: must be a branch name"),
-        (b"highest: auto", "`highest`: is no key here."),
+        (b"highest: auto", "`highest`: unknown key."),
     ],
 )
 def test_what_does_not_fit_in_the_wishes_is_told_as_well(data: bytes, told: str) -> None:

@@ -94,12 +94,12 @@ def test_the_inputs_of_the_action_go_before_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("max_step: 3", "codepilot.yml:20: `max_step`: is no key here. Did you mean 'max_steps'?"),
+        ("max_step: 3", "codepilot.yml:20: `max_step`: unknown key. Did you mean 'max_steps'?"),
         ("port: http", "codepilot.yml:20: `port`: must be a whole number from 0 to 65535, not 'http'."),
-        ("config: other.yml", "`config`: is no key here."),
-        ("token: ghs_x", "`token`: is no key here."),
-        ("host:", "`host`: must be text or a number; put it in quotes, or leave the key out."),
-        ("jobs: 5", "`jobs` stands here and in line 5; remove one of them."),
+        ("config: other.yml", "`config`: unknown key."),
+        ("token: ghs_x", "`token`: unknown key."),
+        ("host:", "`host`: must be text or a number; put it in quotes, or remove the key."),
+        ("jobs: 5", "`jobs` is also set in line 5; remove one of them."),
         ("keep_days: [1, 2]", "`keep_days`: must be a whole number from 1 to 3650, not '1,2'."),
     ],
 )

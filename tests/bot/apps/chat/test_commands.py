@@ -133,7 +133,7 @@ def test_a_pipe_gets_the_answer_and_nothing_else(desk: Desk) -> None:
         (["run", "-"], " \n", "The standard input contains no task;"),
         (["run", "x"], "", "No model: set "),
         (["run", "x", "--provider", "nobody"], "", "There is no provider 'nobody'"),
-        (["run", "x", "--agent", "wrong.yaml"], "", "wrong.yaml:1: `agnt`: is no key here. Did you mean 'agent'?"),
+        (["run", "x", "--agent", "wrong.yaml"], "", "wrong.yaml:1: `agnt`: unknown key. Did you mean 'agent'?"),
         (["run", "--session", "s", "--approve", "--deny"], "", "Use only one of"),
         (["run", "--session", "s", "--approve", "x"], "", "leave TASK out"),
         (["run", "--session", "s", "--note", "x"], "", "--note requires --deny."),
