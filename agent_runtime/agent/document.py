@@ -79,7 +79,9 @@ def read_document(text: str, *, source: str) -> Document:
         ValueError,
         OverflowError,
     ) as error:  # PyYAML's scanner gives an escape such as "\\U00110000" to chr() unchecked
-        raise SettingsError(f"{source}:{loader.line + 1}: this is not YAML: an escape sequence is not a character.") from error
+        raise SettingsError(
+            f"{source}:{loader.line + 1}: this is not YAML: an escape sequence is not a character."
+        ) from error
     finally:
         loader.dispose()
 

@@ -47,9 +47,7 @@ def _tool(name: str) -> str:
     if name == "semantic_search":
         raise ValueError("`semantic_search` is not supported yet; remove the entry (`find` searches by pattern)")
     if name not in BUILT_IN:
-        raise ValueError(
-            f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Register your own tools in code"
-        )
+        raise ValueError(f"there is no tool {name!r}. {did_you_mean(name, BUILT_IN)} Register your own tools in code")
     return name
 
 
