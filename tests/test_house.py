@@ -57,7 +57,7 @@ _PURE = (
     "agent_runtime/context/summary.py",
     "agent_runtime/context/transcript.py",
     "agent_runtime/core/events.py",
-    "agent_runtime/transports/blocks/fences.py",
+    "agent_runtime/core/fences.py",
     "agent_runtime/interpreter/diagnostics.py",
     "agent_runtime/interpreter/limits.py",
     "agent_runtime/interpreter/plain.py",

@@ -121,6 +121,10 @@ class LimitError(Interrupt):
     """A step went over a limit (time, memory, calls, bytes); the text names which and its value."""
 
 
+class Suspend(Exception):  # noqa: N818 - not an error: an answer that is not given yet
+    """Raised by `CallTool` in place of an answer: suspend the step at this call. Control code never sees it."""
+
+
 class ToolError(Exception):
     """A tool call that could not be done, told to the control block as an exception it may catch.
 

@@ -2,13 +2,12 @@
 
 from agent_runtime.interpreter.limits import InterpreterLimits
 from agent_runtime.interpreter.monty import Interpreter, require_readable
-from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
+from agent_runtime.interpreter.suspension import InterpreterState, Suspended
 
 __all__ = [
     "Interpreter",
     "InterpreterLimits",
     "InterpreterState",
-    "Suspend",
     "Suspended",
     "require_readable",
 ]

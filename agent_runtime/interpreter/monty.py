@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_runtime.core.calls import CallTool
-from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, Suspend, ToolError
 from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import BlockUsage, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
 from agent_runtime.interpreter.source import CodeError, bound_names, discarded_calls, parse_code
-from agent_runtime.interpreter.suspension import InterpreterState, Suspend, Suspended
+from agent_runtime.interpreter.suspension import InterpreterState, Suspended
 from agent_runtime.interpreter.worker import InterpreterWorker
 
 if TYPE_CHECKING:  # the worker library takes a tenth of a second to import; it is loaded by the first run

@@ -14,10 +14,6 @@ from agent_runtime.interpreter.source import Span
 _T = TypeVar("_T")
 
 
-class Suspend(Exception):  # noqa: N818 - not an error: what `CallTool` raises to have the block frozen
-    """Raised by `CallTool` in place of an answer: freeze the block at this call. Control code never sees it."""
-
-
 class Suspended(Exception):  # noqa: N818 - not an error: the third way in which a block leaves the interpreter
     """A block waits at a tool call; the interpreter's worker is gone.
 

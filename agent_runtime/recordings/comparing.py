@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agent_runtime.context.transcript import Transcript
@@ -12,7 +12,6 @@ from agent_runtime.core.events import Ended, Observed, Recorded, Summarised
 from agent_runtime.providers.protocol import ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.providers.tape import EVENT, Answered, Entry, Note, Tape, TapedRequest, differences, shows_images
 from agent_runtime.sessions.codec import decode
-from agent_runtime.transports.blocks.reply import ReplyParser
 
 _FORMAT_ERROR = "[Format error"
 
@@ -32,16 +31,19 @@ class Comparison:
     differences: tuple[str, ...]
 
 
-def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> Comparison:
+def compare(
+    tape: Tape, *, system: str, read: Callable[[str, StopReason], object], max_entry_chars: int | None = None
+) -> Comparison:
     """Make every request of a recording anew, and compare.
 
     The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
-    rendering of the log are today's, and each reply is parsed by today's grammar. The status is not compared: clock and
+    rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and
     terminals are in no event.
 
     Args:
         tape: the recording; its events are notes of the kind `event`.
         system: the system prompt of today for the agent that was recorded.
+        read: reads the replies of one run, in order, as `TransportLeg.read` does.
         max_entry_chars: the most that one event may tell, as the agent's window allows.
 
     Raises:
@@ -49,7 +51,6 @@ def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> C
     """
     events: list[Recorded] = []
     transcript = Transcript(max_entry_chars=max_entry_chars, sees_images=shows_images(tape))
-    writers = frozenset[str]()
     found: dict[str, None] = {}
     compared = summaries = 0
     for index, entry in enumerate(tape.entries):
@@ -66,7 +67,13 @@ def compare(tape: Tape, *, system: str, max_entry_chars: int | None = None) -> C
                 for told in differences(recorded, today):
                     found.setdefault(told, None)
             case Answered(number=number):
-                writers |= _parsed(entry, number, writers, following, found)
+                text, stop = _said(entry)
+                if stop is not None and _was_understood(following):
+                    try:
+                        read(text, stop)
+                    except FormatError as error:
+                        refused = f"reply {number} was understood, and would be refused now ({error.code}):\n{error}"
+                        found.setdefault(refused, None)
             case _:
                 pass
     if not events:
@@ -98,23 +105,6 @@ def _is_for_summary(following: Sequence[Entry]) -> bool:
         if isinstance(entry, TapedRequest):
             return False
     return False
-
-
-def _parsed(
-    answer: Answered, number: int, writers: frozenset[str], following: Sequence[Entry], found: dict[str, None]
-) -> frozenset[str]:
-    """Parse a reply by today's grammar; one that was understood then and is not now is a difference."""
-    text, stop = _said(answer)
-    if stop is None or not _was_understood(following):
-        return frozenset()
-    parser = ReplyParser(known_writers=writers)
-    parser.feed(text)
-    parser.flush()
-    try:
-        return parser.finish(stop).writers
-    except FormatError as error:
-        found.setdefault(f"reply {number} was understood, and would be refused now ({error.code}):\n{error}", None)
-        return frozenset()
 
 
 def _said(answer: Answered) -> tuple[str, StopReason | None]:

@@ -12,7 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.context.memory import MemorySettings
 from agent_runtime.core.clock_and_random import ClockAndRandom
@@ -25,9 +24,15 @@ from agent_runtime.providers.recording import ReplayProvider, load_tape
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.providers.tape import DIGITS, HISTORY, TIME, VOLATILE, Note, Tape
 from agent_runtime.recordings.comparing import Comparison, compare, events_of
+from agent_runtime.run.approvals import Gate
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.progress import RunProgress
 from agent_runtime.run.runtime import AsyncRuntime
+from agent_runtime.run.state import RunState
+from agent_runtime.run.toolbox import Toolbox
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
 from agent_runtime.sandbox.select import pick
+from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -104,25 +109,16 @@ async def replay_recording(
         )
         same = await asyncio.to_thread(_digest, agent) == tape.about["workspace"]
         outcomes = await _run(agent, [event for event in events if isinstance(event, Started)])
-    # How the recorded runs ended, up to the first that waited for a person.
-    endings: list[Outcome] = []
-    for event in events:
-        match event:
-            case Ended(outcome=outcome):
-                endings.append(outcome)
-            case Paused(pending=pending):
-                endings.append(Outcome(status=Status.PAUSED, pending=pending))
-                break
-            case Parked(reason=reason):
-                endings.append(Outcome(status=Status.MODEL_UNAVAILABLE, reason=reason))
-                break
-            case _:
-                pass
+    # How the recorded runs ended, up to the first that waited.
+    upto = next((at for at, event in enumerate(events) if isinstance(event, Paused | Parked)), len(events))
+    recorded = [event.outcome for event in events[:upto] if isinstance(event, Ended)]
+    if upto < len(events) and (waits := RunProgress(events[: upto + 1]).read().outcome) is not None:
+        recorded.append(waits)
     return Replayed(
         requests=provider.replayed,
         left=provider.remaining,
         outcomes=tuple(outcomes),
-        recorded=tuple(endings),
+        recorded=tuple(recorded),
         same_start=same,
         difference=provider.departure,
     )
@@ -139,15 +135,15 @@ async def compare_recording(path: Path | str) -> Comparison:
         # Nothing is ever run here: the place only lets the tools say what they are.
         sandbox = pick("local", SandboxSettings())
         agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(scratch), sandbox=sandbox)
-        async with AsyncRuntime(agent) as runtime:
-            system = prompts.system_prompt(
-                name=agent.name,
-                role=agent.role,
-                instructions=agent.instructions,
-                tools=runtime.registry.declarations,
-                chat=agent.chat,
+        state = RunState(InMemorySession(), HookSystem())
+        toolbox = Toolbox(agent, state, ask=Gate(state).question)
+        try:
+            read = toolbox.open_transport().read
+            return compare(
+                tape, system=toolbox.system_prompt, read=read, max_entry_chars=agent.memory.max_context_tokens
             )
-    return compare(tape, system=system, max_entry_chars=agent.memory.max_context_tokens)
+        finally:
+            await toolbox.close()
 
 
 def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox) -> Agent:

@@ -12,10 +12,9 @@ from functools import partial
 from typing import Never
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ResumeError, ToolError
+from agent_runtime.core.errors import ResumeError, Suspend, ToolError
 from agent_runtime.core.events import PermissionAsked, QuestionAsked
 from agent_runtime.core.outcome import PendingCall, PendingKind
-from agent_runtime.interpreter import Suspend
 from agent_runtime.processes.daemon_thread import run_in_daemon_thread
 from agent_runtime.run.hooks import EventType, Handler, NoAnswer
 from agent_runtime.run.state import RunState

@@ -2,7 +2,7 @@
 
 Whoever can write to a session's store must not be able to change what an approval approves. So the text is signed, with
 a key that does not lie in the store, and names all that the call depends on: the session, the run, the request, the
-call itself, the interpreter's memory, the files' content, and the whole log before it, whose last reply holds the
+call itself, where the transport stands, the files' content, and the whole log before it, whose last reply holds the
 contents that the step's writes take.
 """
 
@@ -37,8 +37,8 @@ class SavedStep:
         seconds: wall time that the run has used.
         log: `digest_of` the events before the pause.
         shown: what the step has shown so far.
-        interpreter: the control block's state.
-        files: what the file tools know and have done in this step.
+        calls: where the step's calls stand, as the transport told it; stored as `interpreter`.
+        files: what the file tools know, and what they and the transport have done in this step.
         manifest: the workspace's files and their digests.
         terminals: names of the terminals that were alive.
     """
@@ -51,7 +51,7 @@ class SavedStep:
     seconds: float
     log: str
     shown: dict[str, Plain]
-    interpreter: dict[str, Plain]
+    calls: dict[str, Plain]
     files: dict[str, Plain]
     manifest: dict[str, Plain]
     terminals: list[str]
@@ -64,7 +64,9 @@ def seal(saved: SavedStep, key: bytes) -> Paused:
         saved: where the run stands.
         key: a secret of this installation, at least 16 bytes.
     """
-    state = json.dumps({"format": _FORMAT, **asdict(saved)}, sort_keys=True, separators=(",", ":"))
+    told = asdict(saved)
+    told["interpreter"] = told.pop("calls")
+    state = json.dumps({"format": _FORMAT, **told}, sort_keys=True, separators=(",", ":"))
     return Paused(pending=saved.pending, state=state, signature=_signature(state, key))
 
 
@@ -92,7 +94,7 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
             f"Request {paused.pending.request_id} was paused by another version of Codepilot (state format {found}, "
             f"this one reads {_FORMAT}); go on with that version, or reset the session."
         )
-    saved = SavedStep(**state | {"pending": PendingCall(**state["pending"])})
+    saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": PendingCall(**state["pending"])})
     moved = {
         "session": saved.session_id != session_id,
         "run": saved.run_id != run_id,

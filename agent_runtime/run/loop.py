@@ -33,7 +33,7 @@ from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_co
 from agent_runtime.run.progress import Repeats
 from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls, observed
-from agent_runtime.transports.protocol import ReplyReader, ReplyStep, Transport
+from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportLeg
 
 
 class FileWatch(Protocol):
@@ -66,14 +66,14 @@ class StepCheckpoint:
     """Where a paused run goes on.
 
     Attributes:
-        interpreter: where its calls stand.
+        calls: where its calls stand, as the transport told it.
         shown: what the step has shown.
         files: what the file tools and the transport have done in it.
         call: the number of the call that was waiting.
         note: what the model should know of the break; empty for nothing.
     """
 
-    interpreter: Mapping[str, Any]
+    calls: Mapping[str, Any]
     shown: Mapping[str, Any]
     files: Mapping[str, Any]
     call: int
@@ -98,7 +98,7 @@ class Loop:
     """
 
     provider: Provider
-    transport: Transport
+    transport: TransportLeg
     calls: Calls
     files: FileWatch
     state: RunState
@@ -113,7 +113,7 @@ class Loop:
         """Take steps until the task is finished, a limit is reached or the network is lost.
 
         Raises:
-            Suspended: a call waits for a person.
+            StepSuspended: a call waits for a person.
             ModelError: the model service failed for good.
             SandboxError: the machine failed.
         """
@@ -143,7 +143,7 @@ class Loop:
         """Go on in the middle of a step, at the call that was waiting; then like `run`.
 
         Raises:
-            Suspended: as for `run`; the step may pause again.
+            StepSuspended: as for `run`; the step may pause again.
             ModelError: the same.
             SandboxError: the same.
         """
@@ -156,7 +156,7 @@ class Loop:
         self.calls.number = standing.call - 1
         if standing.note:
             self.calls.shown.result(standing.note)
-        work = taken.resume(standing.files, standing.interpreter, self.calls, self.calls.shown.printed)
+        work = taken.resume(standing.files, standing.calls, self.calls, self.calls.shown.printed)
         outcome = await self._see_through(self.state.progress.step, taken, work)
         await self.state.session.commit()
         return outcome if outcome is not None else await self.run()
@@ -225,7 +225,7 @@ class Loop:
 
         Raises:
             FormatError: the reply cannot be acted on.
-            Suspended: a call waits for a person.
+            StepSuspended: a call waits for a person.
         """
         if not reply.acts:
             if reply.completion is not None:
@@ -259,7 +259,7 @@ class Loop:
         repeated = self.repeats.count(self.state.progress.called, reply.contents)
         if self.limits.max_repeated_calls > repeated >= _WARNED_OF_REPEATS:
             parts.append(prompts.repeated(repeated, self.limits.max_repeated_calls))
-        text = "\n\n".join(filter(None, parts)) or prompts.NO_OUTPUT
+        text = "\n\n".join(filter(None, parts)) or self.transport.no_output
         self.state.record(Observed(step=step, text=text, ok=ok, unfit=bool(checked.problems)))
         if ok and reply.completion is not None and (ended := self._completed(reply.completion, checked)) is not None:
             return ended
@@ -276,7 +276,7 @@ class Loop:
     def _unfit(self, step: int, checked: Checked) -> str:
         """What the model is told of a completion that does not fit the output schema."""
         self.state.emit(CompletionWithdrawn(step=step))
-        return prompts.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
+        return self.transport.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
 
     def _completed(self, completion: str, checked: Checked) -> Outcome | None:
         """How a run ends that wants to end; None when its completion is asked for again."""

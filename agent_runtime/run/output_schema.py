@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import BoundExceededError, SettingsError
+from agent_runtime.core.fences import FenceLine, FenceScanner
 from agent_runtime.processes.bounded import run_bounded
-from agent_runtime.transports.blocks.fences import FenceLine, FenceScanner
 
 if TYPE_CHECKING:  # a tenth of a second to import, in workers only
     from jsonschema import ValidationError

@@ -11,17 +11,11 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.context.awareness import step_status
 from agent_runtime.context.briefing import opening
 from agent_runtime.context.conversation import Conversation
+from agent_runtime.core.calls import Plain
 from agent_runtime.core.errors import BoundExceededError, ModelError, ModelOutageError, ResumeError, SandboxError
 from agent_runtime.core.events import Observed, Parked, Recovered, Resumed, Started
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
-from agent_runtime.interpreter import (
-    Interpreter,
-    InterpreterLimits,
-    InterpreterState,
-    Suspended,
-    require_readable,
-)
 from agent_runtime.prompts import notes
 from agent_runtime.run.approvals import Answer, Gate
 from agent_runtime.run.checkpoint import SavedStep, digest_of, seal, unseal
@@ -30,8 +24,7 @@ from agent_runtime.run.outage import PatientProvider
 from agent_runtime.run.state import RunState
 from agent_runtime.run.step import Calls
 from agent_runtime.run.toolbox import Toolbox
-from agent_runtime.sandbox.enclosed import enclosing
-from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.transports.protocol import StepSuspended, TransportLeg
 
 
 @dataclass(kw_only=True)
@@ -120,13 +113,13 @@ class Run:
 
     async def _leg(self, work: Callable[[Loop], Awaitable[Outcome]]) -> Outcome:
         limits = self.agent.policy.limits
-        interpreter = self._interpreter()
-        loop, deadline = self._loop(interpreter), self.state.clock.limit(limits.max_seconds)
+        transport = self.toolbox.open_transport()
+        loop, deadline = self._loop(transport), self.state.clock.limit(limits.max_seconds)
         try:
             async with deadline:
                 return await work(loop)
-        except Suspended as stop:
-            return await self._pause(stop.state, loop)
+        except StepSuspended as stop:
+            return await self._pause(stop.calls, loop)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -150,7 +143,7 @@ class Run:
             return self.cut_short(Status.SANDBOX_FAILED, str(error))
         finally:
             self.gate.forget()
-            await interpreter.close()
+            await transport.close()
 
     def _note_death(self) -> None:
         progress = self.state.progress
@@ -172,7 +165,7 @@ class Run:
         self._has_started = True
         return await loop.run()
 
-    async def _pause(self, state: InterpreterState, loop: Loop) -> Outcome:
+    async def _pause(self, calls: dict[str, Plain], loop: Loop) -> Outcome:
         """Keep where the run stands, and say what it waits for."""
         waiting = self.gate.waiting
         if waiting is None:
@@ -189,7 +182,7 @@ class Run:
             seconds=self.state.clock.seconds,
             log=await asyncio.to_thread(digest_of, [*self.state.events]),
             shown=loop.calls.shown.to_plain(),
-            interpreter=state.to_plain(),
+            calls=calls,
             files={
                 "tracked": {**self.toolbox.files.tracked()},
                 "step": {**self.toolbox.files.step_state(), **loop.transport.state()},
@@ -218,7 +211,7 @@ class Run:
 
     def _standing(self, saved: SavedStep) -> StepCheckpoint:
         files = dict[str, Any](saved.files)
-        require_readable(InterpreterState.from_plain(saved.interpreter))
+        self.toolbox.transport.require_resumable(saved.calls)
         if saved.pending.tool not in self.toolbox.registry.names:
             raise ResumeError(
                 f"Request {saved.pending.request_id} is not gone on with: this runtime has no tool "
@@ -226,7 +219,7 @@ class Run:
             )
         self.toolbox.files.restore(files["tracked"])
         return StepCheckpoint(
-            interpreter=saved.interpreter,
+            calls=saved.calls,
             shown=saved.shown,
             files=files["step"],
             call=saved.call,
@@ -238,13 +231,7 @@ class Run:
         dead = [name for name in alive if name not in self.toolbox.terminals]
         return notes.terminals_died(dead) if dead else ""
 
-    def _interpreter(self) -> Interpreter:
-        registry, limits = self.toolbox.registry, self.agent.policy.limits
-        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
-        enclose = enclosing(self.agent.sandbox)
-        return Interpreter(tools=registry.names, stubs=registry.stubs, limits=bounds, enclose=enclose)
-
-    def _loop(self, interpreter: Interpreter) -> Loop:
+    def _loop(self, transport: TransportLeg) -> Loop:
         agent = self.agent
         return Loop(
             provider=PatientProvider(
@@ -254,7 +241,7 @@ class Run:
                 clock_and_random=agent.clock_and_random,
                 spent=self.conversation.spent,
             ),
-            transport=BlockTransport(self.toolbox.payloads, interpreter),
+            transport=transport,
             calls=Calls(
                 registry=self.toolbox.registry,
                 policy=agent.policy,

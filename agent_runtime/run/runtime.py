@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.context.conversation import Conversation
@@ -318,14 +317,7 @@ class AsyncRuntime:
 
     def _conversation(self) -> Conversation:
         """The one of this session; a new one when tools came or went, as the model is told of them first."""
-        agent = self.agent
-        system = prompts.system_prompt(
-            name=agent.name,
-            role=agent.role,
-            instructions=agent.instructions,
-            tools=self.registry.declarations,
-            chat=agent.chat,
-        )
+        agent, system = self.agent, self._toolbox.system_prompt
         if self._talk is None or self._talk.system != system:
             self._talk = Conversation(
                 session=self.session,

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import FormatError, Interrupt, ToolError
+from agent_runtime.core.errors import FormatError, Interrupt, Suspend, ToolError
 from agent_runtime.core.events import Refused, ToolCalled, ToolProgressed, ToolReturned
 from agent_runtime.core.policy import Denied, NeedsApproval, Permitted, Policy
-from agent_runtime.interpreter import Suspend
 from agent_runtime.interpreter.plain import plain
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.run.approvals import Gate
@@ -235,7 +234,7 @@ async def observed(work: Awaitable[None], shown: ShownOutput) -> tuple[str, bool
 
     Raises:
         FormatError: they do not fit the tools; nothing ran.
-        Suspended: one waits for a person.
+        StepSuspended: one waits for a person.
         SandboxError: the machine failed, not the model.
     """
     failure = ""

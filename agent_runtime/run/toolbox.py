@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 
+from agent_runtime import prompts
 from agent_runtime.agent.agent import Agent
 from agent_runtime.context.briefing import Orientation
 from agent_runtime.context.orientation import orient
@@ -16,6 +17,7 @@ from agent_runtime.core.errors import SettingsError
 from agent_runtime.core.events import NetworkLost, NetworkUsed
 from agent_runtime.core.task import Task
 from agent_runtime.run.state import RunState
+from agent_runtime.sandbox.enclosed import enclosing
 from agent_runtime.sandbox.way_out import way_out
 from agent_runtime.terminals.spool import OutputLogs
 from agent_runtime.tools.context import ContextTools
@@ -24,7 +26,8 @@ from agent_runtime.tools.questions import Ask, QuestionTools
 from agent_runtime.tools.registry import Registry, ToolFamily
 from agent_runtime.tools.search import SearchTools
 from agent_runtime.tools.shell import ShellTools
-from agent_runtime.transports.blocks.binding import PayloadBinder
+from agent_runtime.transports.blocks.transport import BlockTransport
+from agent_runtime.transports.protocol import Transport, TransportLeg
 from agent_runtime.workspace.files import Workspace
 from agent_runtime.workspace.state import Manifest
 
@@ -37,7 +40,7 @@ class Toolbox:
     Attributes:
         registry: its tools.
         files: those for files, which keep track of them.
-        payloads: gives writes their contents.
+        transport: how the model calls them.
         workspace: its directory.
         network_lost: why the sandbox has no network any more; empty while it has what it was given.
     """
@@ -75,11 +78,22 @@ class Toolbox:
             lost=self._note_lost,
         )
         self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
-        self.payloads = PayloadBinder()
-        self.registry = Registry(self.payloads.adapt)
+        self.transport: Transport = BlockTransport()
+        self.registry = Registry(self.transport.adapt)
         context = ContextTools(lambda: state.events, state.record)
         families = (self.files, self._search, self._shell, QuestionTools(ask), context)
         self._register(families, agent.tools)
+
+    @property
+    def system_prompt(self) -> str:
+        """What the model is told of itself, its tools and how to use them; it changes when tools come or go."""
+        agent = self._agent
+        replies = self.transport.guide(self.registry.declarations, chat=agent.chat)
+        return prompts.system_prompt(name=agent.name, role=agent.role, replies=replies, instructions=agent.instructions)
+
+    def open_transport(self) -> TransportLeg:
+        """Begin to read replies that call these tools."""
+        return self.transport.open(self.registry, self._agent.policy.limits, enclosing(self._agent.sandbox))
 
     @property
     def status(self) -> str:
@@ -137,7 +151,7 @@ class Toolbox:
         """Forget everything about files, and end every terminal and what was started there."""
         self._oriented = False
         self.files.reset()
-        self.payloads.reset()
+        self.transport.reset()
         await self._end_terminals()
 
     async def close(self) -> None:

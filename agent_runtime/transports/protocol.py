@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from agent_runtime.core.calls import CallTool, Plain
 from agent_runtime.core.errors import FormatCode
 from agent_runtime.core.events import Streamed
+from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.protocol import StopReason
+from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.tool import Tool
 
 Show = Callable[[str], None]
 """Takes what a step shows beside the results of its calls, in order with them."""
+
+
+class StepSuspended(Exception):  # noqa: N818 - not an error: the step goes on once somebody has answered
+    """A step waits at a call.
+
+    Attributes:
+        calls: where its calls stand, for `ReplyStep.resume`.
+    """
+
+    def __init__(self, calls: dict[str, Plain]) -> None:
+        super().__init__("the step waits at a tool call")
+        self.calls = calls
 
 
 class ReplyStep(Protocol):
@@ -43,19 +59,17 @@ class ReplyStep(Protocol):
         Raises:
             FormatError: it does not fit the tools; nothing ran.
             Interrupt: it failed; the text is the next message.
-            Suspended: a call waits for a person.
+            StepSuspended: a call waits for a person.
             SandboxError: the machine failed, not the model.
         """
         ...
 
-    async def resume(
-        self, state: Mapping[str, Any], interpreter: Mapping[str, Any], call: CallTool, show: Show
-    ) -> None:
+    async def resume(self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, show: Show) -> None:
         """Go on at the call that waited, then like `run`.
 
         Args:
-            state: what `Transport.state` gave when the step was paused.
-            interpreter: what `Suspended` brought then.
+            state: what `TransportLeg.state` gave when the step was paused.
+            calls: what `StepSuspended` brought then.
             call: answers its calls, the one that waited first.
             show: takes what it shows.
         """
@@ -90,12 +104,35 @@ class ReplyReader(Protocol):
         ...
 
 
-class Transport(Protocol):
+class TransportLeg(Protocol):
     """Reads the replies of one leg of a run."""
 
     @property
     def no_action(self) -> str:
         """What the model is told of a reply that neither acts nor finishes."""
+        ...
+
+    @property
+    def no_output(self) -> str:
+        """What the model is told of a step that showed nothing."""
+        ...
+
+    def unfit(self, problems: str, left: int) -> str:
+        """What the model is told of a completion that does not fit the task's output schema.
+
+        Args:
+            problems: what is wrong with it, one line each.
+            left: how many more completions are looked at after this.
+        """
+        ...
+
+    def unreadable(self, code: FormatCode, count: int) -> str:
+        """What a person is told when so many replies in a row were not understood.
+
+        Args:
+            code: what is wrong with the last one.
+            count: how many.
+        """
         ...
 
     def recall(self, replies: Sequence[str]) -> Sequence[ReplyStep | None]:
@@ -106,15 +143,57 @@ class Transport(Protocol):
         """Begin to read the next reply."""
         ...
 
+    def read(self, text: str, stop: StopReason) -> ReplyStep:
+        """Read a whole reply at once.
+
+        Raises:
+            FormatError: as for `ReplyReader.finish`.
+        """
+        ...
+
     def state(self) -> dict[str, Plain]:
         """Where the present step stands, to be gone on with by `ReplyStep.resume`."""
         ...
 
-    def unreadable(self, code: FormatCode, count: int) -> str:
-        """What a person is told when so many replies in a row were not understood.
+    async def close(self) -> None:
+        """Give back what running its steps took; idempotent."""
+        ...
+
+
+class Transport(Protocol):
+    """How the model of one runtime asks for calls, sends contents and finishes."""
+
+    def guide(self, tools: str, *, chat: bool) -> str:
+        """The part of the system prompt that says how to reply and which tools there are.
 
         Args:
-            code: what is wrong with the last one.
-            count: how many.
+            tools: their declarations.
+            chat: whether a reply that neither acts nor finishes is an answer.
         """
+        ...
+
+    def adapt(self, tool: Tool) -> Tool:
+        """A built-in tool as the model calls it."""
+        ...
+
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> TransportLeg:
+        """Begin a leg of a run; no program is started yet.
+
+        Args:
+            tools: what the model may call.
+            limits: bounds of the run.
+            enclose: given a program that runs what the model wrote, the one to start in its place, in a sandbox.
+        """
+        ...
+
+    def require_resumable(self, calls: Mapping[str, Any]) -> None:
+        """Make sure that `ReplyStep.resume` can go on from what a `StepSuspended` brought.
+
+        Raises:
+            ResumeError: it cannot, e.g. because another version suspended the step.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Forget what is kept of earlier runs."""
         ...

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspend, Suspended
+from agent_runtime.core.errors import Suspend
+from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
 
 STUBS = "def ask(question: str) -> str: ..."
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ControlError, FormatError, ToolError
-from agent_runtime.interpreter import Interpreter, Suspend, Suspended
+from agent_runtime.core.errors import ControlError, FormatError, Suspend, ToolError
+from agent_runtime.interpreter import Interpreter, Suspended
 from agent_runtime.tools.files import FileTools
 from agent_runtime.tools.registry import Registry
 from agent_runtime.tools.search import SearchTools

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_runtime.core.errors import FormatError
-from agent_runtime.transports.blocks.fences import FenceScanner
+from agent_runtime.core.fences import FenceScanner
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, parse
 from tests.agent_runtime.transports.blocks.test_reply import outcome, outcome_of
 

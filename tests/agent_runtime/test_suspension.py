@@ -16,8 +16,8 @@ import pytest
 from pydantic_monty import AsyncMonty
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, ToolError
-from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspend, Suspended
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, Suspend, ToolError
+from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended
 from tests.agent_runtime.one_leg import STUBS, leg
 from tests.waiting import eventually
 

@@ -109,7 +109,7 @@ async def test_one_of_another_run_is_refused_though_its_signature_is_right(
 async def test_each_of_session_run_and_log_is_bound(start: Callable[..., AsyncRuntime], part: str) -> None:
     _, _, paused = await _paused(start, "bound")
     state = {name: value for name, value in json.loads(paused.state).items() if name != "format"}
-    saved = SavedStep(**state | {"pending": paused.pending})
+    saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": paused.pending})
     where = {"session_id": saved.session_id, "run_id": saved.run_id, "log": saved.log}
     assert unseal(seal(saved, KEY), KEY, **where) == saved
     with pytest.raises(ResumeError, match="is not what was paused"):

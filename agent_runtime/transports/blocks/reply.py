@@ -26,9 +26,9 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 
 from agent_runtime.core.errors import FormatError
+from agent_runtime.core.fences import FenceLine, FenceScanner, Token
 from agent_runtime.interpreter.source import CodeError, parse_code
 from agent_runtime.transports.blocks import format_errors as faults
-from agent_runtime.transports.blocks.fences import FenceLine, FenceScanner, Token
 from agent_runtime.transports.blocks.payload_plan import PayloadPlan, Slot, plan_payloads, same_file
 
 _CONTROL = "codepilot"

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from agent_runtime import prompts
 from agent_runtime.core.calls import CallTool, Plain
 from agent_runtime.core.errors import FormatError, LimitError
 from agent_runtime.core.events import Streamed
-from agent_runtime.interpreter import Interpreter, InterpreterState
+from agent_runtime.core.policy import RunLimits
+from agent_runtime.interpreter import Interpreter, InterpreterLimits, InterpreterState, Suspended, require_readable
 from agent_runtime.providers.protocol import StopReason
+from agent_runtime.tools.registry import Registry
+from agent_runtime.tools.tool import Tool
 from agent_runtime.transports.blocks.binding import PayloadBinder
 from agent_runtime.transports.blocks.format_errors import unreadable
+from agent_runtime.transports.blocks.guide import NO_ACTION, NO_OUTPUT, guide, unfit
 from agent_runtime.transports.blocks.payloads import Payloads
 from agent_runtime.transports.blocks.reply import CompletionText, ProseText, Reply, ReplyEvent, ReplyParser
-from agent_runtime.transports.protocol import Show
+from agent_runtime.transports.protocol import Show, StepSuspended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,26 +59,26 @@ class BlockStep:
         """
         control = self.reply.control or ""
         self.binder.begin_step(Payloads(self.reply.payloads), control)
-        await self.interpreter.run(control, call=call, show=show)
-        self._require_none_left()
+        await self._see(self.interpreter.run(control, call=call, show=show))
 
-    async def resume(
-        self, state: Mapping[str, Any], interpreter: Mapping[str, Any], call: CallTool, show: Show
-    ) -> None:
+    async def resume(self, state: Mapping[str, Any], calls: Mapping[str, Any], call: CallTool, show: Show) -> None:
         """Go on in the middle of the block; see `ReplyStep.resume`.
 
         Raises:
             LimitError: as for `run`.
         """
         self.binder.resume(Payloads(self.reply.payloads), self.reply.control or "", state)
-        await self.interpreter.resume(InterpreterState.from_plain(interpreter), call=call, show=show)
-        self._require_none_left()
+        await self._see(self.interpreter.resume(InterpreterState.from_plain(calls), call=call, show=show))
 
     def end(self, *, ok: bool) -> str:
         """Keep the contents that a block which failed did not come to write."""
         return "" if ok else self.binder.keep_unreached()
 
-    def _require_none_left(self) -> None:
+    async def _see(self, block: Awaitable[None]) -> None:
+        try:
+            await block
+        except Suspended as stop:
+            raise StepSuspended(stop.state.to_plain()) from None
         if left := self.binder.left():
             raise LimitError(
                 f"{left} payload{'s were' if left > 1 else ' was'} left over: the block made fewer writes than the "
@@ -83,9 +87,41 @@ class BlockStep:
 
 
 class BlockTransport:
+    """Control blocks, and the contents that their writes did not come to write."""
+
+    guide = staticmethod(guide)
+
+    def __init__(self) -> None:
+        self._binder = PayloadBinder()
+
+    def adapt(self, tool: Tool) -> Tool:
+        """A tool as control code calls it."""
+        return self._binder.adapt(tool)
+
+    def open(self, tools: Registry, limits: RunLimits, enclose: Callable[[Path], Path] | None = None) -> BlockLeg:
+        """Begin a leg of a run; see `Transport.open`."""
+        bounds = InterpreterLimits(calls=limits.max_calls_per_step)
+        interpreter = Interpreter(tools=tools.names, stubs=tools.stubs, limits=bounds, enclose=enclose)
+        return BlockLeg(self._binder, interpreter)
+
+    def require_resumable(self, calls: Mapping[str, Any]) -> None:
+        """Make sure that the interpreter that is installed can go on with a block.
+
+        Raises:
+            ResumeError: another version took it, or it cannot be read.
+        """
+        require_readable(InterpreterState.from_plain(calls))
+
+    def reset(self) -> None:
+        """Forget the contents that were kept."""
+        self._binder.reset()
+
+
+class BlockLeg:
     """Reads replies with control blocks, and remembers which names write that earlier blocks have defined."""
 
-    no_action = prompts.NO_ACTION
+    no_action, no_output = NO_ACTION, NO_OUTPUT
+    unfit, unreadable = staticmethod(unfit), staticmethod(unreadable)
 
     def __init__(self, binder: PayloadBinder, interpreter: Interpreter) -> None:
         """Read replies.
@@ -99,17 +135,25 @@ class BlockTransport:
         self._writers: frozenset[str] = frozenset()
 
     def recall(self, replies: Sequence[str]) -> list[BlockStep | None]:
-        """Read earlier replies again; see `Transport.recall`."""
+        """Read earlier replies again; see `TransportLeg.recall`."""
         self._writers = frozenset()
-        return [self._recalled(text) for text in replies]
+        taken = list[BlockStep | None]()
+        for text in replies:
+            try:
+                taken.append(self.read(text, "stop"))
+            except FormatError:  # it was not acted on
+                taken.append(None)
+        return taken
 
-    def _recalled(self, text: str) -> BlockStep | None:
+    def read(self, text: str, stop: StopReason) -> BlockStep:
+        """Read a whole reply at once.
+
+        Raises:
+            FormatError: it does not follow the protocol; nothing of it may run.
+        """
         reader = self.reader()
         reader.feed(text)
-        try:
-            return reader.finish("stop")
-        except FormatError:  # it was not acted on
-            return None
+        return reader.finish(stop)
 
     def reader(self) -> BlockReader:
         """Begin to read the next reply."""
@@ -124,14 +168,16 @@ class BlockTransport:
         """Which payloads were taken, and which contents are kept."""
         return self._binder.state()
 
-    unreadable = staticmethod(unreadable)
+    async def close(self) -> None:
+        """End the interpreter; idempotent."""
+        await self._interpreter.close()
 
 
 class BlockReader:
     """Reads one reply with a control block."""
 
-    def __init__(self, transport: BlockTransport, parser: ReplyParser) -> None:
-        self._transport = transport
+    def __init__(self, leg: BlockLeg, parser: ReplyParser) -> None:
+        self._leg = leg
         self._parser = parser
 
     def feed(self, chunk: str) -> list[Streamed]:
@@ -148,7 +194,7 @@ class BlockReader:
         Raises:
             FormatError: it does not follow the protocol; nothing of it may run.
         """
-        return self._transport.accept(self._parser.finish(stop))
+        return self._leg.accept(self._parser.finish(stop))
 
 
 def _streamed(events: Sequence[ReplyEvent]) -> list[Streamed]:

@@ -8,11 +8,14 @@ import pytest
 from agent_runtime.core.errors import ScriptError
 from agent_runtime.core.events import Observed, Recorded, Replied, Started, Summarised
 from agent_runtime.core.outcome import Usage
+from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.providers.protocol import Message, ReplyEnd, ReplyStart, Request, TextChunk
 from agent_runtime.providers.tape import EVENT, Tape, TapeWriter, read_tape
-from agent_runtime.recordings.comparing import compare
+from agent_runtime.recordings.comparing import Comparison, compare
 from agent_runtime.sessions.codec import encode
+from agent_runtime.tools.registry import Registry
+from agent_runtime.transports.blocks.transport import BlockTransport
 
 ACT = "```codepilot\nfind('x')\n```\n"
 BEGUN = Started(task=Task(goal="Go"), opening="# Task\nGo")
@@ -67,48 +70,52 @@ def run_of(*, first_reply: str = ACT, seen: str = "Found.", told: str = "Found."
     )
 
 
+def compared(tape: Tape, *, system: str) -> Comparison:
+    return compare(tape, system=system, read=BlockTransport().open(Registry(), RunLimits()).read)
+
+
 def test_the_same_code_asks_the_same() -> None:
-    found = compare(run_of(), system="Old")
+    found = compared(run_of(), system="Old")
     assert (found.requests, found.summaries, found.differences) == (2, 0, ())
 
 
 def test_a_difference_is_told_once_however_many_requests_have_it() -> None:
-    (told,) = compare(run_of(), system="New").differences
+    (told,) = compared(run_of(), system="New").differences
     assert told.endswith("-Old\n+New")
 
 
 def test_a_message_that_is_rendered_otherwise_is_shown() -> None:
-    (told,) = compare(run_of(told="[old frame] Found."), system="Old").differences
+    (told,) = compared(run_of(told="[old frame] Found."), system="Old").differences
     assert "--- recorded message 3" in told
     assert "-user: [old frame] Found.\n+user: Found." in told
 
 
 def test_a_reply_that_todays_grammar_refuses_is_shown() -> None:
     bad = "```codepilot\nfind('x')\n```\n```codepilot\nfind('y')\n```\n"
-    (told,) = compare(run_of(first_reply=bad), system="Old").differences
+    (told,) = compared(run_of(first_reply=bad), system="Old").differences
     assert told.startswith("reply 1 was understood, and would be refused now (multiple_control):")
 
 
 def test_a_reply_that_was_refused_then_too_is_no_difference() -> None:
     bad = "```codepilot\nfind('x')\n```\n```codepilot\nfind('y')\n```\n"
     error = "[Format error 1 of 3 in a row: multiple_control. Nothing was run.]\nOne block."
-    assert compare(run_of(first_reply=bad, seen=error, told=error), system="Old").differences == ()
+    assert compared(run_of(first_reply=bad, seen=error, told=error), system="Old").differences == ()
 
 
 def test_a_request_for_a_summary_is_counted_and_not_compared() -> None:
     summary = Summarised(upto=1, text="It began.", usage=Usage(requests=1))
     tape = taped(BEGUN, (asked("Sum up."), "It began."), summary)
-    found = compare(tape, system="Old")
+    found = compared(tape, system="Old")
     assert (found.requests, found.summaries, found.differences) == (0, 1, ())
 
 
-def test_without_events_there_is_nothing_to_compare() -> None:
+def test_without_events_there_is_nothing_to_compared() -> None:
     with pytest.raises(ScriptError, match="holds no events"):
-        compare(taped((asked("Hello"), "Hi.")), system="Old")
+        compared(taped((asked("Hello"), "Hi.")), system="Old")
 
 
 def test_an_event_of_another_version_is_told() -> None:
     writer = TapeWriter()
     text = writer.header("m", {}) + writer.note(EVENT, {"kind": "Teleported"})
     with pytest.raises(ScriptError, match="Teleported"):
-        compare(read_tape(text, source="t"), system="Old")
+        compared(read_tape(text, source="t"), system="Old")

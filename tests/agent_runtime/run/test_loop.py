@@ -27,7 +27,6 @@ from agent_runtime.core.events import (
 from agent_runtime.core.outcome import Outcome, Status, Usage
 from agent_runtime.core.policy import CallFacts, Policy, RunLimits
 from agent_runtime.core.task import Task
-from agent_runtime.interpreter import Interpreter
 from agent_runtime.providers.script import ScriptedReply
 from agent_runtime.providers.scripted import ScriptedProvider
 from agent_runtime.run.approvals import Gate
@@ -38,7 +37,6 @@ from agent_runtime.run.step import Calls
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.registry import Registry
-from agent_runtime.transports.blocks.binding import PayloadBinder
 from agent_runtime.transports.blocks.transport import BlockTransport
 
 READ = '```codepilot\nread_file("a.txt")\n```\n'
@@ -58,7 +56,7 @@ class Diary:
 
     def __init__(self) -> None:
         self.entries: list[str] = []
-        self.payloads = PayloadBinder()
+        self.transport = BlockTransport()
 
     def changed_by_others(self) -> str:
         return ""
@@ -105,9 +103,9 @@ class Bench:
 
     async def run(self, *replies: str | ScriptedReply, chat: bool = False, policy: Policy | None = None) -> Outcome:
         policy = policy or Policy()
-        registry = Registry(self.diary.payloads.adapt)
+        registry = Registry(self.diary.transport.adapt)
         registry.add_family(self.diary)
-        interpreter = Interpreter(tools=registry.names, stubs=registry.stubs)
+        transport = self.diary.transport.open(registry, policy.limits)
         self.provider = ScriptedProvider(replies, chunk_chars=5)
         state = RunState(self.session, HookSystem(self.live.append))
         conversation = Conversation(
@@ -122,7 +120,7 @@ class Bench:
         try:
             return await Loop(
                 provider=self.provider,
-                transport=BlockTransport(self.diary.payloads, interpreter),
+                transport=transport,
                 calls=Calls(registry=registry, policy=policy, gate=Gate(state), state=state),
                 files=self.diary,
                 state=state,
@@ -133,7 +131,7 @@ class Bench:
                 chat=chat,
             ).run()
         finally:
-            await interpreter.close()
+            await transport.close()
 
     def observed(self) -> list[str]:
         return [event.text for event in self.session.events if isinstance(event, Observed)]

@@ -27,9 +27,9 @@ from agent_runtime import (
     ToolReturned,
     pick_sandbox,
 )
-from agent_runtime.prompts import system_prompt
 from agent_runtime.providers.protocol import Chunk, Request
 from agent_runtime.sandbox.protocol import Sandbox, SandboxSettings
+from agent_runtime.transports.blocks.guide import guide
 from tests.agent_runtime.image_files import picture
 from tests.waiting import eventually
 
@@ -222,7 +222,7 @@ async def test_a_listener_that_raises_breaks_nothing(
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_prompt_tells_what_a_reply_of_words_means(chat: bool) -> None:  # noqa: FBT001 - a test's parameter
-    prompt = system_prompt(name="N", role="r.", tools="", chat=chat)
+    prompt = guide("", chat=chat)
     assert ("is an answer in conversation" in prompt) is chat
     assert ("is an error" in prompt) is not chat
     assert "$" not in prompt
