@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from agent_runtime.context.toolchain import toolchain
 from agent_runtime.run import toolbox
 from agent_runtime.sandbox.protocol import Launch, Sandbox
+from bot.apps import services
+from bot.publishing.redact import Redactor
 from localhub import LocalHub
 from tests.contracts.validator import Contract
 
@@ -57,6 +60,22 @@ def _programs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(toolbox, "toolchain", remembered)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _secrets() -> Iterator[None]:
+    """Learn the same secrets once: a private key takes 30 ms, and each service of a test begins with one."""
+
+    @lru_cache(maxsize=8)
+    def known(secrets: tuple[str, ...]) -> Redactor:
+        return Redactor(secrets)
+
+    def remembered(secrets: Iterable[str]) -> Redactor:
+        return known(tuple(secrets)).copy()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(services, "Redactor", remembered)
         yield
 
 

@@ -146,14 +146,15 @@ class Mirror:
             # HEAD is the last thing `init` writes, so a mirror whose making was cut short is made again.
             if not (self.path / "HEAD").exists():
                 await self.git.run("init", "--bare", "--quiet", "--template=", self.path)
-            if not await self._has(source.sha):
+            # This ref is made below, when all of the commit is here, and nothing that a ref holds is removed.
+            held = (self.path / _recent_ref(source.sha)).exists()
+            if not held and not await self._has(source.sha):
                 await self._fetch(source)
             os.utime(self.lock)  # when it was last used, for the upkeep
             if keep is not None:
                 await self.git.run("update-ref", _keep_ref(keep), source.sha)
-            if keep is None or source.is_pull:
-                hour = int(time.time()) // RECENT_SECONDS
-                await self.git.run("update-ref", f"{RECENT}{hour}/{source.sha}", source.sha)
+            if not held and (keep is None or source.is_pull):
+                await self.git.run("update-ref", _recent_ref(source.sha), source.sha)
 
     async def read(self, sha: str, path: str, *, limit: int) -> Blob | None:
         """A file as a commit has it, which is here already; None when it has none there.
@@ -211,8 +212,7 @@ class Mirror:
     async def _has(self, sha: str) -> bool:
         """Whether a commit is here with all that belongs to it: its removal may have been cut short."""
         try:
-            await self.git.run("cat-file", "-e", f"{sha}^{{commit}}")
-            await self.git.run("rev-list", "--quiet", "--objects", sha, "--not", "--all")
+            await self.git.run("rev-list", "--quiet", "--objects", f"{sha}^{{commit}}", "--not", "--all")
         except GitError:
             return False
         return True
@@ -291,6 +291,10 @@ class Mirror:
 
 def _keep_ref(keep: str) -> str:
     return f"{KEPT}{keep}"
+
+
+def _recent_ref(sha: str) -> str:
+    return f"{RECENT}{int(time.time()) // RECENT_SECONDS}/{sha}"
 
 
 def _fetched(ref: str) -> str:

@@ -36,7 +36,7 @@ def merge_base(path: Path, base: str, head: str) -> str | None:
 
 def ahead_behind(path: Path, base: str, head: str) -> tuple[int, int]:
     """How many commits `head` has that `base` lacks, and the other way round."""
-    behind, ahead = git.text(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
+    behind, ahead = git.fixed(path, "rev-list", "--left-right", "--count", f"{base}...{head}").split()
     return int(ahead), int(behind)
 
 
@@ -110,7 +110,7 @@ def _counts(path: Path, base: str, head: str) -> dict[str, tuple[int, int, bool]
 
 def _patches(path: Path, base: str, head: str) -> Iterator[str]:
     """The hunks of each file, in git's order: GitHub leaves out the header lines and the last newline."""
-    whole = git.run(path, *_diff("-p"), base, head).decode(errors="replace")
+    whole = git.fixed(path, *_diff("-p"), base, head).decode(errors="replace")
     for section in f"\n{whole}".split("\ndiff --git ")[1:]:  # every line of a hunk begins with another character
         start = section.find("\n@@")
         yield section[start + 1 :].removesuffix("\n") if start >= 0 else ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -16,6 +17,7 @@ from pathlib import Path
 
 NULL_SHA = "0" * 40
 _SHA = re.compile(r"[0-9a-f]{40}")
+_OF_COMMITS = ("refs/heads/", "refs/pull/")
 _SHAS = re.compile(rf"{_SHA.pattern}(\.\.{_SHA.pattern})?")
 
 
@@ -127,6 +129,10 @@ def fixed(path: Path, *args: str) -> bytes:
     return run(path, *args)
 
 
+def _ask(*revisions: str) -> Callable[..., bytes]:
+    return fixed if all(map(_SHAS.fullmatch, revisions)) else run
+
+
 def text(path: Path, *args: str) -> str:
     """Like `run`, for output that is text; the last newline is dropped."""
     return run(path, *args).decode(errors="replace").removesuffix("\n")
@@ -148,20 +154,34 @@ def fetch_all(path: Path, source: Path) -> None:
 def resolve(path: Path, revision: str, kind: str = "commit") -> str | None:
     """The full SHA that a branch, tag or SHA names, or None."""
     # GitHub lets no branch be called like a full SHA.
-    places = [""] if _SHA.fullmatch(revision) else ["refs/heads/", "refs/tags/", ""]
-    for name in (f"{place}{revision}" for place in places):
-        try:
-            return text(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
-        except HubGitError:
-            continue
-    return None
+    places = () if _SHA.fullmatch(revision) else ("refs/heads/", "refs/tags/", "")
+    there = {found.name: found.sha for found in refs(path, "refs/")} if places else {}
+    name = next((there[f"{place}{revision}"] for place in places if f"{place}{revision}" in there), revision)
+    try:
+        return (
+            _ask(name)(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{{kind}}}")
+            .decode()
+            .strip()
+        )
+    except HubGitError:
+        return None
 
 
 def refs(path: Path, prefix: str = "refs/heads/") -> list[Ref]:
     """References that start with `prefix`, by name."""
-    lines = text(path, "for-each-ref", "--format=%(refname) %(objectname) %(objecttype)").splitlines()
-    found = (Ref(name=name, sha=sha, type=kind) for name, sha, kind in (line.rsplit(" ", 2) for line in lines))
-    return [ref for ref in found if ref.name.startswith(prefix)]
+    packed = path / "packed-refs"
+    lines = packed.read_text(encoding="utf-8", errors="replace").splitlines() if packed.exists() else []
+    found = {line[41:]: line[:40] for line in lines if line[0] not in "#^"}
+    # Most requests ask for references, and a process for each would take half of the time of all.
+    for folder, _, files in os.walk(path / "refs"):
+        for name in (Path(folder, each) for each in files if not each.endswith(".lock")):
+            with contextlib.suppress(FileNotFoundError):  # it was deleted just now
+                found[str(name.relative_to(path))] = name.read_text(encoding="utf-8").strip()
+    return [
+        Ref(name=name, sha=sha, type="commit" if name.startswith(_OF_COMMITS) else str(kind_of(path, sha)))
+        for name, sha in sorted(found.items())
+        if name.startswith(prefix)
+    ]
 
 
 def ref(path: Path, name: str) -> Ref | None:
@@ -202,8 +222,7 @@ def commits(path: Path, *selection: str, limit: int | None = None, of: str | Non
     form = "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%cI%n%B%x00"
     count = [] if limit is None else [f"--max-count={limit}"]
     where = ["--"] if of is None else ["--", f":(top,literal){of}"]
-    ask = fixed if all(map(_SHAS.fullmatch, selection)) else run
-    out = ask(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
+    out = _ask(*selection)(path, "log", form, *count, "--end-of-options", *selection, *where).decode(errors="replace")
     return [_commit(record.lstrip("\n")) for record in out.split("\0") if record.strip()]
 
 
@@ -235,7 +254,7 @@ def commit(path: Path, sha: str) -> Commit:
 def tree(path: Path, treeish: str, *, recursive: bool = False) -> list[TreeEntry]:
     """A tree's entries; with `recursive`, everything below as well, with paths from the root."""
     flags = ["-r", "-t"] if recursive else []
-    return _entries(run(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
+    return _entries(_ask(treeish)(path, "ls-tree", "-z", "--long", "--full-tree", *flags, treeish))
 
 
 def _entries(listing: bytes) -> list[TreeEntry]:
@@ -249,14 +268,15 @@ def _entries(listing: bytes) -> list[TreeEntry]:
 
 def entry(path: Path, treeish: str, name: str) -> TreeEntry | None:
     """What a tree has at a path, to the letter; None when nothing."""
-    out = run(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
+    ask = _ask(treeish)
+    out = ask(path, "--literal-pathspecs", "ls-tree", "-z", "--long", "--full-tree", treeish, "--", name)
     return next((found for found in _entries(out) if found.path == name), None)
 
 
 def kind_of(path: Path, sha: str) -> str | None:
     """`blob`, `tree`, `commit`, `tag`, or None when there is no such object."""
     try:
-        return text(path, "cat-file", "-t", "--end-of-options", sha)
+        return _ask(sha)(path, "cat-file", "-t", "--end-of-options", sha).decode().strip()
     except HubGitError:
         return None
 
@@ -287,7 +307,8 @@ def write_tree(path: Path, base: str | None, changes: Iterable[tuple[str, str | 
             lines += _lines_of(path, sha, name) if mode == "040000" else [f"{mode} {sha}\t{name}"]
     with tempfile.TemporaryDirectory() as folder:
         index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        run(path, "read-tree", *([base] if base else ["--empty"]), env=index)
+        if base:
+            run(path, "read-tree", base, env=index)
         told = "".join(f"{line}\0" for line in lines).encode(errors="surrogateescape")
         run(path, "update-index", "--replace", "-z", "--index-info", stdin=told, env=index)
         return run(path, "write-tree", env=index).decode().strip()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from graphql import (
+    DocumentNode,
     ExecutionResult,
     GraphQLError,
     GraphQLSchema,
@@ -51,10 +52,9 @@ def answer(call: Call) -> Response:
 
 def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionResult:
     try:
-        document = parse(query)
+        document, faults = _read(query)
     except GraphQLSyntaxError as error:
         return ExecutionResult(data=None, errors=[error])
-    faults = validate(schema(), document, _RULES)
     if faults:
         return ExecutionResult(data=None, errors=faults)
     return execute_sync(
@@ -64,6 +64,13 @@ def _result(call: Call, query: str, variables: Mapping[str, Any]) -> ExecutionRe
         variable_values=dict(variables),
         operation_name=call.body.get("operationName"),
     )
+
+
+@lru_cache(maxsize=256)
+def _read(query: str) -> tuple[DocumentNode, list[GraphQLError]]:
+    """The query as a tree and what is wrong with it, which takes longer than to answer it."""
+    document = parse(query)
+    return document, validate(schema(), document, _RULES)
 
 
 def _error(error: GraphQLError) -> Mapping[str, Any]:
