@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.security.changed_definition import CHANGES, changed
 from tests.security.defences import PARTS, Defence, covered, defences
 from tests.source_files import ROOT
 
 ALL = defences()
+_MOST_TEXTS = 6
+"""Defences that only a piece of text can name: entries of TOML files, parts of a string, a `case`. Lower it."""
 
 
 @functools.cache
@@ -27,10 +30,11 @@ def test_every_threat_has_a_defence_that_can_be_taken_out(part: str) -> None:
 
 
 @pytest.mark.parametrize("defence", ALL, ids=lambda each: f"{each.threat} {each.what}")
-def test_it_stands_where_the_list_says_and_its_tests_are_there(defence: Defence) -> None:
-    without = defence.taken_out_of((ROOT / defence.file).read_text())
+def test_it_is_where_the_list_says_and_its_tests_are_there(defence: Defence) -> None:
+    source = (ROOT / defence.file).read_text()
+    without = defence.taken_out_of(source)
     compile(without, defence.file, "exec")
-    assert defence.text != defence.without
+    assert without != source
     assert defence.tests
     for test in defence.tests:
         path, _, name = test.partition("::")
@@ -38,5 +42,66 @@ def test_it_stands_where_the_list_says_and_its_tests_are_there(defence: Defence)
 
 
 def test_no_defence_is_listed_twice() -> None:
-    places = [(each.threat, each.file, each.text, each.without) for each in ALL]
+    places = [(each.threat, each.file, each.name, each.how, each.part, each.by) for each in ALL]
     assert len(places) == len(set(places))
+
+
+def test_a_defence_is_named_and_not_quoted() -> None:
+    assert len([each for each in ALL if each.how == "text"]) <= _MOST_TEXTS
+
+
+_CODE = """
+LIMIT = 3
+RULES = {"a": 1, "b": 2}
+
+class Gate:
+    def opens(self, who):
+        if who.known and not who.banned:
+            log(clean(who.name), level=5)
+            return True
+        return False
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "part", "by", "before", "after"),
+    [
+        ("LIMIT", "becomes", "99", "", "LIMIT = 3", "LIMIT = 99"),
+        ("Gate.opens", "never", "known", "", "who.known", "False"),
+        ("Gate.opens", "always", "banned", "", "(not who.banned)", "True"),
+        ("Gate.opens", "skip", "log", "", "log(clean(who.name), level=5)", "pass"),
+        ("Gate.opens", "drop", "level", "", ", level=5", ""),
+        ("RULES", "drop", "a", "", "'a': 1, ", ""),
+        ("Gate.opens", "unwrap", "clean", "", "clean(who.name)", "who.name"),
+        ("Gate.opens", "replace", "who . name", "who.name, who.id", "who.name", "who.name, who.id"),
+        ("Gate.opens", "replace", "level=", "0", "level=5", "level=0"),
+    ],
+)
+def test_one_part_is_changed_and_nothing_else(  # noqa: PLR0917 - a row of the table
+    name: str, how: str, part: str, by: str, before: str, after: str
+) -> None:
+    code = ast.unparse(ast.parse(_CODE))
+    assert before in code
+    assert changed(_CODE, name, how, part, by) == code.replace(before, after)
+
+
+def test_a_function_that_becomes_a_value_does_nothing_else() -> None:
+    without = changed(_CODE, "Gate.opens", "becomes", "True")
+    assert without == ast.unparse(ast.parse(_CODE.partition("if who")[0] + "return True"))
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "part"),
+    [
+        ("Gate.shuts", "becomes", "True"),
+        ("opens", "becomes", "True"),
+        ("Gate.opens", "never", "nobody"),
+        ("Gate.opens", "never", "who"),
+        *(("Gate.opens", how, "nothing") for how in CHANGES if how not in {"becomes", "replace"}),
+        ("Gate.opens", "replace", "nothing"),
+        ("LIMIT", "becomes", "3"),
+    ],
+)
+def test_what_is_not_there_or_is_there_twice_is_not_changed(name: str, how: str, part: str) -> None:
+    with pytest.raises(LookupError):
+        changed(_CODE, name, how, part)

@@ -1,0 +1,161 @@
+"""One definition of a module changed by its syntax tree, so that a defence is taken out by its name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = _Function | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+
+def changed(source: str, name: str, how: str, part: str, by: str = "") -> str:
+    """The source of a module with one change of one definition.
+
+    Args:
+        source: of the module.
+        name: of a function, a class or a constant, qualified.
+        how: a key of `CHANGES`.
+        part: what is changed: a name, the last part of a dotted one, a string or an expression in the definition.
+        by: what stands there then, for "replace".
+
+    Raises:
+        LookupError: there is no such definition, or no such part in it.
+    """
+    module = ast.parse(source)
+    before = ast.dump(module)
+    CHANGES[how](_find(module, name), part, by)
+    if ast.dump(module) == before:
+        raise LookupError(f"{how} {part!r} changes nothing")
+    return ast.unparse(ast.fix_missing_locations(module))
+
+
+def _find(module: ast.Module, name: str) -> Definition:
+    found: list[ast.AST] = [module]
+    for word in name.split("."):
+        found = [each for scope in found for each in _below(scope) if word in _names(each)]
+    if len(found) != 1 or not isinstance(one := found[0], Definition):
+        raise LookupError(f"{len(found)} definitions have this name, not one")
+    return one
+
+
+def _below(scope: ast.AST) -> Iterable[Definition]:
+    """What a scope defines, in its branches too."""
+    for child in ast.iter_child_nodes(scope):
+        if isinstance(child, Definition):
+            yield child
+        elif isinstance(child, ast.stmt | ast.ExceptHandler):
+            yield from _below(child)
+
+
+def _names(each: Definition) -> list[str]:
+    if isinstance(each, ast.Assign):
+        return [ast.unparse(target) for target in each.targets]
+    return [ast.unparse(each.target)] if isinstance(each, ast.AnnAssign) else [each.name]
+
+
+def _becomes(where: Definition, part: str, _: str) -> None:
+    """A constant has this value, a function returns it and does nothing else."""
+    value = ast.parse(part, mode="eval").body
+    if isinstance(where, _Function):
+        where.body = [ast.Return(value)]
+    elif not isinstance(where, ast.ClassDef):
+        where.value = value
+
+
+def _never(where: Definition, part: str, _: str) -> None:
+    """A condition, or the part of it between `and` and `or`, does not hold."""
+    _put(where, _smallest(_conditions(where), part), [ast.Constant(value=False)])
+
+
+def _always(where: Definition, part: str, _: str) -> None:
+    """A condition, or the part of it between `and` and `or`, holds."""
+    _put(where, _smallest(_conditions(where), part), [ast.Constant(value=True)])
+
+
+def _conditions(where: ast.AST) -> Iterable[ast.expr]:
+    for node in ast.walk(where):
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield node.test
+        elif isinstance(node, ast.BoolOp):
+            yield from node.values
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+        elif isinstance(node, ast.match_case) and node.guard is not None:
+            yield node.guard
+
+
+def _skip(where: Definition, part: str, _: str) -> None:
+    """A statement is not executed."""
+    simple = [each for each in ast.walk(where) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
+    _put(where, _smallest(simple, part), [ast.Pass()])
+
+
+def _drop(where: Definition, part: str, _: str) -> None:
+    """An element, an argument or an entry of a mapping is left out."""
+    for node in ast.walk(where):
+        if isinstance(node, ast.Dict) and (at := [n for n, key in enumerate(node.keys) if key and _is(key, part)]):
+            del node.keys[at[0]], node.values[at[0]]
+        for items in (getattr(node, field, None) for field in ("elts", "args", "keywords")):
+            if isinstance(items, list):
+                items[:] = [each for each in items if not (_is(each, part) or getattr(each, "arg", None) == part)]
+        if isinstance(node, ast.BinOp) and _is(node.right, part):
+            _put(where, node, [node.left])
+
+
+def _unwrap(where: Definition, part: str, _: str) -> None:
+    """Every call of a function is its first argument."""
+    for call in [each for each in ast.walk(where) if isinstance(each, ast.Call) and _is(each.func, part)]:
+        _put(where, call, call.args[:1])
+
+
+def _replace(where: Definition, part: str, by: str) -> None:
+    """Every expression that reads so reads otherwise, be it several elements; `part=` is the value of an argument."""
+    call = ast.parse(f"_({by})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    if part.endswith("="):
+        old: list[ast.AST] = [n.value for n in ast.walk(where) if isinstance(n, ast.keyword) and n.arg == part[:-1]]
+    else:
+        wanted = ast.dump(ast.parse(part, mode="eval").body)
+        old = [each for each in ast.walk(where) if isinstance(each, ast.expr) and ast.dump(each) == wanted]
+    for each in old:
+        _put(where, each, call.args)
+
+
+CHANGES: dict[str, Callable[[Any, str, str], None]] = {
+    "becomes": _becomes,
+    "never": _never,
+    "always": _always,
+    "skip": _skip,
+    "drop": _drop,
+    "unwrap": _unwrap,
+    "replace": _replace,
+}
+
+
+def _smallest(candidates: Iterable[ast.AST], part: str) -> ast.AST:
+    """The one that mentions the part, and holds no other that does."""
+    found = [each for each in candidates if any(_is(node, part) for node in ast.walk(each))]
+    inner = [each for each in found if not any(other is not each and other in ast.walk(each) for other in found)]
+    if len(inner) != 1:
+        raise LookupError(f"{len(inner)} places mention {part!r}, not one: {[ast.unparse(each) for each in inner]}")
+    return inner[0]
+
+
+def _is(node: ast.AST, part: str) -> bool:
+    if isinstance(node, ast.Constant) and node.value == part:
+        return True
+    if isinstance(node, ast.Attribute) and node.attr == part:
+        return True
+    return isinstance(node, ast.expr) and ast.unparse(node) == part
+
+
+def _put(where: ast.AST, old: ast.AST, new: list[Any]) -> None:
+    """Put nodes in the place of another."""
+    for node in ast.walk(where):
+        for field, value in ast.iter_fields(node):
+            if value is old:
+                setattr(node, field, new[0])
+            elif isinstance(value, list) and any(each is old for each in value):
+                value[:] = [got for each in value for got in (new if each is old else [each])]
