@@ -1,4 +1,4 @@
-"""The project's own files as the house rules see them."""
+"""The project's own files as the code rules read them."""
 
 from __future__ import annotations
 

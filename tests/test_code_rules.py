@@ -1,4 +1,4 @@
-"""The house rules of docs/architecture.md that neither ruff nor import-linter can hold."""
+"""Rules for the code, the documents and the lock files that neither ruff nor import-linter can check."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_only_the_settings_read_the_environment() -> None:
 
 def test_every_pure_module_that_is_named_here_exists() -> None:
     unmatched = [pattern for pattern in _PURE if not list(ROOT.glob(pattern))]
-    assert not unmatched, f"tests/test_house.py names pure modules that do not exist: {unmatched}. Correct _PURE."
+    assert not unmatched, f"tests/test_code_rules.py names pure modules that do not exist: {unmatched}. Correct _PURE."
 
 
 @pytest.mark.parametrize("path", sorted({p.relative_to(ROOT) for each in _PURE for p in ROOT.glob(each)}), ids=str)
@@ -306,7 +306,7 @@ def test_a_pure_module_reaches_nothing_that_touches_the_world(path: Path) -> Non
     )
 
 
-def test_the_front_door_lists_what_it_gives_and_gives_what_it_lists() -> None:
+def test_every_listed_public_name_is_importable_and_documented() -> None:
     library = importlib.import_module("agent_runtime")
     listed = library.__all__
     assert len(listed) == len(set(listed)), "agent_runtime.__all__ names something twice; remove one."
@@ -335,7 +335,7 @@ def test_a_silenced_check_names_the_rule_and_the_reason() -> None:
     assert not bad, f"write `# noqa: RULE - reason` or `# type: ignore[rule] - reason`:{_listed(bad)}"
 
 
-def test_whoever_catches_everything_says_why() -> None:
+def test_a_broad_except_says_why() -> None:
     silent = [
         f"{path}:{node.lineno}"
         for path in modules()
