@@ -245,11 +245,11 @@ async def _see_through(
 
 
 def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
-    lasting = settings.sealing_secret
+    sealing = settings.sealing_secret
     shared = services(
         settings.agent,
         server_url=settings.server_url,
-        secret=lasting or settings.token,
+        secret=settings.lasting_secret or settings.token,
         redactor=redactor,
         listeners=listeners,
         edit_seconds=EDIT_SECONDS,
@@ -258,10 +258,10 @@ def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: S
         inputs=settings.inputs,
         run_url=settings.run_page,
     )
-    if lasting is None:
+    if sealing is None:
         return shared
     handover = Handover(
-        key=key_for(lasting, "saved jobs"),
+        key=key_for(sealing, "saved jobs"),
         folder=settings.agent.data_dir / "session",
         name=settings.inputs.session or "",
         plain=settings.api_url.startswith("http:"),

@@ -55,8 +55,8 @@ def services(
     Args:
         agent: the operator's settings.
         server_url: GitHub's address for people and git.
-        secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step its token, or what
-            is the same in the next one, where jobs are left to that.
+        secret: what the bot's own keys are made from: the webhook's secret; for a workflow's step a secret that
+            later runs have, too, or else its token.
         redactor: takes secrets out of whatever leaves.
         listeners: told of every event of every run.
         edit_seconds: between two edits of a status comment.

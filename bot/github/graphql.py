@@ -69,7 +69,7 @@ NEW_BRANCH_WITH_PULL = f"""
 mutation ($ref: CreateRefInput!, $commit: CreateCommitOnBranchInput!, $pull: CreatePullRequestInput!) {{
   createRef(input: $ref) {{ ref {{ name }} }}
   {_COMMIT}
-  createPullRequest(input: $pull) {{ pullRequest {{ number url }} }}
+  createPullRequest(input: $pull) {{ pullRequest {{ number url isDraft }} }}
 }}
 """
 
@@ -196,7 +196,9 @@ def committed(data: Mapping[str, Any]) -> CommitFacts:
 def opened(data: Mapping[str, Any]) -> PullLink | None:
     """The pull request that a mutation answered; None when there is none."""
     pull = (data.get("createPullRequest") or {}).get("pullRequest")
-    return None if pull is None else PullLink(number=int(pull["number"]), html_url=str(pull["url"]))
+    if pull is None:
+        return None
+    return PullLink(number=int(pull["number"]), html_url=str(pull["url"]), draft=bool(pull["isDraft"]))
 
 
 def check_expressible(change: Change) -> None:

@@ -32,12 +32,12 @@ class Pulls:
         what = f"look for pull requests from {branch} in {repo}"
         return tuple(map(parsing.pull, await self.connection.read(what, f"/repos/{repo}/pulls", query)))
 
-    async def own_into(self, repo: str, base: str, prefix: str) -> str:
-        """The page of an open pull request into a branch, from a branch of this repository that begins so; or empty."""
+    async def own_into(self, repo: str, base: str, prefix: str, *, author_id: int) -> str:
+        """The page of an open pull request of this author from a branch here that begins with `prefix`; or empty."""
         path, query = f"/repos/{repo}/pulls", {"state": "open", "base": base}
         async for each in self.connection.entries(f"read the pull requests of {repo}", path, query):
             pull = parsing.pull(each)
-            if not pull.from_fork and pull.head_ref.startswith(prefix):
+            if pull.author_id == author_id and not pull.from_fork and pull.head_ref.startswith(prefix):
                 return pull.html_url
         return ""
 

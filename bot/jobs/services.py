@@ -146,10 +146,17 @@ class JobServices:
         """The signed mark of a job's comment."""
         return marker(job.id, job.repo.id, job.thread.number, key=self.marker_key)
 
+    def status_marker(self, job: Job) -> str:
+        """The marker of a job's status comment, which says of work on failed checks that these started it."""
+        own = self.marker(job)
+        if job.origin.kind != "ci":
+            return own
+        return own + marker(job.id, job.repo.id, job.thread.number, key=self.marker_key, kind="ci")
+
     def made(self, pull: PullFacts, job: Job) -> bool:
         """Whether work in the job's thread made a pull request of our own account's, by the mark in its description.
 
-        The key of a workflow's run is gone with the run, so there the branch must do: only who may write to the
+        Workflows of one repository may have different keys, so there the branch must do: only who may write to the
         repository can make one.
         """
         number = job.thread.number

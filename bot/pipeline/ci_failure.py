@@ -17,7 +17,7 @@ from bot.jobs.repo_settings import lately_on_default_branch
 from bot.jobs.resume_base import resume_base
 from bot.jobs.snapshot import ThreadSnapshot
 from bot.pipeline.failed_run import remark_of, step_of
-from bot.publishing.render import CI_ASKED
+from bot.publishing.marker import job_of
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
 from bot.red_ci.failed import FailedJob, Remark
@@ -104,12 +104,9 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     attempts = max(made, await _attempts(context), await _diagnosed(context, here) if of_fork else 0)
     facts = replace(facts, attempts=attempts, of_fork=of_fork)
     if not facts.base:
-        facts = replace(
-            facts,
-            pull_url=await context.github.pulls.own_into(
-                repo, here.thread.head_ref, context.services.conventions.branch_prefix + FIX_CI
-            ),
-        )
+        prefix, me = context.services.conventions.branch_prefix + FIX_CI, (await context.github.accounts.me()).id
+        pull_url = await context.github.pulls.own_into(repo, here.thread.head_ref, prefix, author_id=me)
+        facts = replace(facts, pull_url=pull_url)
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, here, facts))
     run = await here.reader.run(repo, context.job.origin.id)
@@ -192,9 +189,10 @@ async def _diagnosed(context: JobContext, here: ThreadSnapshot) -> int:
     """
     if context.services.checks:  # what is remembered is counted before; see `caps`
         return 0
-    me = (await context.github.accounts.me()).id
-    said = await here.reader.comments(here.repo.full_name, context.job.thread.number)
-    return sum(each.author_id == me and CI_ASKED in each.body for each in said)
+    me, key, number = (await context.github.accounts.me()).id, context.services.marker_key, context.job.thread.number
+    said = await here.reader.comments(here.repo.full_name, number)
+    ours = (each.body for each in said if each.author_id == me)
+    return sum(job_of(each, context.job.repo.id, number, key=key, kind="ci") is not None for each in ours)
 
 
 def _is_attempt(stored: Stored) -> bool:

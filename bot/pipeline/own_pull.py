@@ -48,7 +48,7 @@ async def still_open(context: JobContext, here: ThreadSnapshot, number: int) -> 
     if not number:
         return here
     pull = await context.github.pulls.get(here.repo.full_name, number)
-    if _is_ours(context, here, pull):
+    if await _is_ours(context, here, pull):
         return _at(here, pull)
     how = "merged" if pull.merged else "closed, or its branch changed,"
     reason = (
@@ -69,18 +69,19 @@ async def with_own_pull(context: JobContext, here: ThreadSnapshot, delivered: De
 
 async def _open_pull(context: JobContext, here: ThreadSnapshot, base: str | None) -> PullFacts | None:
     """The newest that is open for the job's issue; into `base`, when somebody named one."""
-    repo, me = here.repo.full_name, (await context.github.accounts.me()).id
+    repo = here.repo.full_name
     branches = await context.github.repos.branches_named(repo, _prefix(context))
     found: list[PullFacts] = []
     for branch in branches[:_MOST_BRANCHES]:
         found += await context.github.pulls.open_from(repo, branch)
-    ours = [each for each in found if each.author_id == me and _is_ours(context, here, each)]
+    ours = [each for each in found if await _is_ours(context, here, each)]
     return max((each for each in ours if base in {None, each.base_ref}), key=lambda each: each.number, default=None)
 
 
-def _is_ours(context: JobContext, here: ThreadSnapshot, pull: PullFacts) -> bool:
+async def _is_ours(context: JobContext, here: ThreadSnapshot, pull: PullFacts) -> bool:
+    by_us = pull.author_id == (await context.github.accounts.me()).id and context.services.made(pull, context.job)
     here_and_open = pull.state == "open" and pull.head_repo_id == here.repo.id
-    return here_and_open and pull.head_ref.startswith(_prefix(context)) and context.services.made(pull, context.job)
+    return by_us and here_and_open and pull.head_ref.startswith(_prefix(context))
 
 
 def _prefix(context: JobContext) -> str:

@@ -20,7 +20,7 @@ from bot.github.drafts import (
 )
 from bot.publishing.live import sealed
 from bot.publishing.pieces import may_be_approved
-from bot.publishing.render import StatusView, framing, render_status, title_of
+from bot.publishing.render import STARTED_BY_CI, StatusView, framing, render_status, title_of
 from bot.publishing.text import clean, clip, duration, fenced, one_line
 from bot.publishing.verdict import Check, Verdict, failing
 
@@ -137,7 +137,7 @@ def _place(job: Job) -> str:
 
 def _asked(view: StatusView) -> str:
     """What was asked for; where nobody gave a command, what CI or an event asked for."""
-    return f"Started by CI: {view.failed} failed" if view.failed else view.unasked or view.asked
+    return f"{STARTED_BY_CI} {view.failed} failed" if view.failed else view.unasked or view.asked
 
 
 def _name(job: Job) -> str:

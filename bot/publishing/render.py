@@ -26,8 +26,8 @@ from bot.publishing.verdict import Verdict
 from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
 
 __all__ = [
-    "CI_ASKED",
     "COMPLETION_LIMIT",
+    "STARTED_BY_CI",
     "Activity",
     "Check",
     "DeniedCall",
@@ -54,8 +54,8 @@ _STATES: dict[State, tuple[str, str]] = {
 }
 _LIVE: frozenset[State] = frozenset({"queued", "working"})
 
-CI_ASKED = "CI asked:"
-"""Stands in the headline of work that failed checks began, and nowhere in a short answer."""
+STARTED_BY_CI = "Started by CI:"
+"""How the comment and the check run begin to say what started work on failed checks."""
 COMPLETION_LIMIT = 20_000
 _REASON_LIMIT = 4_000
 _NOTE_LIMIT = 1_000
@@ -204,13 +204,13 @@ def _headline(view: StatusView) -> str:
 
 
 def _asker(view: StatusView) -> str:
-    """What was asked for, by whom; or that CI or an event asked, and what for."""
+    """What was asked for, by whom; or the failed check or the event that started it."""
     if view.unasked:
         return view.unasked
     if not view.failed:
         return f"{code(view.asked)} for {view.asker or f'@{view.allowed.login}'}"
     name = code(one_line(view.failed, _NAME_LIMIT))
-    return f"{CI_ASKED} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
+    return f"{STARTED_BY_CI} {f'[{name}]({view.failed_url})' if view.failed_url else name} failed"
 
 
 def title_of(view: StatusView) -> tuple[str, str]:

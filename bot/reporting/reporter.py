@@ -132,7 +132,7 @@ class StatusReporter:
             "asker": asker_of(job),
             "unasked": unasked_of(job),
             "job_id": job.id,
-            "marker": self._context.marker,
+            "marker": services.status_marker(job),
             "seconds": max(0.0, time.time() - self._asked_at),
             "activities": progress.shown,
             "checks": progress.judged,

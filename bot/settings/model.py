@@ -142,8 +142,11 @@ class ActionSettings:
     @property
     def sealing_secret(self) -> SecretStr | None:
         """The secret that seals runs which wait for people; None where none shall."""
-        if self.inputs.approvals == "denied":
-            return None
+        return None if self.inputs.approvals == "denied" else self.lasting_secret
+
+    @property
+    def lasting_secret(self) -> SecretStr | None:
+        """A secret that the repository's next workflow run has, too; None where there is none."""
         return self.inputs.session_key or self.agent.api_key
 
     @property

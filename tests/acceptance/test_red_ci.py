@@ -64,7 +64,7 @@ async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, t
         assert stage.git("rev-parse", "topic^") == before
         assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
         assert len(stage.bot_comments(pull.number)) == 1
-        assert end.status.startswith("### ✅ Done, an ad-hoc check passed · CI asked: [`CI`](")
+        assert end.status.startswith("### ✅ Done, an ad-hoc check passed · Started by CI: [`CI`](")
         proof = "**Proof:** `sh check.sh` ended with exit code 1 before the change and with exit code 0 after it"
         assert proof in end.status
         assert "Co-authored-by" not in stage.git("show", "--no-patch", "--format=%B", "topic")
@@ -142,6 +142,18 @@ async def test_a_red_default_branch_is_fixed_by_a_pull_request(hub: LocalHub, tm
         assert "is already open for this branch." in (hub.check_runs(stage.repo)[-1].summary or "")
 
 
+async def test_a_persons_pull_request_from_such_a_branch_is_not_taken_for_the_bots(
+    hub: LocalHub, tmp_path: Path
+) -> None:
+    async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
+        hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="codepilot/fix-ci-mine")
+        hub.open_pull(stage.repo, author="mona", head="codepilot/fix-ci-mine", title="Mine")
+        ran(stage, "failure", branch="main")
+        end = await stage.end_after("workflow_run", "completed")
+        assert end.state is JobState.DONE, end
+        assert len(stage.pulls()) == 2
+
+
 async def test_a_second_attempt_of_a_run_leaves_the_branch_of_the_first_alone(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path, [SEE_IT_FAIL, FIX], [SEE_IT_FAIL, FIX], files=EVERYWHERE) as stage:
         ran(stage, "failure", branch="main")
@@ -192,7 +204,7 @@ async def test_a_red_check_of_another_app_is_fixed(hub: LocalHub, tmp_path: Path
         )
         end = await stage.end_after("check_run", "completed")
         assert end.state is JobState.DONE, end
-        assert "CI asked: [`build (x86)`](" in end.status
+        assert "Started by CI: [`build (x86)`](" in end.status
         assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
 
 
@@ -324,7 +336,7 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
         hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
         assert (await red(stage)).state is JobState.DONE
         comments = stage.bot_comments(pull.number)
-        assert ["### ✅ Done, an ad-hoc check passed · CI asked: [`CI`](" in each for each in comments] == [
+        assert ["### ✅ Done, an ad-hoc check passed · Started by CI: [`CI`](" in each for each in comments] == [
             True,
             True,
             False,

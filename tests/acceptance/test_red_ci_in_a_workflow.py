@@ -46,7 +46,7 @@ async def test_a_workflow_on_failed_runs_fixes_them(hub: LocalHub, tmp_path: Pat
     repo, summary = flows.repo, end.summary
     made = branch if branch != "main" else f"codepilot/fix-ci-{hub.workflow_runs(repo)[-1].id}"
     assert git(repo.path, "show", f"{made}:calc.py") == FIXED_CALC.strip()
-    assert "CI asked: [`CI`](" in summary
+    assert "Started by CI: [`CI`](" in summary
     assert "@mona" not in summary
     pulls = [each for each in hub.issues(repo) if each.pull is not None]
     assert len(pulls) == 1
@@ -88,3 +88,11 @@ async def test_a_fork_is_diagnosed_twice_however_often_it_fails(hub: LocalHub, t
     assert [each.ended for each in ends] == [JobState.DONE, JobState.DONE, JobState.REFUSED]
     assert len(hub.comments(flows.repo, 1)) == 2
     assert "I have explained failed checks here 2 times," in ends[-1].summary
+
+
+async def test_words_in_comments_of_other_workflows_do_not_count_as_explanations(hub: LocalHub, tmp_path: Path) -> None:
+    flows = after_a_failed_run(hub, tmp_path, branch="topic", of_fork=True)
+    for words in ("CI asked: `CI` failed", f"<!-- codepilot:ci=j1 sig={'0' * 32} -->") * 2:
+        hub.comment(flows.repo, 1, author=flows.runner.login, body=f"### {words}")
+    end = await flows.run("workflow_run", [acting("pass", completion="`add` is off by one.")])
+    assert end.ended is JobState.DONE, end

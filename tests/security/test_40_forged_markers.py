@@ -89,8 +89,16 @@ async def test_another_apps_check_run_is_not_ours(world: World) -> None:
         marker("j1", 10, 7, key=b"another key"),
         marker("j1", 10, 8, key=KEY),
         marker("j1", 11, 7, key=KEY),
+        marker("j1", 10, 7, key=KEY, kind="ci"),
+        MARK.replace("job=", "ci="),
     ],
 )
 def test_a_marker_of_another_key_job_or_thread_proves_nothing(forged: str) -> None:
     assert job_of(MARK, 10, 7, key=KEY) == "j1"
     assert job_of(forged, 10, 7, key=KEY) is None
+
+
+def test_a_jobs_own_marker_does_not_say_that_ci_started_it() -> None:
+    assert job_of(marker("j1", 10, 7, key=KEY, kind="ci"), 10, 7, key=KEY, kind="ci") == "j1"
+    for other in (MARK, MARK.replace("job=", "ci=")):
+        assert job_of(other, 10, 7, key=KEY, kind="ci") is None

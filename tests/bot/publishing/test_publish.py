@@ -40,6 +40,16 @@ async def test_a_change_becomes_a_branch_a_commit_and_a_pull_request(outlet: Out
     assert outlet.hub.branches(outlet.repo)["main"] == outlet.base
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+async def test_a_draft_is_reported_as_one_by_either_api(outlet: Outlet, mode: int) -> None:
+    (outlet.tree.path / "a.txt").write_text("2\n")
+    (outlet.tree.path / "a.txt").chmod(mode)
+    publication = await outlet.publication()
+    assert publication.pull_request is not None
+    delivered = await outlet.send(replace(publication, pull_request=replace(publication.pull_request, draft=True)))
+    assert (delivered.pull_number, delivered.pull_draft) == (2, True)
+
+
 async def test_what_the_commit_api_cannot_say_is_pushed(outlet: Outlet) -> None:
     (outlet.tree.path / "a.txt").chmod(0o755)
     (outlet.tree.path / "link").symlink_to("a.txt")
