@@ -81,7 +81,7 @@ def headline(verdict: Verdict, checks: Sequence[Check]) -> tuple[str, str]:
     """A sign, and a few words."""
     sign, words = _HEADLINES[verdict]
     if verdict is Verdict.VERIFIED and _only_ad_hoc(checks):
-        return sign, "Done, an ad-hoc check passed"
+        return sign, "Done, the failed command passes now" if _rerun(checks) else "Done, an ad-hoc check passed"
     return sign, words
 
 
@@ -99,7 +99,12 @@ def reason(
     """
     match verdict:
         case Verdict.VERIFIED:
-            return _AD_HOC if _only_ad_hoc(checks) else ""
+            if not _only_ad_hoc(checks):
+                return ""
+            again = _rerun(checks)
+            return (
+                f"After the change, the bot ran {_named(again)} again and it passed. {_UNKNOWN}" if again else _AD_HOC
+            )
         case Verdict.UNVERIFIED:
             whole = verdict_of(checks, changed=changed)
             return _PARTIAL if partial and whole is Verdict.VERIFIED else _unverified(checks)
@@ -116,6 +121,7 @@ def reason(
 
 
 _AD_HOC = "Only an ad-hoc check passed: no known test, build or lint command ran after the last change."
+_UNKNOWN = "It is no known test, build or lint command."
 _PARTIAL = "No check ran on the published change, without the withheld files."
 
 
@@ -175,6 +181,11 @@ def _cell(command: str) -> str:
 
 def _named(check: Check) -> str:
     return code(one_line(check.command, _COMMAND_CHARS))
+
+
+def _rerun(checks: Sequence[Check]) -> Check | None:
+    """The check that failed before the change and passed when the bot itself ran it again."""
+    return next((each for each in checks if each.by_host and each.standing == "counts" and each.passed), None)
 
 
 def _only_ad_hoc(checks: Sequence[Check]) -> bool:

@@ -64,7 +64,7 @@ async def test_a_red_run_is_fixed_where_the_repository_wants_it(hub: LocalHub, t
         assert stage.git("rev-parse", "topic^") == before
         assert stage.file("topic", "calc.py") == FIXED_CALC.strip()
         assert len(stage.bot_comments(pull.number)) == 1
-        assert end.status.startswith("### ✅ Done, an ad-hoc check passed · Started by CI: [`CI`](")
+        assert end.status.startswith("### ✅ Done, the failed command passes now · Started by CI: [`CI`](")
         proof = "**Proof:** `sh check.sh` ended with exit code 1 before the change and with exit code 0 after it"
         assert proof in end.status
         assert "Co-authored-by" not in stage.git("show", "--no-patch", "--format=%B", "topic")
@@ -336,7 +336,7 @@ async def test_two_attempts_are_made_and_then_it_is_left_to_people(hub: LocalHub
         hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
         assert (await red(stage)).state is JobState.DONE
         comments = stage.bot_comments(pull.number)
-        assert ["### ✅ Done, an ad-hoc check passed · Started by CI: [`CI`](" in each for each in comments] == [
+        assert ["### ✅ Done, the failed command passes now · Started by CI: [`CI`](" in each for each in comments] == [
             True,
             True,
             False,

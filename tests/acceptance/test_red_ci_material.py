@@ -98,7 +98,7 @@ async def test_without_the_permission_to_read_annotations_the_job_goes_on_and_na
             "> The agent was given no annotations of the failing checks. The App is missing the permission *Checks: "
             in (end.status)
         )
-        assert "Done, an ad-hoc check passed" in end.status
+        assert "Done, the failed command passes now" in end.status
 
 
 async def test_an_expired_log_is_named_and_the_job_goes_on(hub: LocalHub, tmp_path: Path) -> None:

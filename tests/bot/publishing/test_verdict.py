@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bot.publishing.check import render_check
@@ -142,6 +144,16 @@ def test_a_run_that_only_an_ad_hoc_check_vouches_for_says_so() -> None:
     assert said.startswith("### ✅ Done, an ad-hoc check passed ·")
     assert "no known test, build or lint command ran after the last change." in said
     assert "| ✅ | `python -c 'assert add(1, 1) == 2'` | passed, ad hoc | 1 s |" in said
+
+
+def test_a_command_that_the_bot_ran_again_is_named() -> None:
+    again = replace(ran("sh check.sh", 0, 6), by_host=True)
+    view = a_view(Verdict.VERIFIED, ran("sh check.sh", 1, 4), again)
+    said = render_status(view)
+    assert said.startswith("### ✅ Done, the failed command passes now ·")
+    assert "After the change, the bot ran `sh check.sh` again and it passed." in said
+    draft = render_check(view, job=a_job(kind="pull"), head_sha="a" * 40)
+    assert (draft.title, draft.conclusion) == ("Done, the failed command passes now: /codepilot fix", "success")
 
 
 def test_what_passed_and_was_withheld_is_not_called_done() -> None:
