@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
-from bot.workspace.change import Change, FileChange
+from bot.workspace.change import SYMLINK, Change, FileChange
 
 BASE = "1" * 40
 TREE = "2" * 40
@@ -26,4 +27,5 @@ def a_file(path: str = "src/app.py", content: bytes | None = b"x = 1\n", **chang
 
 
 def a_change(*files: FileChange, base_sha: str = BASE) -> Change:
-    return Change(base_sha=base_sha, tree_sha=TREE, files=files, patch="diff --git ...\n")
+    links = {each.path: os.fsdecode(each.content or b"") for each in files if each.new_mode == SYMLINK}
+    return Change(base_sha=base_sha, tree_sha=TREE, files=files, patch="diff --git ...\n", links=links)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ MAX_BYTES = 5 * 1024 * 1024
 """A change beyond any of these is opened as a draft."""
 
 GITLINK = "160000"
-SYMLINK = "120000"
 EXECUTABLE = "100755"
 
 _SHOWN = 10
+_MOST_HOPS = 40
+_DEEPEST, _MOST_STEPS = 500, 200_000
 _TEST = re.compile(
     r"(?:^|/)(?:tests?|__tests__|specs?)/|(?:^|/)(?:conftest|tests?|test_[^/]*|[^/]*[._-](?:test|spec)s?|[^/]*Tests?)\.\w+$"
 )
@@ -81,7 +81,7 @@ def objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Objecti
     found: tuple[tuple[Cause, list[str]], ...] = (
         ("protected", [f.path for f in change.files if is_protected(f.path, protected) and not _is_submodule(f)]),
         ("submodule", [f.path for f in change.files if _is_submodule(f)]),
-        ("escapes", [f.path for f in change.files if _escapes(f)]),
+        ("escapes", sorted(_escaping(change))),
         ("unseen", [f.path for f in change.files if _is_unseen(f, unseen)]),
     )
     return tuple(Objection(cause=cause, files=tuple(files)) for cause, files in found if files)
@@ -122,13 +122,35 @@ def _is_submodule(file: FileChange) -> bool:
     return GITLINK in {file.old_mode, file.new_mode} or file.path == ".gitmodules"
 
 
-def _escapes(file: FileChange) -> bool:
-    if file.new_mode != SYMLINK or file.content is None:
-        return False
-    target = file.content.decode("utf-8", errors="replace")
-    place = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), target))
-    inside_git = ".git" in {part.casefold() for part in place.split("/")}
-    return target.startswith("/") or place == ".." or place.startswith("../") or inside_git
+def _escaping(change: Change) -> set[str]:
+    """The changed links that lead out of the repository, or by which a link that was there leads out of it now.
+
+    Links are followed as a kernel would in the resulting tree: `b/..` is not where it seems to be if `b` is a link. A
+    link with more hops than a kernel follows leads nowhere; a tree with too many links to follow is not trusted.
+    """
+    changed, left, found = change.changed_links, _MOST_STEPS, set[str]()
+    for link in change.links if changed else ():
+        place, name = link.split("/")[:-1], link.rpartition("/")[2]
+        ahead, hops, passed, out = [name], 0, set[str](), False
+        while ahead and not out and hops <= _MOST_HOPS:
+            left -= 1
+            part = ahead.pop()
+            out = part.casefold() == ".git" or (part == ".." and not place) or len(place) > _DEEPEST
+            if part == "..":
+                place = place[:-1]
+            elif part not in {"", "."}:
+                path = "/".join([*place, part])
+                passed |= {path} & changed
+                if (target := change.links.get(path)) is None:
+                    place = [*place, part]
+                else:
+                    hops, out = hops + 1, target.startswith("/")
+                    ahead += reversed(target.split("/"))
+        if left < 0:
+            return set(changed)
+        if out:
+            found |= {link} & changed or passed
+    return found
 
 
 def _is_unseen(file: FileChange, added: Collection[str]) -> bool:

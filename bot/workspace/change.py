@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+SYMLINK = "120000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Change:
         large: the files among them that stand in the commit as pointers to Git LFS.
         touched: the first and the last time at which one of the files as they are now was written, in seconds since the
             epoch by the machine's clock; None where that is not known. Deletions leave no time.
+        links: where each symbolic link of the resulting tree points to, as its text says; empty where no link changed.
         patch_file: the file with it, there until the workspace is closed or changes are asked for once more.
     """
 
@@ -70,7 +74,13 @@ class Change:
     notes: tuple[str, ...] = ()
     large: tuple[LargeFile, ...] = ()
     touched: tuple[float, float] | None = field(default=None, compare=False)
+    links: Mapping[str, str] = field(default_factory=dict, hash=False)
     patch_file: Path | None = None
+
+    @property
+    def changed_links(self) -> frozenset[str]:
+        """The paths that are symbolic links before or after it, and changed."""
+        return frozenset(each.path for each in self.files if SYMLINK in {each.old_mode, each.new_mode})
 
     @property
     def writes_workflows(self) -> bool:

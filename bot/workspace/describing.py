@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bot.workspace.change import Change, FileChange
+from bot.workspace.change import SYMLINK, Change, FileChange
 from bot.workspace.changed import GITLINK
 from bot.workspace.errors import ChangeError, GitError
 from bot.workspace.git import Git
@@ -45,13 +45,23 @@ async def described(git: Git, folder: Path, base: str, tree: str) -> Change:
     patch = await asyncio.to_thread(lambda: whole.read_bytes().decode("utf-8", errors="surrogateescape"))
     wanted = [each.blob for each in raw if each.blob != NO_BLOB and each.new_mode != GITLINK]
     contents = await _contents(git, folder / "contents", wanted)
-    return Change(
+    change = Change(
         base_sha=base,
         tree_sha=tree,
         files=tuple(_file_change(each, counts, contents) for each in raw),
         patch=patch,
         patch_file=whole,
     )
+    return replace(change, links=await _links(git, folder, tree)) if change.changed_links else change
+
+
+async def _links(git: Git, folder: Path, tree: str) -> dict[str, str]:
+    """Where the symbolic links of a tree point to."""
+    listed = (await git.run("ls-tree", "-r", "-z", "--full-tree", tree)).split(b"\0")
+    found = [each.partition(b"\t") for each in listed if each.startswith(SYMLINK.encode())]
+    blobs = {path: entry.split(b" ")[2].decode() for entry, _, path in found}
+    targets = await _contents(git, folder / "links", sorted(set(blobs.values())))
+    return {os.fsdecode(path): os.fsdecode(targets[blob]) for path, blob in blobs.items()}
 
 
 async def _write_patch(git: Git, target: Path, *command: str) -> None:

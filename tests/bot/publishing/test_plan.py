@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -195,6 +197,50 @@ def test_links_that_lead_out_are_withheld(target: bytes) -> None:
 def test_links_that_stay_inside_are_published() -> None:
     link = a_file("docs/link", b"../README.md", status="added", old_mode="", new_mode="120000")
     assert planned(a_change(link)).commit is not None
+
+
+def links(before: Mapping[str, str], **now: str) -> Change:
+    """A change that adds the links `now` to a tree with those of before; `_` in a name stands for `/`."""
+    new = {path.replace("_", "/"): target for path, target in now.items()}
+    files = (a_file(path, os.fsencode(to), status="added", old_mode="", new_mode="120000") for path, to in new.items())
+    return replace(a_change(*files), links={**before, **new})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        ({"b": "deep/er"}, {"c": "b/../../../x"}, "`c`"),
+        ({}, {"a": "b/../x", "b": "deep/.."}, "`a`"),
+        ({}, {"a": "b/../../x", "b": "deep/er/est"}, ""),
+        ({}, {"a": "docs/b/../../x", "docs_b": ".."}, "`a`"),
+        ({}, {"a": "b", "b": "c", "c": "../x"}, "`a`, `b`, `c`"),
+        ({"old": "a/../../x"}, {"a": "."}, "`a`"),
+        ({"old": "../x", "older": "a/b"}, {"a": "."}, ""),
+        ({"b": "/etc"}, {"a": "b/passwd"}, "`a`"),
+        ({"b": "."}, {"a": "b/.GIT/config"}, "`a`"),
+    ],
+)
+def test_links_are_followed_through_the_links_of_the_tree(
+    before: Mapping[str, str], now: dict[str, str], named: str
+) -> None:
+    withheld = planned(links(before, **now)).withheld
+    assert withheld.partition(": ")[2].partition(". ")[0] == named
+
+
+@pytest.mark.parametrize("now", [{"a": "a"}, {"a": "b", "b": "a/x"}, {"a": "a/../a/.."}])
+def test_links_that_lead_nowhere_are_published(now: dict[str, str]) -> None:
+    assert planned(links({}, **now)).commit is not None
+
+
+def test_a_link_replaced_by_a_directory_counts_for_the_links_through_it() -> None:
+    removed = a_file("l", None, old_mode="120000", status="deleted")
+    change = replace(a_change(removed, a_file("l/x", status="added")), links={"c": "l/../../x"})
+    assert "outside the repository: `l`." in planned(change).withheld
+
+
+def test_too_many_links_to_follow_are_withheld() -> None:
+    many = {f"n{number}": "x/../" * 800 for number in range(1_000)}
+    assert "outside the repository: `a`." in planned(links(many, a=".")).withheld
 
 
 def test_submodules_are_withheld() -> None:

@@ -57,6 +57,16 @@ async def test_every_kind_of_change_is_seen(tree: Tree) -> None:
     assert contents["drop.txt"] is None
 
 
+async def test_a_change_of_a_link_comes_with_all_links_of_the_tree(origin: Origin, tmp_path: Path) -> None:
+    (origin.path / "old").symlink_to("dir/../edit.txt")
+    source = Source(url=origin.url, token="", ref="refs/heads/main", sha=origin.commit({"more.txt": "x\n"}))
+    async with Workspaces(tmp_path / "state").open("job", 1, source) as tree:
+        (tree.path / "edit.txt").write_text("2\n")
+        assert not (await tree.change()).links
+        (tree.path / "dir/odd\n\udcff").symlink_to("no\udcfe")
+        assert (await tree.change()).links == {"dir/odd\n\udcff": "no\udcfe", "old": "dir/../edit.txt"}
+
+
 async def test_the_patch_gives_the_same_tree_when_applied(tree: Tree, origin: Origin) -> None:
     (tree.path / "edit.txt").write_bytes(b"one\r\n\xff\n")
     (tree.path / "new.bin").write_bytes(bytes(range(256)) * 4)
