@@ -82,13 +82,18 @@ def render_check(
         review: comments on lines, shown as annotations.
     """
     under_way = _UNDER_WAY.get(view.state)
+    thread = job.thread
+    # No branch has a colon in its name.
+    place = f"branch:{thread.branch}" if thread.kind == "branch" else f"{thread.kind}:{thread.number}"
+    asked = f"{STARTED_BY_CI} {view.failed} failed" if view.failed else view.unasked or view.asked
     return CheckDraft(
-        name=_name(job),
+        # One line in the list of checks for each thing that can be asked for; many issues share one commit.
+        name=f"Codepilot {job.command.verb}" + (f" #{thread.number}" if thread.kind == "issue" else ""),
         head_sha=head_sha,
-        external_id=f"{job.id}:{_place(job)}:{view.pending.request_id if view.pending else '-'}",
+        external_id=f"{job.id}:{place}:{view.pending.request_id if view.pending else '-'}",
         status=under_way or "completed",
         conclusion=None if under_way else conclusion(view, status, blocking=job.thread.kind == "pull"),
-        title=one_line(f"{title_of(view)[1]}: {_asked(view)}", TITLE_LIMIT),
+        title=one_line(f"{title_of(view)[1]}: {asked}", TITLE_LIMIT),
         summary=_summary(view),
         text=_patch_text(patch, job.id),
         annotations=annotations_of(view, review) if view.state in _ENDED else (),
@@ -127,22 +132,6 @@ def _answers(view: StatusView) -> tuple[Button, ...]:
         ),
         _STOP,
     )
-
-
-def _place(job: Job) -> str:
-    """Where the job is, for the button's delivery; no branch has a colon in its name."""
-    thread = job.thread
-    return f"branch:{thread.branch}" if thread.kind == "branch" else f"{thread.kind}:{thread.number}"
-
-
-def _asked(view: StatusView) -> str:
-    """What was asked for; where nobody gave a command, what CI or an event asked for."""
-    return f"{STARTED_BY_CI} {view.failed} failed" if view.failed else view.unasked or view.asked
-
-
-def _name(job: Job) -> str:
-    """One line in the list of checks for each thing that can be asked for; many issues share one commit."""
-    return f"Codepilot {job.command.verb}" + (f" #{job.thread.number}" if job.thread.kind == "issue" else "")
 
 
 def _summary(view: StatusView) -> str:

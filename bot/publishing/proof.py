@@ -165,18 +165,12 @@ def _row(check: Check) -> str:
         "ad hoc" if check.ad_hoc and check.standing != "superseded" else "",
     ]
     result = ", ".join(filter(None, [ended, *notes]))
-    return f"| {_sign(check)} | {_cell(check.command)} | {result} | {duration(check.seconds)} |"
-
-
-def _sign(check: Check) -> str:
-    if check.standing in {"superseded", "before"} or (check.standing == "outdated" and not failing([check])):
-        return "▫️"
-    return "✅" if check.passed else "⏱️" if check.exit_code is None else "❌"
-
-
-def _cell(command: str) -> str:
     # A table's parser takes every bar without a backslash before it for the end of a cell, in code as well.
-    return code(one_line(command, _COMMAND_CHARS)).replace("|", "\\|")
+    cell = _named(check).replace("|", "\\|")
+    sign = "✅" if check.passed else "⏱️" if check.exit_code is None else "❌"
+    if check.standing in {"superseded", "before"} or (check.standing == "outdated" and not failing([check])):
+        sign = "▫️"
+    return f"| {sign} | {cell} | {result} | {duration(check.seconds)} |"
 
 
 def _named(check: Check) -> str:

@@ -244,14 +244,12 @@ def random_parts(secret: str) -> list[str]:
     """What to look for; all of the secret where nothing in it is known to be common, or too little would be left."""
     lines = [line.strip() for line in _ARMOUR.sub("\n", secret.replace("\\n", "\n")).splitlines()]
     lines = [line for line in lines if line]
-    parts = list(_of_key(lines)) if _ARMOUR.search(secret) else [part for line in lines for part in _of_token(line)]
+    if _ARMOUR.search(secret):
+        bodies = [lines[0][_KEY_INTRODUCTION:], *lines[1:]] if len(lines) > 1 else lines
+        parts = [part for body in bodies for part in _EXPONENT.split(body) if part]
+    else:
+        parts = [part for line in lines for part in _of_token(line)]
     return parts if any(len(part) >= _ENOUGH for part in parts) else lines
-
-
-def _of_key(lines: list[str]) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        body = line[_KEY_INTRODUCTION:] if number == 0 and len(lines) > 1 else line
-        yield from filter(None, _EXPONENT.split(body))
 
 
 def _of_token(line: str) -> Iterator[str]:

@@ -171,8 +171,9 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
     live = view.state in _LIVE
     activities = [activity_line(each) for each in view.activities[-_ACTIVITIES_KEPT:]]
     files = [file_line(each) for each in view.files[:_FILES_LISTED]]
+    run = f"[run]({view.run_url})" if view.run_url else ""
     return _Shown(
-        headline=_headline(view),
+        headline=" · ".join(filter(None, [" ".join(title_of(view)), _asker(view), duration(view.seconds), run])),
         why=_why(view),
         pending=_pending(view) if view.pending and view.state == "waiting" else None,
         activities=activities[-_ACTIVITIES_SHOWN:] if live else [],
@@ -194,13 +195,6 @@ def _shown(view: StatusView, *, bare: bool = False) -> _Shown:
         footer=footer(view),
         marker=view.marker,
     )
-
-
-def _headline(view: StatusView) -> str:
-    parts = [" ".join(title_of(view)), _asker(view), duration(view.seconds)]
-    if view.run_url:
-        parts.append(f"[run]({view.run_url})")
-    return " · ".join(parts)
 
 
 def _asker(view: StatusView) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -77,12 +77,13 @@ def objections(change: Change, protected: tuple[str, ...] = ()) -> tuple[Objecti
         change: all of it.
         protected: globs of files beside the built-in ones; see `is_protected`.
     """
-    unseen = {path for path, section in sections(change.patch) if adds_unseen(section)}
+    binary = {each.path for each in change.files if each.binary}
+    unseen = {path for path, section in sections(change.patch) if adds_unseen(section)} - binary
     found: tuple[tuple[Cause, list[str]], ...] = (
         ("protected", [f.path for f in change.files if is_protected(f.path, protected) and not _is_submodule(f)]),
         ("submodule", [f.path for f in change.files if _is_submodule(f)]),
         ("escapes", sorted(_escaping(change))),
-        ("unseen", [f.path for f in change.files if _is_unseen(f, unseen)]),
+        ("unseen", [f.path for f in change.files if f.new_mode and (is_deceptive(f.path) or f.path in unseen)]),
     )
     return tuple(Objection(cause=cause, files=tuple(files)) for cause, files in found if files)
 
@@ -151,10 +152,6 @@ def _escaping(change: Change) -> set[str]:
         if out:
             found |= {link} & changed or passed
     return found
-
-
-def _is_unseen(file: FileChange, added: Collection[str]) -> bool:
-    return bool(file.new_mode) and (is_deceptive(file.path) or (file.path in added and not file.binary))
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -42,17 +42,15 @@ def _path(names: str) -> str | None:
     """The one name in `a/NAME b/NAME`; None where it is not one."""
     if names.startswith('"'):
         quoted = _QUOTED.match(names)
-        return _unquoted(quoted[1]).removeprefix("a/") if quoted else None
+        if quoted is None:
+            return None
+        # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
+        raw = _ESCAPE.sub(_unescaped, quoted[1].encode("utf-8", "surrogateescape"))
+        return raw.decode("utf-8", "surrogateescape").removeprefix("a/")
     half = len(names) // 2
     before, after = names[:half], names[half + 1 :]
     same = before.startswith("a/") and after == f"b/{before[2:]}"
     return before[2:] if same and names[half] == " " else None
-
-
-def _unquoted(name: str) -> str:
-    # https://git-scm.com/docs/git-config#Documentation/git-config.txt-corequotePath
-    raw = _ESCAPE.sub(_unescaped, name.encode("utf-8", "surrogateescape"))
-    return raw.decode("utf-8", "surrogateescape")
 
 
 def _unescaped(escape: re.Match[bytes]) -> bytes:

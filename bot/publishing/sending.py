@@ -154,7 +154,9 @@ class CommitSender:
             WorkspaceError: git failed.
         """
         await self.check(commit)
-        await self._upload(commit)
+        if commit.change.large:  # what Git LFS has already is not sent again
+            token = await self.github.tokens.for_push(self.target.repo)
+            await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
         link = None
         try:
             made, link = await self._commit(commit, request)
@@ -210,12 +212,6 @@ class CommitSender:
     def is_default(self, branch: str) -> bool:
         """Whether a branch is the one that is never written to."""
         return branch.removeprefix("refs/heads/").casefold() == self.target.default_branch.casefold()
-
-    async def _upload(self, commit: CommitPlan) -> None:
-        """Have Git LFS keep what the commit will point to; what is there already is not sent again."""
-        if commit.change.large:
-            token = await self.github.tokens.for_push(self.target.repo)
-            await self.pusher.upload(commit.change.large, branch=commit.branch, url=self.target.clone_url, token=token)
 
     async def _commit(self, commit: CommitPlan, request: PullDraft | None) -> tuple[CommitFacts, PullLink | None]:
         # Checked before the branch is made: a branch without its commit would be half a publication.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bot.workspace.attributes import Attributes
 from bot.workspace.carrying import Carried, put, take
-from bot.workspace.change import Change, LargeFile
+from bot.workspace.change import SYMLINK, Change, LargeFile
 from bot.workspace.changed import GITLINK, Ignores, differences, entries_of
 from bot.workspace.describing import described
 from bot.workspace.endings import ASKED, converted, rule
@@ -29,7 +29,6 @@ Hold = Callable[[Source], Awaitable[None]]
 
 _Told = Mapping[bytes, Mapping[str, str]]
 
-_SYMLINK = "120000"
 _INSEPARABLE = "The rest of the change does not work without the withheld files."
 _FILES = frozenset({"100644", "100755"})
 
@@ -345,7 +344,7 @@ class Tree:
             (n, path)
             for n, (path, mode, blob) in enumerate(blobs)
             # A file that was only touched is no change, whatever git would make of it.
-            if mode != _SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
+            if mode != SYMLINK and path not in large and blob != self.blobs.get(os.fsdecode(path))
         ]
         rules = {n: how for n, path in texts if (how := rule(told.get(path, {})))}
         before = {n: self.blobs[os.fsdecode(path)] for n, path in texts if modes.get(path) in _FILES}
