@@ -118,10 +118,10 @@ def _repository_keys() -> str:
                 default = field.get("default")
                 given = f"`{json.dumps(default).strip(chr(34))}`" if default not in (None, "", []) else ""
                 yield f"| `{above}{key}` | {field['description']} | {given} |"
-            elif inner[1] == "VerbKeys" and key != "fix":
+            elif inner[1] == "Overrides" and key != "fix":
                 continue  # they all have the same keys
             else:
-                yield from rows(schema["$defs"][inner[1]], f"{above}{'<verb>' if inner[1] == 'VerbKeys' else key}.")
+                yield from rows(schema["$defs"][inner[1]], f"{above}{'<verb>' if inner[1] == 'Overrides' else key}.")
 
     return "\n".join(["| key | meaning | default |", "|---|---|---|", *rows(schema, "")])
 

@@ -27,6 +27,7 @@ _KINDS: Mapping[str, str] = {
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
+    "tuple_type": "a list",
     "model_type": "a mapping of keys to values",
 }
 _FOUND: Mapping[type, str] = {

@@ -38,7 +38,7 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
 
 async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig) -> Thread | None:
     """Where the work is to be; None where nobody wants any."""
-    everywhere = not context.services.checks and "fix_ci" not in config.given
+    everywhere = not context.services.checks and "fix_ci" not in config.model_fields_set
     pulls = everywhere or "pull-requests" in config.fix_ci
     if command.fork:
         number = await _pull_of_fork(context, command) if pulls else None

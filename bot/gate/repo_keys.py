@@ -123,7 +123,7 @@ _Command = Annotated[
     str, StringConstraints(min_length=1, max_length=4_000, strip_whitespace=True), AfterValidator(_command)
 ]
 _Path = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_kept)]
-_Hosts = Annotated[list[str], Field(max_length=_MOST_HOSTS)]
+_Hosts = Annotated[tuple[str, ...], Field(max_length=_MOST_HOSTS, strict=False)]
 _Pattern = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(command_pattern)]
 _Glob = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_glob)]
 _Trigger = Annotated[str, AfterValidator(trigger_word)]
@@ -135,10 +135,10 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=50), AfterVali
 
 
 class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
-class VerbKeys(_Keys):
+class Overrides(_Keys):
     """Defaults for one verb, used unless the command sets them."""
 
     model: _Model | None = None
@@ -152,15 +152,15 @@ class VerbKeys(_Keys):
 class VerbsKeys(_Keys):
     """Defaults for each verb that starts an agent."""
 
-    fix: VerbKeys = Field(default_factory=VerbKeys)
-    review: VerbKeys = Field(default_factory=VerbKeys)
-    explain: VerbKeys = Field(default_factory=VerbKeys)
-    plan: VerbKeys = Field(default_factory=VerbKeys)
-    ask: VerbKeys = Field(default_factory=VerbKeys)
-    test: VerbKeys = Field(default_factory=VerbKeys)
+    fix: Overrides = Field(default_factory=Overrides)
+    review: Overrides = Field(default_factory=Overrides)
+    explain: Overrides = Field(default_factory=Overrides)
+    plan: Overrides = Field(default_factory=Overrides)
+    ask: Overrides = Field(default_factory=Overrides)
+    test: Overrides = Field(default_factory=Overrides)
 
 
-class LabelKeys(_Keys):
+class LabelNames(_Keys):
     """The names of the labels."""
 
     start: Label | None = None
@@ -183,19 +183,38 @@ class LabelKeys(_Keys):
             raise ValueError("two labels have the same name; GitHub ignores case in label names")
         return last
 
+    def is_start(self, name: str) -> bool:
+        """Whether a label is the repository's own for starting work."""
+        return self.start is not None and name.casefold() == self.start.casefold()
+
+    def is_fix_ci(self, name: str) -> bool:
+        """Whether a label has failing checks fixed."""
+        return name.casefold() == self.fix_ci.casefold()
+
+    def means_something(self, name: str) -> bool:
+        """Whether a label starts work, has failing checks fixed, or stands for a level."""
+        return self.is_start(name) or self.is_fix_ci(name) or self.level_of(name) is not None
+
+    def level_of(self, name: str) -> Level | None:
+        """What a label stands for, or None; GitHub does not tell upper from lower case in labels."""
+        levels: dict[str, Level] = {self.read_only: "read-only", self.ask: "ask", self.auto: "auto"}
+        return {label.casefold(): level for label, level in levels.items()}.get(name.casefold())
+
 
 class FileKeys(_Keys):
     """A repository's configuration of Codepilot."""
 
-    setup: Annotated[list[_Command], Field(max_length=_MOST_COMMANDS)] = []
+    setup: Annotated[tuple[_Command, ...], Field(max_length=_MOST_COMMANDS, strict=False)] = ()
     """Bash commands that prepare the workspace before the agent starts."""
-    cache: Annotated[list[_Path], Field(max_length=_MOST_PATHS)] = []
+    cache: Annotated[tuple[_Path, ...], Field(max_length=_MOST_PATHS, strict=False)] = ()
     """Paths that these commands create and that are cached for later jobs."""
     network: Annotated[_Hosts | None, BeforeValidator(_one_or_more, json_schema_input_type=str | list[str])] = None
     """The hosts that commands may reach at most: `off`, `registries`, hosts."""
-    instructions: Annotated[str, StringConstraints(max_length=8_000)] = ""
+    instructions: Annotated[str, StringConstraints(max_length=8_000, strip_whitespace=True)] = ""
     """Instructions for the agent."""
-    triggers: Annotated[list[_Trigger], Field(min_length=1, max_length=_MOST_TRIGGERS)] | None = None
+    triggers: Annotated[tuple[_Trigger, ...], Field(min_length=1, max_length=_MOST_TRIGGERS, strict=False)] | None = (
+        None
+    )
     """The words that start a command here, out of the operator's."""
     bare_issue: Literal["fix", "explain", "plan", "ask", "test"] = "fix"
     """The verb for text without one in an issue."""
@@ -203,9 +222,9 @@ class FileKeys(_Keys):
     """The verb for text without one in a pull request."""
     level: Level | None = None
     """The permission level: `read-only`, `ask` or `auto`; by default the operator's."""
-    allow: Annotated[list[_Pattern], Field(max_length=_MOST_PATTERNS)] = []
+    allow: Annotated[tuple[_Pattern, ...], Field(max_length=_MOST_PATTERNS, strict=False)] = ()
     """Patterns of commands that need no approval at the level `ask` with a network, in addition to the known ones."""
-    protected: Annotated[list[_Glob], Field(max_length=_MOST_PATTERNS)] = []
+    protected: Annotated[tuple[_Glob, ...], Field(max_length=_MOST_PATTERNS, strict=False)] = ()
     """Files that are published only with approval, in addition to the built-in ones."""
     model: _Model | None = None
     """One of the models that the operator offers."""
@@ -214,14 +233,18 @@ class FileKeys(_Keys):
     max_steps: _Steps | None = None
     """The maximum number of steps in a run."""
     verbs: VerbsKeys = Field(default_factory=VerbsKeys)
-    labels: LabelKeys = Field(default_factory=LabelKeys)
+    labels: LabelNames = Field(default_factory=LabelNames)
     language: Annotated[str, AfterValidator(_language)] | None = None
     """The language of the agent's answers; by default that of the command."""
     review_on: Annotated[
-        list[ReviewEvent], BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str)
-    ] = []
+        tuple[ReviewEvent, ...],
+        Field(strict=False),
+        BeforeValidator(_words, json_schema_input_type=list[ReviewEvent] | str),
+    ] = ()
     """When to review a pull request of somebody with write access without a command: `opened`, `ready`, `push`."""
-    fix_ci: Annotated[list[FixCi], BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)] = []
+    fix_ci: Annotated[
+        tuple[FixCi, ...], Field(strict=False), BeforeValidator(_words, json_schema_input_type=list[FixCi] | str)
+    ] = ()
     """Where failing checks start a fix: `pull-requests`, `default-branch`."""
     rerun_failed_jobs: bool = False
     """Whether to run a workflow's failed jobs once more before a fix is started."""
@@ -242,8 +265,8 @@ class FileKeys(_Keys):
 
     @field_validator("cache")
     @classmethod
-    def _apart(cls, paths: list[str], info: ValidationInfo) -> list[str]:
-        if paths and info.data.get("setup") == []:
+    def _apart(cls, paths: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if paths and info.data.get("setup") == ():
             raise ValueError("caches what `setup` creates, but there is no `setup`")
         for one, other in permutations(paths, 2):
             if f"{one}/".startswith(f"{other}/"):
@@ -252,7 +275,7 @@ class FileKeys(_Keys):
 
     @field_validator("network")
     @classmethod
-    def _known(cls, words: list[str] | None) -> list[str] | None:
+    def _known(cls, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if words is not None:
             Network.of(*words)
         return words

@@ -75,7 +75,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     else:
         config, wrong = _read(file.content if file else None, path)
     if path != PATH:  # what is built in protects the usual place alone
-        config = replace(config, path=path, protected=(*config.protected, path))
+        config = config.model_copy(update={"path": path, "protected": (*config.protected, path)})
     files = {path: file, **await _for_agents(workspaces, repo_id, base)}
     texts = {name: blob.content.decode("utf-8", "replace") for name, blob in files.items() if blob and name != path}
     blobs = {name: blob.id if blob else None for name, blob in files.items()}
@@ -100,7 +100,7 @@ async def _for_agents(workspaces: Workspaces, repo_id: int, base: Source) -> dic
 async def on_default_branch(reader: PhaseReader, repo: str, path: str = PATH) -> RepoConfig:
     """The configuration of the default branch, for what happens without a command; defaults for what does not fit."""
     organisation, _ = await _organisation(reader, repo)
-    return merged(organisation, replace((await _parsed(reader, repo, path))[0], path=path))
+    return merged(organisation, (await _parsed(reader, repo, path))[0].model_copy(update={"path": path}))
 
 
 async def lately_on_default_branch(context: JobContext) -> RepoConfig:

@@ -225,7 +225,9 @@ class JobPipeline:
         found = await fetch_repo_settings(
             here.reader, context.services.workspaces, here.repo.full_name, here.repo.id, base, path
         )
-        asked = replace(found.asked, config=replace(found.asked.config, base=wanted_base(context, found.asked)))
+        asked = replace(
+            found.asked, config=found.asked.config.model_copy(update={"base": wanted_base(context, found.asked)})
+        )
         place = await continue_own_pull(context, await at_base(context, here, asked.config.base), asked.config)
         grant = await decide(context, place, asked.config, again=await resume_base(context) is not None)
         here = here if isinstance(place, Refusal) else place

@@ -12,7 +12,8 @@ from agent_runtime.core.policy import CallFacts, Denied, NeedsApproval, Permitte
 from bot.domain.access import Bounds, Level, SetLabel, text_binding
 from bot.domain.job import Actor
 from bot.gate.levels import level_for, policy_for, tools_for
-from bot.gate.repo_config import LabelNames, RepoConfig
+from bot.gate.repo_config import RepoConfig
+from bot.gate.repo_keys import LabelNames
 from tests.builders import a_job, a_request_for, thread_facts
 
 HEAD = "a" * 40

@@ -9,10 +9,13 @@ from bot.domain.access import Bounds
 from bot.domain.commands import Options
 from bot.gate.options import EffectiveOptions, settled
 from bot.gate.permissions import Refusal
-from bot.gate.repo_config import Overrides, RepoConfig
+from bot.gate.repo_config import RepoConfig
+from bot.gate.repo_keys import Overrides, VerbsKeys
 
 BOUNDS = Bounds(limits=RunLimits(max_steps=30, max_cost_usd=5, max_seconds=99), model="usual", models=("big", "small"))
-CONFIG = RepoConfig(model="small", budget_usd=2, max_steps=20, verbs={"plan": Overrides(model="big", max_steps=7)})
+CONFIG = RepoConfig(
+    model="small", budget_usd=2, max_steps=20, verbs=VerbsKeys(plan=Overrides(model="big", max_steps=7))
+)
 
 
 def _settled(

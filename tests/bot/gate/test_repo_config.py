@@ -6,8 +6,6 @@ import pytest
 
 from bot.gate.repo_config import (
     MAX_BYTES,
-    LabelNames,
-    Overrides,
     RepoConfig,
     RepoConfigError,
     defaults_when_broken,
@@ -15,6 +13,7 @@ from bot.gate.repo_config import (
     merged,
     parse_config,
 )
+from bot.gate.repo_keys import LabelNames, Overrides, VerbsKeys
 from tests.source_files import ROOT
 
 WHOLE = b"""\
@@ -158,11 +157,11 @@ def test_what_is_asked_about_runs_is_read() -> None:
         model="big",
         budget_usd=2,
         max_steps=20,
-        verbs={"fix": Overrides(model="small", max_steps=40), "plan": Overrides(budget_usd=0.5)},
+        verbs=VerbsKeys(fix=Overrides(model="small", max_steps=40), plan=Overrides(budget_usd=0.5)),
         labels=LabelNames(start="bot: go", auto="bot: auto"),
         language="pt-BR",
-        review_on=frozenset({"ready", "push"}),
-        fix_ci=frozenset({"pull-requests", "default-branch"}),
+        review_on=("ready", "push"),
+        fix_ci=("pull-requests", "default-branch"),
         rerun_failed_jobs=True,
         wip_branches=False,
         base="develop",
@@ -230,7 +229,7 @@ def test_a_repository_says_over_its_organisation_key_by_key() -> None:
     both = merged(organisation, repository)
     assert (both.level, both.protected, both.bare_pull, both.model) == ("ask", ("a", "b"), "fix", "big")
     assert (both.labels.ask, both.labels.auto, both.labels.start) == ("C", "B", None)
-    assert (both.wip_branches, both.verbs) == (False, {"fix": Overrides(max_steps=5, budget_usd=1)})
+    assert (both.wip_branches, both.verbs) == (False, VerbsKeys(fix=Overrides(max_steps=5, budget_usd=1)))
 
 
 def test_a_key_counts_also_when_it_says_what_would_hold_anyway() -> None:
@@ -258,4 +257,4 @@ def test_in_place_of_a_file_that_does_not_fit_little_is_done() -> None:
     )
     strict = merged(organisation, defaults_when_broken())
     assert (strict.setup, strict.cache, strict.network, strict.allow) == ((), (), ("off",), ())
-    assert (strict.highest, strict.fix_ci, strict.protected) == ("ask", frozenset(), ("a",))
+    assert (strict.highest, strict.fix_ci, strict.protected) == ("ask", (), ("a",))

@@ -25,7 +25,8 @@ from bot.domain.job import Actor, JobState
 from bot.engine.database import Database
 from bot.engine.ledger import Ledger
 from bot.engine.queue import SqliteQueue
-from bot.gate.repo_config import LabelNames, RepoConfig
+from bot.gate.repo_config import RepoConfig
+from bot.gate.repo_keys import LabelNames
 from bot.jobs.receipt_filter import FRESH_SECONDS, KnownConfigs, Receipt
 from tests.builders import a_job
 from tests.queues import Clock, claimed
@@ -81,7 +82,7 @@ async def test_a_push_is_kept_where_work_is_alive_or_a_label_is_bound_to_a_commi
 async def test_failed_checks_are_kept_where_they_may_be_wanted(desk: Desk) -> None:
     red = ChecksFailed(run_id=1, name="CI", conclusion="failure", head_sha=HEAD, branch="topic", pull=7)
     assert await desk.kept(red)
-    desk.configs.learn(10, RepoConfig(fix_ci=frozenset({"pull-requests"})))
+    desk.configs.learn(10, RepoConfig(fix_ci=("pull-requests",)))
     assert await desk.kept(red)
     desk.configs.learn(10, RepoConfig())
     assert not await desk.kept(red)
@@ -95,7 +96,7 @@ async def test_a_push_and_a_review_are_kept_where_a_review_may_be_wanted(desk: D
     assert [await desk.kept(each) for each in commands] == [True] * 4
     desk.configs.learn(10, RepoConfig())
     assert [await desk.kept(each) for each in commands] == [False] * 4
-    desk.configs.learn(10, RepoConfig(review_on=frozenset({"opened"}), given=frozenset({"review_on"})))
+    desk.configs.learn(10, RepoConfig(review_on=("opened",)))
     assert [await desk.kept(each) for each in commands] == [False, False, True, True]
     assert await desk.kept(Review())
 
