@@ -72,6 +72,8 @@ class Redactor:
         self._whole: set[str] = set()
         self._pieces: set[str] = set()
         self._grams: set[str] = set()
+        # The pieces and grams that copies have in common: a private key's take 10 MB.
+        self._shared = (frozenset[str](), frozenset[str]())
         self._letters: set[str] = set()
         self._exact: re.Pattern[str] | None = None
         self._runs: re.Pattern[str] | None = None
@@ -80,7 +82,7 @@ class Redactor:
 
     @override
     def __repr__(self) -> str:
-        return f"Redactor({len(self._pieces)} pieces)"
+        return f"Redactor({len(self._shared[0] | self._pieces)} pieces)"
 
     def learn(self, secret: str) -> None:
         """Know one more secret, e.g. a token that was minted just now."""
@@ -99,11 +101,13 @@ class Redactor:
 
     def copy(self) -> Redactor:
         """Another redactor that knows the same, and learns on its own."""
+        if self._pieces:
+            self._shared = (self._shared[0] | self._pieces, self._shared[1] | self._grams)
+            self._pieces, self._grams = set(), set()
         other = Redactor()
         other._secrets |= self._secrets
         other._whole |= self._whole
-        other._pieces |= self._pieces
-        other._grams |= self._grams
+        other._shared = self._shared
         other._letters |= self._letters
         other._exact, other._runs = self._exact, self._runs
         return other
@@ -158,12 +162,14 @@ class Redactor:
 
     def _found(self, text: str) -> Iterator[int]:
         """Where pieces begin, in order."""
+        pieces, grams = self._shared
         for run in self._runs.finditer(text) if self._runs is not None else ():
             last = run.end() - _PIECE
             for near in range(run.start(), run.end() - _GRAM + 1, _STEP):
-                if text[near : near + _GRAM] in self._grams:
+                if (gram := text[near : near + _GRAM]) in grams or gram in self._grams:
                     around = range(max(run.start(), near - _STEP + 1), min(near, last) + 1)
-                    yield from (i for i in around if text[i : i + _PIECE] in self._pieces)
+                    cut = ((i, text[i : i + _PIECE]) for i in around)
+                    yield from (i for i, piece in cut if piece in pieces or piece in self._pieces)
 
 
 class RedactedStream:
