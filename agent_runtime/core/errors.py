@@ -6,6 +6,7 @@ nobody's: its text is what the model reads next. Anything else that escapes a ru
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Literal
 
 
@@ -25,8 +26,35 @@ class SessionError(AgentError):
     """The store of a session cannot be read or written, or another process works on it; the text says which and why."""
 
 
+class ResumeCode(Enum):
+    """Why a paused run cannot be resumed, with the text of the error."""
+
+    NOTHING_WAITS = "Nothing waits in this session: start a task with run()."
+    UNANSWERED = "Request {request} ({tool}) waits for an answer. Call resume(approve=True or False) or reset() first."
+    OTHER_REQUEST = "Request {request} does not wait any more; {now}. Look at it again."
+    NO_DECISION = "Request {request} asks for permission: pass approve=True or False."
+    NO_ANSWER = "Request {request} is a question: answer it with note=, or pass approve=False."
+    FILES_CHANGED = "Request {request}: the workspace has changed: {changed}. Restore it, or deny the call."
+    ALTERED = "Request {request} was altered or has another signing key. Use its `state_key`, or reset the session."
+    MOVED = "Request {request}: the {parts} in the session's log changed since the pause. Reset the session."
+    FORMAT = "Request {request} has state format {found}, and this version reads {known}. Reset the session."
+    VERSION = "The step was suspended by pydantic-monty {found}, not {installed}. Install {found}, or reset()."
+    DAMAGED = "The saved state of the control block is damaged ({error}). Reset the session."
+    TOOL_MISSING = "The run waits at {tool}, which is not one of its tools. Register it, or reset the session."
+
+
 class ResumeError(AgentError):
-    """A paused run cannot be gone on with: nothing waits, it was answered already, or something was altered since."""
+    """A paused run cannot be resumed: nothing waits, it was answered already, or something was altered since.
+
+    Attributes:
+        code: why.
+        values: what its text names.
+    """
+
+    def __init__(self, code: ResumeCode, **values: object) -> None:
+        super().__init__(code.value.format(**values))
+        self.code = code
+        self.values = values
 
 
 class SandboxError(AgentError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_runtime.core.calls import CallTool
-from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeError, Suspend, ToolError
+from agent_runtime.core.errors import ControlError, FormatError, LimitError, ResumeCode, ResumeError, Suspend, ToolError
 from agent_runtime.interpreter.checking import declarations, is_over, start
 from agent_runtime.interpreter.limits import BlockUsage, InterpreterLimits
 from agent_runtime.interpreter.plain import NotPlainError, plain
@@ -56,10 +56,7 @@ def require_readable(state: InterpreterState) -> None:
     from pydantic_monty import __version__  # noqa: PLC0415 - see TYPE_CHECKING above
 
     if state.version != __version__:
-        raise ResumeError(
-            f"The control block was suspended by pydantic-monty {state.version}, and {__version__}, which is "
-            f"installed, cannot go on with it; install {state.version} or start the run anew."
-        )
+        raise ResumeError(ResumeCode.VERSION, found=state.version, installed=__version__)
 
 
 class Interpreter:
@@ -263,13 +260,10 @@ class Interpreter:
         try:
             snapshot = await worker.session.load_snapshot(state.snapshot, print_callback=block.printed)
         except (MontyError, RuntimeError) as error:
-            raise ResumeError(f"The suspended control block is damaged ({error}); start the run anew.") from error
+            raise ResumeError(ResumeCode.DAMAGED, error=error) from error
         name = snapshot.function_name if isinstance(snapshot, AsyncFunctionSnapshot) else None
         if name not in self._tools:
-            raise ResumeError(
-                f"The suspended control block waits at {name or 'no call'}, which is no tool of this run; "
-                "give the run the tools that it was paused with, or start it anew."
-            )
+            raise ResumeError(ResumeCode.TOOL_MISSING, tool=name or "no call")
         worker.blocks, worker.discarded, worker.bound = state.blocks, dict(state.discarded), state.bound
         return snapshot
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ResumeError
+from agent_runtime.core.errors import ResumeCode, ResumeError
 from agent_runtime.interpreter.source import Span
 
 _T = TypeVar("_T")
@@ -88,10 +88,7 @@ class InterpreterState:
                 bound=frozenset(_of(name, str) for name in _of(data["bound"], list)),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ResumeError(
-                f"The saved state of the control block cannot be read ({type(error).__name__}: {error}); "
-                "the run must be started anew."
-            ) from error
+            raise ResumeError(ResumeCode.DAMAGED, error=f"{type(error).__name__}: {error}") from error
 
 
 def _span(value: object) -> Span:

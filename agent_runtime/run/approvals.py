@@ -12,7 +12,7 @@ from functools import partial
 from typing import Never
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ResumeError, Suspend, ToolError
+from agent_runtime.core.errors import ResumeCode, ResumeError, Suspend, ToolError
 from agent_runtime.core.events import PermissionAsked, QuestionAsked
 from agent_runtime.core.outcome import PendingCall, PendingKind
 from agent_runtime.processes.daemon_thread import run_in_daemon_thread
@@ -49,13 +49,13 @@ def answer_to(pending: PendingCall | None, *, approve: bool | None, note: str, r
     """
     if request_id is not None and (pending is None or pending.request_id != request_id):
         now = f"the run waits for {pending.request_id}" if pending else "nothing waits for an answer"
-        raise ResumeError(f"Request {request_id} does not wait any more; {now}. Look at it again.")
+        raise ResumeError(ResumeCode.OTHER_REQUEST, request=request_id, now=now)
     if pending is None:
         return None
     if approve is None and pending.kind == "permission":
-        raise ResumeError(f"Request {pending.request_id} asks for permission: pass approve=True or False.")
+        raise ResumeError(ResumeCode.NO_DECISION, request=pending.request_id)
     if approve is None and not note:
-        raise ResumeError(f"Request {pending.request_id} is a question: answer it with note=, or pass approve=False.")
+        raise ResumeError(ResumeCode.NO_ANSWER, request=pending.request_id)
     return Answer(approved=approve is None or approve, note=note)
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import ResumeError
+from agent_runtime.core.errors import ResumeCode, ResumeError
 from agent_runtime.core.events import Paused, Recorded
 from agent_runtime.core.outcome import PendingCall
 from agent_runtime.sessions.codec import encode
@@ -84,16 +84,10 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
         ResumeError: it was altered, moved here from elsewhere, or signed with another key.
     """
     if not hmac.compare_digest(_signature(paused.state, key).encode(), _bytes(paused.signature)):
-        raise ResumeError(
-            f"Request {paused.pending.request_id} is not gone on with: its state was altered, or it was signed with "
-            "another key. If it was paused on another machine, give both the same `state_key`; else reset the session."
-        )
+        raise ResumeError(ResumeCode.ALTERED, request=paused.pending.request_id)
     state: dict[str, Any] = json.loads(paused.state)
     if (found := state.pop("format")) != _FORMAT:
-        raise ResumeError(
-            f"Request {paused.pending.request_id} was paused by another version of Codepilot (state format {found}, "
-            f"this one reads {_FORMAT}); go on with that version, or reset the session."
-        )
+        raise ResumeError(ResumeCode.FORMAT, request=paused.pending.request_id, found=found, known=_FORMAT)
     saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": PendingCall(**state["pending"])})
     moved = {
         "session": saved.session_id != session_id,
@@ -102,10 +96,7 @@ def unseal(paused: Paused, key: bytes, *, session_id: str, run_id: str, log: str
         "conversation": saved.log != log,
     }
     if wrong := [name for name, differs in moved.items() if differs]:
-        raise ResumeError(
-            f"Request {saved.pending.request_id} is not gone on with: the {' and the '.join(wrong)} in the session's "
-            "log is not what was paused. The log was altered; reset the session."
-        )
+        raise ResumeError(ResumeCode.MOVED, request=saved.pending.request_id, parts=" and the ".join(wrong))
     return saved
 
 

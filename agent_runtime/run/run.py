@@ -12,7 +12,14 @@ from agent_runtime.context.awareness import step_status
 from agent_runtime.context.briefing import opening
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import BoundExceededError, ModelError, ModelOutageError, ResumeError, SandboxError
+from agent_runtime.core.errors import (
+    BoundExceededError,
+    ModelError,
+    ModelOutageError,
+    ResumeCode,
+    ResumeError,
+    SandboxError,
+)
 from agent_runtime.core.events import Observed, Parked, Recovered, Resumed, Started
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
@@ -88,12 +95,11 @@ class Run:
         saved = await self._saved()
         if answer.approved and (changed := await self.toolbox.changed_since(saved.manifest)):
             # An approval is of what was shown; nothing may have moved beneath it.
-            raise ResumeError(
-                f"Request {saved.pending.request_id} is not gone on with: the workspace has changed since the call was "
-                f"shown: {'; '.join(changed)}. Put it back as it was, or deny the call: the agent then looks again."
-            )
+            raise ResumeError(ResumeCode.FILES_CHANGED, request=saved.pending.request_id, changed="; ".join(changed))
         if self.state.progress.waiting != waiting:  # another runtime has the same session object
-            raise ResumeError(f"Request {saved.pending.request_id} was answered meanwhile.")
+            raise ResumeError(
+                ResumeCode.OTHER_REQUEST, request=saved.pending.request_id, now="it was answered meanwhile"
+            )
         standing = self._standing(saved)
         self.state.record(Resumed(request_id=saved.pending.request_id, approved=answer.approved, note=answer.note))
         await self.state.session.commit()  # from here on it is answered, whatever happens to this process
@@ -199,7 +205,7 @@ class Run:
     async def _saved(self) -> SavedStep:
         waiting = self.state.progress.waiting
         if waiting is None:
-            raise ResumeError("Nothing waits for an answer any more.")
+            raise ResumeError(ResumeCode.NOTHING_WAITS)
         (position, paused), events = waiting, self.state.events
         return unseal(
             paused,
@@ -213,10 +219,7 @@ class Run:
         files = dict[str, Any](saved.files)
         self.toolbox.transport.require_resumable(saved.calls)
         if saved.pending.tool not in self.toolbox.registry.names:
-            raise ResumeError(
-                f"Request {saved.pending.request_id} is not gone on with: this runtime has no tool "
-                f"{saved.pending.tool!r}. Register it as it was, or reset the session."
-            )
+            raise ResumeError(ResumeCode.TOOL_MISSING, tool=saved.pending.tool)
         self.toolbox.files.restore(files["tracked"])
         return StepCheckpoint(
             calls=saved.calls,

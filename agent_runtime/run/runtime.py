@@ -14,7 +14,7 @@ from agent_runtime.agent.agent import Agent
 from agent_runtime.agent.agent_file import AgentFile
 from agent_runtime.context.conversation import Conversation
 from agent_runtime.context.transcript import messages
-from agent_runtime.core.errors import ResumeError, UsageError
+from agent_runtime.core.errors import ResumeCode, ResumeError, UsageError
 from agent_runtime.core.events import Ended
 from agent_runtime.core.outcome import Outcome, PendingCall, Status
 from agent_runtime.core.task import Task
@@ -189,10 +189,7 @@ class AsyncRuntime:
         async with self._lock:
             self._require_usable(resets)
             if (pending := self.pending) is not None:
-                raise ResumeError(
-                    f"The session waits for an answer to request {pending.request_id} ({pending.tool}). Answer it with "
-                    "resume(approve=True or False) first, or reset() the session."
-                )
+                raise ResumeError(ResumeCode.UNANSWERED, request=pending.request_id, tool=pending.tool)
             return await self._see(lambda run: run.begin(task, facts))
 
     async def resume(self, *, approve: bool | None = None, note: str = "", request_id: str | None = None) -> Outcome:
@@ -218,7 +215,7 @@ class AsyncRuntime:
         async with self._lock:
             self._require_usable(resets)
             if not self.unfinished:
-                raise ResumeError("Nothing waits in this session: start a task with run().")
+                raise ResumeError(ResumeCode.NOTHING_WAITS)
             answer = answer_to(self.pending, approve=approve, note=note, request_id=request_id)
             return await self._see(lambda run: run.recover() if answer is None else run.answer(answer))
 

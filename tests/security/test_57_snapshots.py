@@ -23,9 +23,11 @@ from agent_runtime import (
     Status,
     pick_sandbox,
 )
+from agent_runtime.core.errors import ResumeCode
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.interpreter.suspension import InterpreterState
 from agent_runtime.run.checkpoint import SavedStep, seal, unseal
+from tests.codes import coded
 
 KEY = b"a key of sixteen bytes or more"
 REPLY = '```codepilot\nkept = "kept"\nexecute("main", "echo run >> runs.txt")\n```\n'
@@ -86,7 +88,7 @@ async def test_one_byte_of_it_is_enough(
     session, place, paused = await _paused(start, "altered")
     session._events[place] = _altered(paused, at)
     async with start(session) as later:
-        with pytest.raises(ResumeError, match="its state was altered"):
+        with pytest.raises(ResumeError, check=coded(ResumeCode.ALTERED)):
             await later.resume(approve=True)
     assert loads == []
     assert not (tmp_path / "work" / "runs.txt").exists()
@@ -99,7 +101,7 @@ async def test_one_of_another_run_is_refused_though_its_signature_is_right(
     _, _, theirs = await _paused(start, "another")
     session._events[place] = theirs
     async with start(session) as later:
-        with pytest.raises(ResumeError, match="is not what was paused"):
+        with pytest.raises(ResumeError, check=coded(ResumeCode.MOVED)):
             await later.resume(approve=True)
     assert loads == []
     assert not (tmp_path / "work" / "runs.txt").exists()
@@ -112,7 +114,7 @@ async def test_each_of_session_run_and_log_is_bound(start: Callable[..., AsyncRu
     saved = SavedStep(calls=state.pop("interpreter"), **state | {"pending": paused.pending})
     where = {"session_id": saved.session_id, "run_id": saved.run_id, "log": saved.log}
     assert unseal(seal(saved, KEY), KEY, **where) == saved
-    with pytest.raises(ResumeError, match="is not what was paused"):
+    with pytest.raises(ResumeError, check=coded(ResumeCode.MOVED)):
         unseal(seal(saved, KEY), KEY, **where | {part: "another"})
 
 
@@ -121,7 +123,7 @@ async def test_another_installation_s_key_is_no_key(
 ) -> None:
     session, _, _ = await _paused(start, "foreign")
     async with start(session, key=b"another key of sixteen bytes") as later:
-        with pytest.raises(ResumeError, match="signed with another key"):
+        with pytest.raises(ResumeError, check=coded(ResumeCode.ALTERED)):
             await later.resume(approve=True)
     assert loads == []
 

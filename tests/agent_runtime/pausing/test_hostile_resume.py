@@ -35,9 +35,11 @@ from agent_runtime import (
     on_paused,
     on_permission_request,
 )
+from agent_runtime.core.errors import ResumeCode
 from agent_runtime.interpreter import Interpreter
 from agent_runtime.run.run import Run
 from tests.agent_runtime.pausing.parts import ASKS, DONE, runs, shown
+from tests.codes import coded
 
 COUNT = '```codepilot\nexecute("main", "echo run >> runs.txt")\n```\n'
 
@@ -140,7 +142,7 @@ async def test_an_answer_to_an_earlier_request_is_refused(start: Callable[..., A
         assert first.pending is not None
         second = await runtime.resume(approve=False, request_id=first.pending.request_id)
         assert second.pending is not None
-        with pytest.raises(ResumeError, match=second.pending.request_id):
+        with pytest.raises(ResumeError, match=second.pending.request_id, check=coded(ResumeCode.OTHER_REQUEST)):
             await runtime.resume(approve=True, request_id=first.pending.request_id)
         assert runtime.pending == second.pending
     assert runs(place) == 0
@@ -163,7 +165,7 @@ async def test_a_tool_that_is_gone_leaves_the_call_waiting(start: Callable[..., 
         runtime.register_tool("deploy", lambda where: where)
         await runtime.run("Deploy")
     async with start(DONE, rules=rules) as later:
-        with pytest.raises(ResumeError, match="deploy"):
+        with pytest.raises(ResumeError, match="deploy", check=coded(ResumeCode.TOOL_MISSING)):
             await later.resume(approve=True)
         assert later.pending is not None
         later.register_tool("deploy", lambda where: f"deployed to {where}")
@@ -198,7 +200,7 @@ async def test_a_log_that_was_changed_around_a_paused_run_is_refused(
             reply["usage"]["output_tokens"] += 1
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     async with start(rules=rules) as later:
-        with pytest.raises(ResumeError, match="altered"):
+        with pytest.raises(ResumeError, check=coded(ResumeCode.MOVED)):
             await later.resume(approve=True)
     assert not (place / "guarded.txt").exists()
     assert not (place / "free.txt").exists()
@@ -214,7 +216,7 @@ async def test_a_signature_that_is_none_is_refused(start: Callable[..., AsyncRun
         )
         session._events[position] = dataclasses.replace(paused, signature=signature)
     async with start(session=session) as later:
-        with pytest.raises(ResumeError, match="altered"):
+        with pytest.raises(ResumeError, check=coded(ResumeCode.ALTERED)):
             await later.resume(approve=True)
 
 

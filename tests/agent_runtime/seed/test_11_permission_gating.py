@@ -20,7 +20,9 @@ from agent_runtime import (
     on_ask_user,
     on_permission_request,
 )
+from agent_runtime.core.errors import ResumeCode
 from tests.agent_runtime.seed.parts import Model, reply, watch, write_agent_file
+from tests.codes import coded
 
 Start = Callable[..., tuple[AsyncRuntime, Model]]
 
@@ -137,9 +139,9 @@ async def test_with_nobody_to_ask_the_run_pauses_and_goes_on_in_another_runtime(
     assert outcome.pending is not None
     assert (outcome.pending.kind, outcome.pending.tool) == ("permission", "execute")
     assert "touch made" in outcome.pending.preview
-    with pytest.raises(ResumeError, match="asks for permission"):
+    with pytest.raises(ResumeError, check=coded(ResumeCode.NO_DECISION)):
         await first.resume()
-    with pytest.raises(ResumeError, match=outcome.pending.request_id):
+    with pytest.raises(ResumeError, match=outcome.pending.request_id, check=coded(ResumeCode.UNANSWERED)):
         await first.run("Something else")
     await first.close()
     assert not (place / "made").exists()
@@ -147,7 +149,7 @@ async def test_with_nobody_to_ask_the_run_pauses_and_goes_on_in_another_runtime(
     assert second.pending == outcome.pending
     assert str(await second.resume(approve=True)) == "Made."
     assert (place / "made").exists()
-    with pytest.raises(ResumeError, match="Nothing waits"):
+    with pytest.raises(ResumeError, check=coded(ResumeCode.NOTHING_WAITS)):
         await second.resume(approve=True)
 
 
