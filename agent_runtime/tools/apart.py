@@ -90,25 +90,24 @@ def _packed(change: WriteCall, files: Overlay, seen: Seen) -> bytes:
         except StaleError as error:
             head = json.dumps(str(error)).encode()
             return len(head).to_bytes(8, "big") + head
-    head = json.dumps([_header(write) for write in writes]).encode()
+    headers = [
+        {
+            "canonical": write.canonical,
+            "path": write.change.path,
+            "old": None if write.change.old is None else hashlib.sha256(write.change.old).hexdigest(),
+            "mode": write.change.mode,
+            "size": None if write.change.data is None else len(write.change.data),
+            "encoding": write.text.encoding if write.text else None,
+            "bom": len(write.text.bom) if write.text else 0,
+            "version": write.version,
+            "whole": write.whole,
+            "origin": write.origin,
+            "told": write.told,
+        }
+        for write in writes
+    ]
+    head = json.dumps(headers).encode()
     return b"".join([len(head).to_bytes(8, "big"), head, *(each.change.data or b"" for each in writes)])
-
-
-def _header(write: FileWrite) -> dict[str, object]:
-    change, text = write.change, write.text
-    return {
-        "canonical": write.canonical,
-        "path": change.path,
-        "old": None if change.old is None else hashlib.sha256(change.old).hexdigest(),
-        "mode": change.mode,
-        "size": None if change.data is None else len(change.data),
-        "encoding": text.encoding if text else None,
-        "bom": len(text.bom) if text else 0,
-        "version": write.version,
-        "whole": write.whole,
-        "origin": write.origin,
-        "told": write.told,
-    }
 
 
 def _unpacked(header: Mapping[str, object], data: bytes | None, files: Overlay) -> FileWrite:

@@ -100,48 +100,8 @@ class Planner:
             ToolError: it cannot be done.
         """
         check_arguments(change.mode, frozenset(change.lines))
-        if change.mode == "patch":
-            return self._patch(change, files)
-        return [self._one(change, files, seen)]
-
-    def _one(self, change: WriteCall, files: Overlay, seen: Seen) -> FileWrite:
-        canonical = files.resolve(change.path)
-        old = _present(change, files)
-        changed = _changed(change, canonical, old, seen)
-        if not change.force:
-            news = change.contents[1:] if change.mode == "replace" else change.contents
-            for content in news:
-                check_placeholders(change.path, engine.lines_of(content), old.text if old else None)
-        whole = change.mode == "w"
-        new = _like(old.text, changed.raw) if old and not whole else Text(changed.raw)
-        data = new.encode(changed.raw)
-        version = version_of(data)
-        fault = self._fault(change.path, old, new, force=change.force or whole)
-        return FileWrite(
-            canonical=canonical,
-            change=StagedFile(path=canonical, data=data, old=old.data if old else None),
-            text=new,
-            version=version,
-            whole=whole,
-            told=[_head(change.path, "written", data, new, version), *changed.notes, *fault, *_shown(change, old, new)],
-        )
-
-    def _fault(self, path: str, old: TextFile | None, new: Text, *, force: bool) -> list[str]:
-        """A note of a syntax error that comes into a file.
-
-        Raises:
-            ToolError: the file parsed before, and it is not said that this is meant.
-        """
-        fault = self._syntax.introduced(path, old.text if old else None, new)
-        if fault and old is not None and not force:
-            raise ToolError(
-                f"{path!r} not written: it parses now and would not after this: {fault}. "
-                "Fix the content, or repeat with force=True",
-                kind="ValueError",
-            )
-        return [f"Syntax error: {fault}"] if fault else []
-
-    def _patch(self, change: WriteCall, files: Overlay) -> list[FileWrite]:
+        if change.mode != "patch":
+            return [self._one(change, files, seen)]
         if change.version is not None:
             raise ToolError(
                 "mode='patch' takes no version; its unchanged lines say what it is about", kind="ValueError"
@@ -163,6 +123,62 @@ class Planner:
         if faults:
             raise ToolError("\n".join(["patch not applied, no file was changed:", *faults]), kind="ValueError")
         return writes
+
+    def _one(self, change: WriteCall, files: Overlay, seen: Seen) -> FileWrite:
+        canonical = files.resolve(change.path)
+        if change.mode == "w":  # whatever is there does not matter
+            old = files.text_file_if_any(change.path)
+        elif change.mode in WHOLE_MODES and not files.exists(change.path):
+            old = None
+        else:
+            try:
+                old = files.text_file(change.path)
+            except ToolError as error:
+                if error.kind != "FileNotFoundError":
+                    raise
+                raise ToolError(f"{error}; make it with mode='w'", kind=error.kind) from error
+        changed = _changed(change, canonical, old, seen)
+        if not change.force:
+            news = change.contents[1:] if change.mode == "replace" else change.contents
+            for content in news:
+                check_placeholders(change.path, engine.lines_of(content), old.text if old else None)
+        whole = change.mode == "w"
+        new = _like(old.text, changed.raw) if old and not whole else Text(changed.raw)
+        data = new.encode(changed.raw)
+        version = version_of(data)
+        fault = self._fault(change.path, old, new, force=change.force or whole)
+        # What the model needs to see of the change; not what it has just written itself.
+        if old is None:
+            shown = []
+        elif new.raw == old.text.raw:
+            shown = ["Nothing changed: the file read so already."]
+        elif change.mode == "a":
+            shown = [f"Added lines {len(old.text.lines) + 1}-{len(new.lines)}."]
+        else:
+            shown = [diff(old.text.lines, new.lines) or "Only line endings or the last newline changed."]
+        return FileWrite(
+            canonical=canonical,
+            change=StagedFile(path=canonical, data=data, old=old.data if old else None),
+            text=new,
+            version=version,
+            whole=whole,
+            told=[_head(change.path, "written", data, new, version), *changed.notes, *fault, *shown],
+        )
+
+    def _fault(self, path: str, old: TextFile | None, new: Text, *, force: bool) -> list[str]:
+        """A note of a syntax error that comes into a file.
+
+        Raises:
+            ToolError: the file parsed before, and it is not said that this is meant.
+        """
+        fault = self._syntax.introduced(path, old.text if old else None, new)
+        if fault and old is not None and not force:
+            raise ToolError(
+                f"{path!r} not written: it parses now and would not after this: {fault}. "
+                "Fix the content, or repeat with force=True",
+                kind="ValueError",
+            )
+        return [f"Syntax error: {fault}"] if fault else []
 
     def _section(self, section: Section, files: Overlay, *, taken: set[str], force: bool) -> list[FileWrite]:
         canonical = files.resolve(section.path)
@@ -224,20 +240,6 @@ class Planner:
         return [write, _removal(canonical, before, [])] if moved else [write]
 
 
-def _present(change: WriteCall, files: Overlay) -> TextFile | None:
-    """The file to be changed; None for one that is yet to be made or whose content does not matter."""
-    if change.mode == "w":
-        return files.text_file_if_any(change.path)
-    if not files.exists(change.path) and change.mode in WHOLE_MODES:
-        return None
-    try:
-        return files.text_file(change.path)
-    except ToolError as error:
-        if error.kind != "FileNotFoundError":
-            raise
-        raise ToolError(f"{error}; make it with mode='w'", kind=error.kind) from error
-
-
 def _changed(change: WriteCall, canonical: str, old: TextFile | None, seen: Seen) -> Changed:
     now, version = old.version if old else None, change.version
     if version is not None and version != now and change.mode not in LINE_MODES:
@@ -276,14 +278,3 @@ def _like(old: Text, raw: str) -> Text:
 
 def _head(path: str, verb: str, data: bytes, new: Text, version: str) -> str:
     return f"[write_file] {path!r} {verb} ({len(data)} bytes, {len(new.lines)} lines). Version {version}."
-
-
-def _shown(change: WriteCall, old: TextFile | None, new: Text) -> list[str]:
-    """What the model needs to see of a change; not what it has just written itself."""
-    if old is None:
-        return []
-    if new.raw == old.text.raw:
-        return ["Nothing changed: the file read so already."]
-    if change.mode == "a":
-        return [f"Added lines {len(old.text.lines) + 1}-{len(new.lines)}."]
-    return [diff(old.text.lines, new.lines) or "Only line endings or the last newline changed."]

@@ -59,7 +59,16 @@ class ContextTools:
         summaries = _summaries(summary, len(numbers))
         known = {record.number: record for record in tasks(self._events())}
         for number in numbers:
-            _check_archivable(number, known)
+            record = _find(number, known, "archive_context")
+            if number == max(known):
+                problem = f"task {number} is the current one; archive it when the next task has begun"
+            elif record.summary is not None:
+                problem = f"task {number} is archived already; reveal_context({number}) takes it back first"
+            elif record.summarised:
+                problem = f"task {number} is told by the [GLOBAL SUMMARY] already"
+            else:
+                continue
+            raise ToolError(f"archive_context: {problem}", kind="ValueError")
         for number, text in zip(numbers, summaries, strict=True):
             self._record(Archived(task=number, summary=text))
         events = self._events()
@@ -97,7 +106,13 @@ class ContextTools:
             {"task": record.number, "summary": record.summary, "tokens_saved": max(0, savings(events, record))}
             for record in archived
         ]
-        lines = [_line(events, record) for record in archived]
+        lines: list[str] = []
+        for record in archived:
+            summary = " ".join((record.summary or "").split())
+            preview = summary if len(summary) <= _PREVIEW_CHARS else f"{summary[: _PREVIEW_CHARS - 1]}…"
+            state = "" if record.applied else " (still shown in full)"
+            saved = max(0, savings(events, record))
+            lines.append(f"[ARCHIVED TASK {record.number}] about {saved:,} tokens saved{state}: {preview}")
         return ToolResult(value=value, text="\n".join(lines) or "[list_archived_context] no task is archived")
 
 
@@ -152,29 +167,6 @@ def _find(number: int, known: dict[int, TaskRecord], tool: str) -> TaskRecord:
         last = max(known, default=0)
         there = f"there are tasks 1 to {last}" if last else "there is none yet"
         raise ToolError(f"{tool}: there is no task {number}; {there}", kind="ValueError") from None
-
-
-def _check_archivable(number: int, known: dict[int, TaskRecord]) -> None:
-    record = _find(number, known, "archive_context")
-    if number == max(known):
-        raise ToolError(
-            f"archive_context: task {number} is the current one; archive it when the next task has begun",
-            kind="ValueError",
-        )
-    if record.summary is not None:
-        raise ToolError(
-            f"archive_context: task {number} is archived already; reveal_context({number}) takes it back first",
-            kind="ValueError",
-        )
-    if record.summarised:
-        raise ToolError(f"archive_context: task {number} is told by the [GLOBAL SUMMARY] already", kind="ValueError")
-
-
-def _line(events: Sequence[Recorded], record: TaskRecord) -> str:
-    summary = " ".join((record.summary or "").split())
-    preview = summary if len(summary) <= _PREVIEW_CHARS else f"{summary[: _PREVIEW_CHARS - 1]}…"
-    state = "" if record.applied else " (still shown in full)"
-    return f"[ARCHIVED TASK {record.number}] about {max(0, savings(events, record)):,} tokens saved{state}: {preview}"
 
 
 def _named(numbers: Sequence[int]) -> str:

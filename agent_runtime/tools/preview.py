@@ -32,6 +32,7 @@ _BLANK = {
 _PLAIN = re.compile(r"[ -~\n\t]*")
 _BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159")
 """Letters and symbols that show nothing, though their category says otherwise."""
+_MOST_MARKS = 2
 _HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"})
 
 
@@ -49,7 +50,8 @@ def visible(text: str) -> str:
         category = unicodedata.category(char)
         marks = marks + 1 if category in {"Mn", "Me"} else 0
         unseen = category in _HIDDEN and char not in " \n\t"
-        shown.append(_escaped(char) if unseen or char in _BLANKS or _is_odd_mark(char, marks) else char)
+        selects = marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef")
+        shown.append(_escaped(char) if unseen or char in _BLANKS or selects or marks > _MOST_MARKS else char)
     return "".join(shown)
 
 
@@ -138,10 +140,6 @@ def _blanks(mark: str, run: Sequence[str]) -> Sequence[str]:
 def _folded(line: str) -> list[str]:
     """A line in pieces, so that nothing stands beyond an edge."""
     return [line[:_FOLD], *(f"… {line[at : at + _FOLD]}" for at in range(_FOLD, len(line), _FOLD))]
-
-
-def _is_odd_mark(char: str, marks: int) -> bool:
-    return marks > 2 or (marks > 0 and ("\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"))  # noqa: PLR2004 - see `visible`
 
 
 def _escaped(char: str) -> str:

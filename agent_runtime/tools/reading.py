@@ -43,7 +43,13 @@ def _packed(path: str, text: Text, version: str, start: int, end: int | None) ->
 
 def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> tuple[str, str]:
     count = text.count
-    last = _check_range(start, end, count)
+    if not is_whole(start) or not (end is None or is_whole(end)):
+        raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
+    if not 1 <= start <= max(1, count):
+        raise ToolError(f"start_line={start}: must be 1 to {max(1, count)}, the file's last line", kind="ValueError")
+    if end is not None and end < start:
+        raise ToolError(f"end_line={end}: must be at least start_line={start}", kind="ValueError")
+    last = count if end is None else min(end, count)
     body = view(path, text, start, last if end is not None else None, parsing.outline)
     span = f"lines {start}–{body.last} of {count}" if count else "empty"  # noqa: RUF001 - the dash of a range
     about = ", ".join(note for note in (span, f"version {version}", text.peculiarities) if note)
@@ -51,14 +57,3 @@ def _shown(path: str, text: Text, version: str, start: int, end: int | None) -> 
     closed = last < count or text.ends_with_newline
     head = f"[read_file] {path!r} ({about})" + (f"\n{body.body}" if body.body else "")
     return head, "\n".join(wanted) + ("\n" if wanted and closed else "")
-
-
-def _check_range(start: object, end: object, count: int) -> int:
-    """The last line of what a read asks for; an end behind the last line means the last line."""
-    if not is_whole(start) or not (end is None or is_whole(end)):
-        raise ToolError("start_line and end_line must be whole numbers", kind="TypeError")
-    if not 1 <= start <= max(1, count):
-        raise ToolError(f"start_line={start}: must be 1 to {max(1, count)}, the file's last line", kind="ValueError")
-    if end is not None and end < start:
-        raise ToolError(f"end_line={end}: must be at least start_line={start}", kind="ValueError")
-    return count if end is None else min(end, count)

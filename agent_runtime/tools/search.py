@@ -138,30 +138,25 @@ class SearchTools:
         if scope not in {"codebase", "file", "files"}:
             raise ToolError(f"scope={scope!r}: must be 'codebase', 'file' or 'files'", kind="ValueError")
         if scope == "codebase":
-            return self._directory(target, wanted)
+            if target is not None and not isinstance(target, str):
+                raise ToolError(f"target={target!r}: with scope='codebase' it must be one directory", kind="TypeError")
+            start = "." if target is None else self._workspace.resolve(target)
+            if not self._workspace.is_directory(start):
+                raise ToolError(f"target {target!r} is not a directory; use scope='file'", kind="NotADirectoryError")
+            if start == "." and wanted and wanted.directory:
+                start = self._workspace.resolve(wanted.directory)
+                return [start] if self._workspace.is_directory(start) else []
+            return [start]
         names = [target] if scope == "file" else target
         if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
             shape = "the path of one file" if scope == "file" else "a list of paths, at least one"
             raise ToolError(f"target={target!r}: with scope={scope!r} it must be {shape}", kind="ValueError")
-        return list(dict.fromkeys(self._file(name) for name in names))
-
-    def _file(self, name: str) -> str:
-        if not self._workspace.exists(name):
-            raise ToolError(f"target {name!r} does not exist", kind="FileNotFoundError")
-        if not self._workspace.is_file(name):
-            raise ToolError(f"target {name!r} is not a regular file; use scope='codebase' for a directory")
-        return self._workspace.resolve(name)
-
-    def _directory(self, target: object, wanted: Include | None) -> list[str]:
-        if target is not None and not isinstance(target, str):
-            raise ToolError(f"target={target!r}: with scope='codebase' it must be one directory", kind="TypeError")
-        start = "." if target is None else self._workspace.resolve(target)
-        if not self._workspace.is_directory(start):
-            raise ToolError(f"target {target!r} is not a directory; use scope='file'", kind="NotADirectoryError")
-        if start == "." and wanted and wanted.directory:
-            start = self._workspace.resolve(wanted.directory)
-            return [start] if self._workspace.is_directory(start) else []
-        return [start]
+        for name in names:
+            if not self._workspace.exists(name):
+                raise ToolError(f"target {name!r} does not exist", kind="FileNotFoundError")
+            if not self._workspace.is_file(name):
+                raise ToolError(f"target {name!r} is not a regular file; use scope='codebase' for a directory")
+        return list(dict.fromkeys(map(self._workspace.resolve, names)))
 
     async def _search(self, arguments: Sequence[str], hits: Hits) -> None:
         """Give all output of a search to `hits`.

@@ -106,7 +106,9 @@ class ShellTools:
         text = _text(session_id, report)
         if check and not report.ok:
             kind = "TimeoutError" if report.status == "running" else "RuntimeError"
-            raise ToolError(text, kind=kind, value=_failure(report))  # type: ignore[arg-type] # mypy widens the two literals to str
+            # Its exit code is that of the stage that failed, not of the pipe's last one.
+            failed = next((code for code in report.pipe if code), report.exit_code)
+            raise ToolError(text, kind=kind, value=_value(report) | {"exit_code": failed})  # type: ignore[arg-type] # mypy widens the two literals to str
         return ToolResult(value=_value(report), text=text)
 
     async def read_output(self, session_id: str, timeout: float = 5) -> ToolResult:  # noqa: ASYNC109 - as above
@@ -153,35 +155,26 @@ class ShellTools:
 
     def plan(self, tool: str, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
         """Tell what a call would run or type, and where; see `Tool.plan`."""
-        if tool == "execute":
-            return self._planned_command(args, call)
-        if tool == "send_input":
-            return self._planned_typing(args, call)
-        return Planned(facts=CallFacts(tool=tool, args=args), preview=partial(of_call, tool, args), apply=call)
-
-    def _planned_command(self, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        name, command, fresh = args["session_id"], args["command"], args.get("new_terminal", False)
-        terminal = self._terminals.get(name)
-        cwd = terminal.cwd if terminal is not None and not fresh else ""
-        shell = args.get("shell") or ("" if fresh else self._shells.get(name, "")) or self._place.shells[0]
-        facts = CallFacts(tool="execute", args=args, command=command, cwd=cwd or self._home, shell=shell)
+        facts, shown = CallFacts(tool=tool, args=args), partial(of_call, tool, args)
         try:
-            _check_command(command, args.get("timeout", DEFAULT_SECONDS), args.get("shell"), self._place.shells)
-            if not fresh or terminal is not None:
-                _check_idle(name, self._find(name))
+            if tool == "execute":
+                name, command, fresh = args["session_id"], args["command"], args.get("new_terminal", False)
+                terminal = self._terminals.get(name)
+                cwd = (terminal.cwd if terminal is not None and not fresh else "") or self._home
+                shell = args.get("shell") or ("" if fresh else self._shells.get(name, "")) or self._place.shells[0]
+                facts = CallFacts(tool=tool, args=args, command=command, cwd=cwd, shell=shell)
+                _check_command(command, args.get("timeout", DEFAULT_SECONDS), args.get("shell"), self._place.shells)
+                if not fresh or terminal is not None:
+                    _check_idle(name, self._find(name))
+                shown = partial(of_command, command, terminal=name, cwd=cwd, fresh=fresh)
+            elif tool == "send_input":
+                name, text = args["session_id"], args["text"]
+                shell = self._shells.get(name, self._place.shells[0])
+                facts = CallFacts(tool=tool, args=args, typed=text, shell=shell)
+                shown = partial(of_typing, text, terminal=name, running=_running(name, self._find(name)))
         except ToolError as error:
             return refused(facts, error)
-        shown = partial(of_command, command, terminal=name, cwd=facts.cwd, fresh=fresh)
         return Planned(facts=facts, preview=shown, apply=call)
-
-    def _planned_typing(self, args: dict[str, Any], call: Callable[[], Any]) -> Planned:
-        name, text = args["session_id"], args["text"]
-        facts = CallFacts(tool="send_input", args=args, typed=text, shell=self._shells.get(name, self._place.shells[0]))
-        try:
-            running = _running(name, self._find(name))
-        except ToolError as error:
-            return refused(facts, error)
-        return Planned(facts=facts, preview=partial(of_typing, text, terminal=name, running=running), apply=call)
 
     async def interrupt(self, reason: str = "interrupted") -> None:
         """Break off whatever runs, in all terminals; their shells live on where they can."""
@@ -287,13 +280,6 @@ def _value(report: CommandReport) -> dict[str, Plain]:
         "output": report.output,
         "cwd": report.cwd,
     }
-
-
-def _failure(report: CommandReport) -> Plain:
-    """What is known of a failed check; its exit code is that of the stage that failed, not of the pipe's last one."""
-    value = _value(report)
-    failed = next((code for code in report.pipe if code), report.exit_code)
-    return value | {"exit_code": failed}
 
 
 def _text(session_id: str, report: CommandReport) -> str:

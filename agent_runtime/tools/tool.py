@@ -108,7 +108,11 @@ class Tool:
 
     def described(self, args: dict[str, Plain]) -> str:
         """A call in a few words, e.g. ``Running `pytest -q` ``, on one line."""
-        short = {name: _short(value) for name, value in args.items()}
+        # Of a long text only the beginning is looked at.
+        heads = {
+            name: each[: 10 * _ARGUMENT_CHARS] if isinstance(each, str) else str(each) for name, each in args.items()
+        }
+        short = {name: " ".join(head.split())[:_ARGUMENT_CHARS] for name, head in heads.items()}
         if self.label:
             return self.label.format_map(dict.fromkeys(self.signature.parameters, "") | short).rstrip()
         return f"{self.name}({', '.join(short.values())})"
@@ -158,7 +162,17 @@ class Tool:
                 raise
             # Whatever a stranger's tool raises, the run goes on: the control block is told.
             raise ToolError(f"{self.name}: {type(error).__name__}: {error}") from error
-        return answer if isinstance(answer, ToolResult) else self._result(answer)
+        if isinstance(answer, ToolResult):
+            return answer
+        try:  # a custom tool may return bare data; anything else would not survive the way to the control block
+            value = plain(answer, f"what {self.name} returned")
+        except NotPlainError as error:
+            raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
+        if value is None:
+            text = f"[{self.name}] done"
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+        return ToolResult(value=value, text=text)
 
     async def _answer(self, call: Callable[[], Any], progress: Progress) -> Any:  # noqa: ANN401 - a stranger's value
         """See a call to its end, whichever kind of callable it is."""
@@ -195,20 +209,6 @@ class Tool:
             where = ".".join([name, *map(str, first["loc"])])
             raise ToolError(f"{self.name}: argument {where}: {first['msg']}", kind="TypeError") from error
 
-    def _result(self, answer: object) -> ToolResult:
-        """A custom tool may return bare data; anything else would not survive the way to the control block."""
-        try:
-            value = plain(answer, f"what {self.name} returned")
-        except NotPlainError as error:
-            raise ToolError(f"{error}. Return plain data from the tool.", kind="TypeError") from error
-        if value is None:
-            text = f"[{self.name}] done"
-        elif isinstance(value, str):
-            text = value
-        else:
-            text = json.dumps(value, ensure_ascii=False, indent=2)
-        return ToolResult(value=value, text=text)
-
 
 def is_cancelled(error: BaseException) -> bool:
     """Whether an error is that the present task is to end, as opposed to one that a stranger's code has raised."""
@@ -234,31 +234,22 @@ def _parameters(func: Callable[..., Any]) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             written.append("*")
         star = star or parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL}
-        written.append(_parameter(parameter))
+        annotation, default = parameter.annotation, parameter.default
+        each = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+        if annotation is not parameter.empty:
+            each += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
+        if default is not parameter.empty:
+            each += f" = {default!r}" if type(default) in _LITERALS else " = ..."
+        written.append(each)
         only = parameter.POSITIONAL_ONLY
         if parameter.kind is only and (following is None or following.kind is not only):
             written.append("/")
     return ", ".join(written)
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
-    annotation, default = parameter.annotation, parameter.default
-    written = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
-    if annotation is not parameter.empty:
-        written += f": {annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)}"
-    if default is not parameter.empty:
-        written += f" = {default!r}" if type(default) in _LITERALS else " = ..."
-    return written
-
-
 def _is_exact(annotation: object) -> bool:
     members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
     return all(isinstance(member, type) and member in _EXACT for member in members)
-
-
-def _short(value: Plain) -> str:
-    """An argument on one line; of a long text only the beginning is looked at."""
-    return " ".join((value[: 10 * _ARGUMENT_CHARS] if isinstance(value, str) else str(value)).split())[:_ARGUMENT_CHARS]
 
 
 def value_type(func: Callable[..., Any]) -> str:

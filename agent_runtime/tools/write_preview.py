@@ -57,7 +57,12 @@ def _file(write: FileWrite, before: bytes | None, replaced: int | None) -> _File
     elif fate in {"new file", "deleted"}:
         head.append("new file" if fate == "new file" else "deleted file")
     hunks = unified(*_lines(old, new)) if before != after else []
-    told = "\n".join(hunks).split("\n") if hunks else [_silent(before, after)]
+    if hunks:
+        told = "\n".join(hunks).split("\n")
+    elif before == after:
+        told = ["Its content stays as it is."]
+    else:
+        told = ["It is empty." if not before and not after else "Only how its text is encoded changes."]
     if (before is not None and old is None and before != after) or replaced is not None:
         was = replaced if replaced is not None else len(before or b"")
         head.append(f"Not compared: {was:,} bytes before, {'gone' if after is None else f'{len(after):,} bytes'} after")
@@ -92,18 +97,12 @@ def _fate(write: FileWrite, before: bytes | None, replaced: int | None) -> str:
 def _lines(old: Text | None, new: Text | None) -> tuple[list[str], list[str]]:
     """Both texts' lines; with their carriage returns where the two end their lines differently."""
     same = old is None or new is None or old.newline == new.newline
-    before, after = ([] if text is None else _of(text, plain=same) for text in (old, new))
-    return before, after
-
-
-def _of(text: Text, *, plain: bool) -> list[str]:
-    lines = list(text.lines) if plain else text.raw.removesuffix("\n").split("\n") if text.raw else []
-    if lines and not text.ends_with_newline:
-        lines[-1] += _NO_NEWLINE
-    return lines
-
-
-def _silent(before: bytes | None, after: bytes | None) -> str:
-    if before == after:
-        return "Its content stays as it is."
-    return "It is empty." if not before and not after else "Only how its text is encoded changes."
+    both: list[list[str]] = []
+    for text in (old, new):
+        lines: list[str] = []
+        if text is not None:
+            lines = list(text.lines) if same else text.raw.removesuffix("\n").split("\n") if text.raw else []
+            if lines and not text.ends_with_newline:
+                lines[-1] += _NO_NEWLINE
+        both.append(lines)
+    return both[0], both[1]

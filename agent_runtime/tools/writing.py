@@ -98,14 +98,22 @@ class Writer:
 
     def _plan(self, basis: _Basis, args: Mapping[str, Any]) -> Planned:
         files = basis.files
-        told = {name: value for name, value in args.items() if name != "contents"}
-        facts = CallFacts(tool="write_file", args=told, writes=True)
+        named = {name: value for name, value in args.items() if name != "contents"}
+        facts = CallFacts(tool="write_file", args=named, writes=True)
         try:
             change = _change({name: value for name, value in args.items() if value is not None})
             facts = replace(facts, paths=_named(change, files))
-            writes = self._writes(change, basis)
-        except StaleError as error:
-            return self._stale(facts, str(args["path"]), files, error)
+            basis.limits.check(change, files.resolve(change.path or "."))
+            planner = self._planner if apart.is_light(change, files) else apart
+            writes = planner.plan(change, files, basis.seen)
+        except StaleError as error:  # its line numbers refer to lines that have changed; the refusal shows how they are
+            path = str(args["path"])
+            canonical = files.resolve(path)
+            if files.is_pending(canonical):
+                told = f"{path!r}: it addresses lines that an earlier write of the block changes; make both one call"
+                return refused(facts, ToolError(told, kind="ValueError"))
+            shown = partial(self._refuse, error, canonical, files.text_file(canonical))
+            return replace(refused(facts, error), apply=shown)
         except ToolError as error:
             return refused(facts, error)
         return Planned(
@@ -116,21 +124,6 @@ class Writer:
             is_current=partial(self._is_current, files, writes),
             follow=partial(self._follow, basis, change, writes),
         )
-
-    def _writes(self, change: WriteCall, basis: _Basis) -> list[FileWrite]:
-        files, seen = basis.files, basis.seen
-        basis.limits.check(change, files.resolve(change.path or "."))
-        if apart.is_light(change, files):
-            return self._planner.plan(change, files, seen)
-        return apart.plan(change, files, seen)
-
-    def _stale(self, facts: CallFacts, path: str, files: Overlay, error: StaleError) -> Planned:
-        """The plan of a write whose line numbers refer to lines that have changed; the refusal shows how they are."""
-        canonical = files.resolve(path)
-        if files.is_pending(canonical):
-            told = f"{path!r}: it addresses lines that an earlier write of the block changes; make both one call"
-            return refused(facts, ToolError(told, kind="ValueError"))
-        return replace(refused(facts, error), apply=partial(self._refuse, error, canonical, files.text_file(canonical)))
 
     def _refuse(self, error: StaleError, canonical: str, shown: TextFile) -> NoReturn:
         self._seen.read(canonical, shown.version, shown.text.plain)
