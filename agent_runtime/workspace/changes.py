@@ -173,8 +173,20 @@ def make(change: WriteCall, text: Text, base: Lines | None) -> Changed:
     edits = _line_edits(change, len(text.lines if base is None else base))
     placed = edits if base is None else rebased(edits, base, text.lines)
     if placed is None:
-        raise StaleError(_stale(change.path, edits, text.lines), kind="ValueError")
-    notes = [f"The file changed since you read it: {_moves(edits, placed)}."] if placed != edits else []
+        count = len(text.lines)
+        first = max(1, min(edit.start for edit in edits) - _AROUND)
+        last = min(count, max(edit.end for edit in edits) + _AROUND, first + _SHOWN - 1)
+        shown, _ = listed(text.lines, first, last) if first <= last else ([], 0)
+        head = f"{change.path!r} changed since you read it, and so did lines you address; nothing was written."
+        raise StaleError(
+            "\n".join([f"{head} It has {count} lines{'; now:' if shown else '.'}", *shown]), kind="ValueError"
+        )
+    moves = [
+        f"your {_name(edit)} now {'is' if new.end <= new.start else 'are'} {_name(new)}"
+        for edit, new in zip(edits, placed, strict=True)
+        if edit != new
+    ]
+    notes = [f"The file changed since you read it: {', '.join(moves)}."] if moves else []
     return Changed(raw=engine.apply(text, placed), notes=notes)
 
 
@@ -207,22 +219,6 @@ def pairs(edits: object) -> list[tuple[object, object]]:
             case _:
                 raise ToolError(f"edits[{i}]={pair!r}: must be a pair (start_line, end_line)", kind="ValueError")
     return found
-
-
-def _stale(path: str, edits: Sequence[LineEdit], now: Lines) -> str:
-    first = max(1, min(edit.start for edit in edits) - _AROUND)
-    last = min(len(now), max(edit.end for edit in edits) + _AROUND, first + _SHOWN - 1)
-    shown, _ = listed(now, first, last) if first <= last else ([], 0)
-    head = f"{path!r} changed since you read it, and so did lines you address; nothing was written. It has {len(now)} "
-    return "\n".join([head + ("lines; now:" if shown else "lines."), *shown])
-
-
-def _moves(edits: Sequence[LineEdit], placed: Sequence[LineEdit]) -> str:
-    return ", ".join(
-        f"your {_name(edit)} now {'is' if new.end <= new.start else 'are'} {_name(new)}"
-        for edit, new in zip(edits, placed, strict=True)
-        if edit != new
-    )
 
 
 def _name(edit: LineEdit) -> str:

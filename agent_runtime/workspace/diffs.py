@@ -47,7 +47,11 @@ def diff(before: Sequence[str], after: Sequence[str]) -> str:
     shown: list[str] = []
     for group in groups:
         shown += ["…"] if shown else []
-        shown += [line for opcode in group for line in _lines(opcode, before, after, width)]
+        for tag, a, b, c, d in group:
+            if tag == "equal":
+                shown += [numbered(i + 1, after[i], width) for i in range(c, d)]
+            else:
+                shown += [*_run(before, a, b, width, "-"), *_run(after, c, d, width, "+")]
     rest = len(shown) - _LINES
     return "\n".join(shown if rest <= 1 else [*shown[:_LINES], f"… {rest} more lines of diff"])
 
@@ -167,15 +171,6 @@ def _groups(opcodes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
             group.append((tag, a, min(b, a + _CONTEXT), c, min(d, c + _CONTEXT)))
             yield group
         group = [(tag, max(a, b - _CONTEXT), b, max(c, d - _CONTEXT), d)]
-
-
-def _lines(opcode: Opcode, before: Sequence[str], after: Sequence[str], width: int) -> Iterator[str]:
-    tag, a, b, c, d = opcode
-    if tag == "equal":
-        yield from (numbered(i + 1, after[i], width) for i in range(c, d))
-        return
-    yield from _run(before, a, b, width, "-")
-    yield from _run(after, c, d, width, "+")
 
 
 def _run(lines: Sequence[str], start: int, stop: int, width: int, mark: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import Self
 
 from typing_extensions import override
 
@@ -113,7 +113,10 @@ class Workspace:
         if other := self._elsewhere(path):
             prefix, place, rest = other
             return f"{prefix}/{place.resolve(rest)}".removesuffix("/.")
-        return self._name(self._resolve(path))
+        parts, home = self._resolve(path), len(self._home)
+        if parts[:home] == self._home:
+            return "/".join(parts[home:]) or "."
+        return "/" + "/".join(parts)  # outside the workspace
 
     def exists(self, path: str) -> bool:
         """Whether something stands at this path.
@@ -265,7 +268,8 @@ class Workspace:
         if self._elsewhere(canonical):
             return None  # only we write there
         try:
-            status = os.stat(self._spelled(canonical), dir_fd=self._root, follow_symlinks=False)
+            name = canonical if canonical.startswith("/") else "/".join([*self._home, canonical])
+            status = os.stat(name, dir_fd=self._root, follow_symlinks=False)
         except OSError:  # gone, or no longer to be reached: both mean that it is not there
             return None
         return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
@@ -289,17 +293,6 @@ class Workspace:
                 parts = confined.canonical(self._root, given, self._open, beneath=False)
         paths.refuse_git(parts, path)
         return parts
-
-    def _name(self, parts: Sequence[str]) -> str:
-        """A path as the rest of the program knows it: from the workspace's root, absolute where it lies outside."""
-        home = len(self._home)
-        if tuple(parts[:home]) == self._home:
-            return "/".join(parts[home:]) or "."
-        return "/" + "/".join(parts)
-
-    def _spelled(self, canonical: str) -> str:
-        """A canonical path from the descriptor that is held."""
-        return canonical if canonical.startswith("/") else "/".join([*self._home, canonical])
 
     def _elsewhere(self, path: str) -> tuple[str, Workspace, str] | None:
         """The readable directory that a path lies in: its prefix, its files, and the rest of the path."""
@@ -368,9 +361,5 @@ def _told(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _tell(path, error)
-
-
-def _tell(path: str, error: OSError) -> NoReturn:
-    kind, text = _KINDS.get(error.errno or 0, ("OSError", error.strerror or str(error)))
-    raise ToolError(f"{path!r} {text}", kind=kind) from error
+        kind, text = _KINDS.get(error.errno or 0, ("OSError", error.strerror or str(error)))
+        raise ToolError(f"{path!r} {text}", kind=kind) from error

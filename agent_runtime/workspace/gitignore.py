@@ -58,7 +58,10 @@ class Pattern:
     @classmethod
     def parse(cls, line: bytes) -> Pattern | None:
         """Read a line; None for one without a pattern."""
-        line = _without_trailing_spaces(line.removesuffix(b"\r").partition(b"\0")[0])
+        line = line.removesuffix(b"\r").partition(b"\0")[0]
+        kept = line.rstrip(b" ")
+        escaped = (len(kept) - len(kept.rstrip(b"\\"))) % 2  # a backslash keeps the first trailing space
+        line = line[: len(kept) + escaped]
         if not line or line.startswith(b"#"):
             return None
         text = line.removeprefix(b"!")
@@ -99,7 +102,15 @@ class IgnoreFile:
                     each[pattern.text.removeprefix(b"/")] = number
             elif (regex := pattern.regex()) is not None:
                 wild.append((number, regex))
-        self._wild = [_automaton(wild[at : at + _TOGETHER]) for at in range(0, len(wild), _TOGETHER)]
+        self._wild: list[tuple[Any, list[int]]] = []
+        for at in range(0, len(wild), _TOGETHER):
+            import re2  # noqa: PLC0415 - only a run needs it
+
+            automaton = re2.Set.FullMatchSet(options())
+            for _, regex in wild[at : at + _TOGETHER]:
+                automaton.Add(regex)
+            automaton.Compile()
+            self._wild.append((automaton, [number for number, _ in wild[at : at + _TOGETHER]]))
 
     def says(self, path: str, *, directory: bool) -> bool | None:
         """Whether a path is ignored; None when no pattern is about it.
@@ -130,23 +141,6 @@ def options() -> Any:  # noqa: ANN401 - a library without types
     chosen.dot_nl = True
     chosen.max_mem = _AUTOMATON_BYTES
     return chosen
-
-
-def _automaton(wild: list[tuple[int, bytes]]) -> tuple[Any, list[int]]:
-    import re2  # noqa: PLC0415 - see above
-
-    automaton = re2.Set.FullMatchSet(options())
-    for _, regex in wild:
-        automaton.Add(regex)
-    automaton.Compile()
-    return automaton, [number for number, _ in wild]
-
-
-def _without_trailing_spaces(line: bytes) -> bytes:
-    """A pattern ends before its trailing spaces, but for one that a backslash escapes."""
-    kept = line.rstrip(b" ")
-    backslashes = len(kept) - len(kept.rstrip(b"\\"))
-    return line[: len(kept) + 1] if backslashes % 2 else kept
 
 
 def _translated(glob: bytes, *, paths: bool) -> bytes | None:

@@ -216,7 +216,13 @@ class Hits:
             start = len(line[: int(column[1]) - 1].decode(errors="replace"))
         text = line.removesuffix(b"\r").decode(errors="replace")
         cut = matched and len(text) > _WIDTH and not self._columns
-        return Hit(name=name, line=number, text=_around(text, start), matched=matched, cut=cut)
+        if len(text) > _WIDTH:  # the part that its match stands in
+            start = min(max(0, start - _BEFORE), len(text) - _WIDTH)
+            end = start + _WIDTH
+            head = f"[{start} characters]…" if start else ""
+            tail = f"…[{len(text) - end} characters]" if end < len(text) else ""
+            text = f"{head}{text[start:end]}{tail}"
+        return Hit(name=name, line=number, text=text, matched=matched, cut=cut)
 
     def _begin(self, path: bytes) -> None:
         self._name = name = path.decode(errors="surrogateescape").removeprefix("./")
@@ -267,17 +273,6 @@ class Hits:
 
 def _follows(hit: Hit, previous: Hit) -> bool:
     return hit.name == previous.name and hit.line == previous.line + 1
-
-
-def _around(line: str, at: int) -> str:
-    """The part of a long line that its match stands in."""
-    if len(line) <= _WIDTH:
-        return line
-    start = min(max(0, at - _BEFORE), len(line) - _WIDTH)
-    end = start + _WIDTH
-    head = f"[{start} characters]…" if start else ""
-    tail = f"…[{len(line) - end} characters]" if end < len(line) else ""
-    return f"{head}{line[start:end]}{tail}"
 
 
 def _printable(name: str) -> str:

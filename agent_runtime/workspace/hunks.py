@@ -84,7 +84,13 @@ def _scopes(lines: Sequence[str], heads: Sequence[int]) -> list[range]:
     """What belongs to each of the headers; of very many, all that follows the first."""
     if len(heads) > _MOST_HEADS:
         return [range(heads[0], len(lines))]
-    return [_scope(lines, head) for head in heads]
+    scopes: list[range] = []
+    for head in heads:  # up to the last line that belongs to it by indentation
+        depth = _depth(lines[head])
+        below = ((i, lines[i].strip()) for i in range(head + 1, len(lines)) if _depth(lines[i]) <= depth)
+        end = next((i for i, line in below if line and not line.startswith(_CLOSING)), len(lines))
+        scopes.append(range(head, end))
+    return scopes
 
 
 def _named(lines: Sequence[str], header: str, regions: Sequence[range]) -> list[int]:
@@ -97,22 +103,9 @@ def _named(lines: Sequence[str], header: str, regions: Sequence[range]) -> list[
         wanted = key(header)
         if found := [i for i in like if key(lines[i]) == wanted]:
             return found
-    return [i for i in like if _begins(lines[i].strip(), core)]
-
-
-def _begins(line: str, header: str) -> bool:
-    """Whether a header is a line's beginning, whole words: the format's own examples leave out what follows a name."""
-    return line.startswith(header) and not _WORD_GOES_ON.match(f"{header[-1:]}{line[len(header) :][:1]}")
-
-
-def _scope(lines: Sequence[str], head: int) -> range:
-    """The lines from a header to the last one that belongs to it by indentation."""
-    depth = _depth(lines[head])
-    for i in range(head + 1, len(lines)):
-        line = lines[i].strip()
-        if line and _depth(lines[i]) <= depth and not line.startswith(_CLOSING):
-            return range(head, i)
-    return range(head, len(lines))
+    # The format's own examples leave out what follows a name: a header may be a line's beginning, in whole words.
+    begun = [i for i in like if lines[i].strip().startswith(core)]
+    return [i for i in begun if not _WORD_GOES_ON.match(f"{core[-1:]}{lines[i].strip()[len(core) :][:1]}")]
 
 
 def _depth(line: str) -> int:

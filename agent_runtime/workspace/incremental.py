@@ -7,7 +7,6 @@ their own, so does the file with them in it. Whenever they do not, the whole fil
 
 from __future__ import annotations
 
-import ast
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -32,10 +31,8 @@ class _Parsed:
 def parsed(source: str) -> list[int] | str:
     """The lines, from 0, on which the top-level statements of a Python text begin, or its first error."""
     tree = check(source)
-    return tree if isinstance(tree, str) else _starts(tree)
-
-
-def _starts(tree: ast.Module) -> list[int]:
+    if isinstance(tree, str):
+        return tree
     first = [min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) for node in tree.body]
     return sorted({line - 1 for line in first})
 

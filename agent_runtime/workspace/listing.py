@@ -97,7 +97,11 @@ def walk(workspace: Workspace, prefix: str, rules: tuple[Rules, ...]) -> Iterato
     """
     for _, place, entry in entries(workspace, prefix, rules):
         if entry is not None and entry.is_file(follow_symlinks=False):
-            yield _modified(entry), place + entry.name
+            try:
+                modified = entry.stat(follow_symlinks=False).st_mtime_ns
+            except OSError:  # gone in this moment
+                modified = 0
+            yield modified, place + entry.name
 
 
 def entries(
@@ -135,13 +139,6 @@ def entries(
                         pending.append((f"{name}/", rules))
                 elif not is_ignored(rules, name, directory=False):
                     yield descriptor, prefix, entry
-
-
-def _modified(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_mtime_ns
-    except OSError:  # gone in this moment
-        return 0
 
 
 def rules_above(workspace: Workspace, prefix: str) -> tuple[Rules, ...]:

@@ -97,16 +97,12 @@ def find_block(
                     kind="ValueError",
                 )
             for place, fresh in found:
-                edits = _smallest(place, lines[place : place + len(old)], fresh)
+                edits = [
+                    LineEdit(start=place + a + 1, end=place + b, text="".join(f"{line}\n" for line in fresh[c:d]))
+                    for a, b, c, d in changed_spans(lines[place : place + len(old)], fresh)
+                ]
                 return Match(start=place + 1, end=place + len(old), lines=list(fresh), rung=rung, edits=edits)
     raise ToolError(f"{what}: {_not_found(lines, old, new, at_end=at_end)}", kind="ValueError")
-
-
-def _smallest(place: int, there: Sequence[str], fresh: Sequence[str]) -> list[LineEdit]:
-    return [
-        LineEdit(start=place + a + 1, end=place + b, text="".join(f"{line}\n" for line in fresh[c:d]))
-        for a, b, c, d in changed_spans(there, fresh)
-    ]
 
 
 def _trailing(line: str) -> str:
@@ -131,7 +127,14 @@ RUNGS: tuple[tuple[Rung, Callable[[str], str]], ...] = (
 
 def _places(lines: tuple[str, ...], block: tuple[str, ...], region: Sequence[range]) -> list[int]:
     """Where the block begins, in time linear in the lines: Knuth, Morris and Pratt's way."""
-    size, borders = len(block), _borders(block)
+    # Of each beginning of the block: how many lines at its end are those at its start, all of them left out.
+    borders, border = [0], 0
+    for line in block[1:]:
+        while border and line != block[border]:
+            border = borders[border - 1]
+        border += line == block[border]
+        borders.append(border)
+    size = len(block)
     places: set[int] = set()
     for part in region:
         matched = 0
@@ -142,17 +145,6 @@ def _places(lines: tuple[str, ...], block: tuple[str, ...], region: Sequence[ran
             if matched == size:
                 places.add(i - size + 1)
     return sorted(places)
-
-
-def _borders(block: tuple[str, ...]) -> list[int]:
-    """Of each beginning of a block: how many lines at its end are those at its start, all of them left out."""
-    borders, border = [0], 0
-    for line in block[1:]:
-        while border and line != block[border]:
-            border = borders[border - 1]
-        border += line == block[border]
-        borders.append(border)
-    return borders
 
 
 def _fitting(
@@ -247,11 +239,8 @@ def _nearest(lines: Sequence[str], old: Sequence[str]) -> int | None:
     votes = Counter(i - offset for i, line in enumerate(lines) for offset in where.get(line.strip(), ())[:_SHOWN])
     if votes:
         return max(0, votes.most_common(1)[0][0])
-    return _like(lines, *max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1])))
-
-
-def _like(lines: Sequence[str], offset: int, longest: str) -> int | None:
-    """Where the old text would begin if its longest line were the one that is most like it; looks at a bounded part."""
+    # The line that is most like the longest one; a bounded part of the file is looked at.
+    offset, longest = max(enumerate(line.strip() for line in old), key=lambda pair: len(pair[1]))
     matcher = SequenceMatcher(b=longest[:_LIKE_CHARS], autojunk=False)
     best, place, tries = _LIKE, None, 0
     for i, line in enumerate(lines[:_LIKE_LINES]):

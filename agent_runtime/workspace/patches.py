@@ -152,7 +152,13 @@ def _hunks(reader: _Reader) -> tuple[Hunk, ...]:
         body = reader.body()
         closed = reader.line.rstrip() == _END_OF_FILE
         reader.at += closed
-        parts = _parts(reader.lines, body)
+        parts: list[tuple[list[int], list[int]]] = []  # cut at `@@`: places of each hunk's headers, and of its lines
+        for i in body:
+            is_header = reader.lines[i].startswith("@@")
+            if (is_header and (not parts or parts[-1][1])) or (not parts and reader.lines[i]):
+                parts.append(([], []))
+            if parts:
+                parts[-1][0 if is_header else 1].append(i)
         if closed and not parts:
             raise _wrong(reader.at - 1, "must follow the lines of a hunk")
         hunks += [
@@ -161,21 +167,6 @@ def _hunks(reader: _Reader) -> tuple[Hunk, ...]:
         ]
         if not closed:
             return tuple(hunks)
-
-
-def _parts(lines: list[str], body: range) -> list[tuple[list[int], list[int]]]:
-    """Cut at `@@`: the places of each hunk's headers, and of its lines."""
-    parts: list[tuple[list[int], list[int]]] = []
-    for i in body:
-        if lines[i].startswith("@@"):
-            if not parts or parts[-1][1]:
-                parts.append(([], []))
-            parts[-1][0].append(i)
-        elif parts or lines[i]:
-            if not parts:
-                parts.append(([], []))
-            parts[-1][1].append(i)
-    return parts
 
 
 def _hunk(lines: list[str], headers: list[int], body: list[int], *, at_end: bool) -> Hunk:

@@ -22,7 +22,13 @@ def parts_of(path: str, roots: Iterable[str]) -> tuple[str, ...]:
         ToolError: the path is empty, not printable text, absolute and elsewhere, or enters a git directory.
     """
     _check_text(path)
-    parts = tuple(part for part in _relative(path, roots).split("/") if part not in {"", "."})
+    inside = _beneath(path, roots)
+    if inside is None:
+        raise ToolError(
+            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
+            kind="PermissionError",
+        )
+    parts = tuple(part for part in inside.split("/") if part not in {"", "."})
     refuse_git(parts, path)
     return parts
 
@@ -77,16 +83,6 @@ def _check_text(path: str) -> None:
             f"path {path!r} holds control characters or unpaired surrogates; no such name is opened",
             kind="ValueError",
         )
-
-
-def _relative(path: str, roots: Iterable[str]) -> str:
-    inside = _beneath(path, roots)
-    if inside is None:
-        raise ToolError(
-            f"{path!r} is outside the workspace {next(iter(roots), '')!r}; only files in it can be used here",
-            kind="PermissionError",
-        )
-    return inside
 
 
 def _beneath(path: str, roots: Iterable[str]) -> str | None:

@@ -168,16 +168,11 @@ def _entry(directory: int, entry: os.DirEntry[str], room: int) -> tuple[str, int
             kind = "program" if status.st_mode & 0o111 else "file"
             if status.st_size > room:
                 return f"stamp {kind} {status.st_size} {status.st_mtime_ns}", 0
-            digest, size = _hash(descriptor, room)
-            return f"{kind} {digest}", size
+            digest, size = hashlib.sha256(), 0
+            # Of a file that somebody goes on writing, no more than there is room for.
+            while size < room and (chunk := os.read(descriptor, _CHUNK)):
+                digest.update(chunk)
+                size += len(chunk)
+            return f"{kind} {digest.hexdigest()}", size
     except OSError:  # removed in this moment, or not ours to read
         return "unreadable", 0
-
-
-def _hash(descriptor: int, room: int) -> tuple[str, int]:
-    """A content's hash and size; of a file that somebody goes on writing, no more than there is room for."""
-    digest, size = hashlib.sha256(), 0
-    while size < room and (chunk := os.read(descriptor, _CHUNK)):
-        digest.update(chunk)
-        size += len(chunk)
-    return digest.hexdigest(), size

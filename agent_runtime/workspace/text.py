@@ -124,9 +124,7 @@ def decode(data: bytes) -> Text | None:
     try:
         return Text(data.decode("utf-8"))
     except UnicodeDecodeError:
-        return None if _looks_binary(data[:_SNIFFED]) else Text(data.decode("latin-1"), "latin-1")
-
-
-def _looks_binary(sample: bytes) -> bool:
-    controls = sum(1 for byte in sample if (byte < 0x20 and byte not in _TEXT_CONTROLS) or 0x7F <= byte < 0xA0)  # noqa: PLR2004 - the C0 and C1 ranges
-    return controls > len(sample) * _MAX_CONTROL_SHARE
+        sample = data[:_SNIFFED]
+        controls = sum(1 for byte in sample if (byte < 0x20 and byte not in _TEXT_CONTROLS) or 0x7F <= byte < 0xA0)  # noqa: PLR2004 - the C0 and C1 ranges
+        too_many = controls > len(sample) * _MAX_CONTROL_SHARE
+        return None if too_many else Text(data.decode("latin-1"), "latin-1")

@@ -18,7 +18,20 @@ def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
         before: lines; one that keeps its line ending has one that the others have not.
         after: the same of the new text.
     """
-    return [line for group in _groups(changed_spans(before, after)) for line in _hunk(group, before, after)]
+    hunks: list[str] = []
+    for group in _groups(changed_spans(before, after)):
+        (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
+        lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
+        old = _range(first - lead, last + trail)
+        hunks.append(f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@")
+        at = first - lead
+        for a, b, c, d in group:
+            hunks += [f" {line}" for line in before[at:a]]
+            hunks += [f"-{line}" for line in before[a:b]]
+            hunks += [f"+{line}" for line in after[c:d]]
+            at = b
+        hunks += [f" {line}" for line in before[at : last + trail]]
+    return hunks
 
 
 def _groups(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
@@ -31,20 +44,6 @@ def _groups(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
         group.append(span)
     if group:
         yield group
-
-
-def _hunk(group: Sequence[_Span], before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
-    (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
-    lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
-    old = _range(first - lead, last + trail)
-    yield f"@@ -{old} +{_range(new_first - lead, new_last + trail)} @@"
-    at = first - lead
-    for a, b, c, d in group:
-        yield from (f" {line}" for line in before[at:a])
-        yield from (f"-{line}" for line in before[a:b])
-        yield from (f"+{line}" for line in after[c:d])
-        at = b
-    yield from (f" {line}" for line in before[at : last + trail])
 
 
 def _range(start: int, end: int) -> str:

@@ -35,7 +35,9 @@ def view(
     The caller has checked that `1 <= start`, and that `start` and `end` are lines of the file; `outlined` is
     `outline`, or the same for large files.
     """
-    wanted = end if end is not None else _default_end(start, text.count)
+    wanted = end if end is not None else start + DEFAULT_LINES - 1
+    if end is None and text.count - wanted <= _SLACK:
+        wanted = text.count
     listing, last = listed(text.first(wanted), start, wanted)
     notes: list[str] = []
     if last < wanted:
@@ -60,8 +62,3 @@ def listed(lines: Sequence[str], start: int, end: int) -> tuple[list[str], int]:
             return shown, number - 1
         shown.append(f"{number:>{width}} | {cut}" if line else f"{number:>{width}} |")
     return shown, end
-
-
-def _default_end(start: int, count: int) -> int:
-    end = start + DEFAULT_LINES - 1
-    return count if count - end <= _SLACK else end
