@@ -72,10 +72,12 @@ class Agent:
             SandboxError: this machine has no sandbox of the kind it asks for.
         """
         described = file if isinstance(file, AgentFile) else AgentFile.load(file)
+        image = described.docker_image
+        settings = SandboxSettings(container=ContainerSettings(image=image) if image else None)
         return cls(
             provider=described.provider(),
             work_dir=described.work_dir,
-            sandbox=pick(described.sandbox, _sandbox_settings(described)),
+            sandbox=pick(described.sandbox, settings),
             policy=described.policy(),
             name=described.name,
             role=described.role,
@@ -85,8 +87,3 @@ class Agent:
             unsafe_mode=described.unsafe_mode,
             max_output_chars=described.max_output_chars,
         )
-
-
-def _sandbox_settings(described: AgentFile) -> SandboxSettings:
-    image = described.docker_image
-    return SandboxSettings(container=ContainerSettings(image=image) if image else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +182,12 @@ class AgentFile:
             unsafe_mode=agent.runtime.unsafe_mode,
             sandbox=agent.runtime.sandbox,
             docker_image=agent.runtime.docker_image,
-            limits=_limits(agent.runtime),
+            limits=RunLimits(
+                max_steps=agent.runtime.max_steps,
+                max_cost_usd=agent.runtime.max_cost_usd,
+                max_tokens=agent.runtime.max_tokens,
+                max_seconds=agent.runtime.max_seconds,
+            ),
             memory=_placed(document, ("agent", "memory"), lambda: MemorySettings(**agent.memory.model_dump())),
             tools=None if tools is None else tuple(tool.name for tool in tools),
             max_output_chars={t.name: t.config.max_output_chars for t in tools or () if t.config.max_output_chars},
@@ -191,7 +196,12 @@ class AgentFile:
                     _placed(document, ("agent", "permissions", number), partial(_rule, each))
                     for number, each in enumerate(agent.permissions)
                 ),
-                *_required(tools or []),
+                # Those of `require_permission` come last, so that `permissions` can make exceptions.
+                *(
+                    Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
+                    for tool in tools or ()
+                    if tool.config.require_permission
+                ),
             ),
         )
 
@@ -250,30 +260,21 @@ def _model(model: schema.Model, folder: Path, document: Document, path: KeyPath)
         base_url=model.base_url,
         # A server of one's own must not be sent the key of the service that it stands in for.
         key_variable=model.api_key_env or (None if model.base_url else CATALOG[model.provider].key_variable),
-        options=_placed(document, path, lambda: _options(model, folder)),
+        options=_placed(
+            document,
+            path,
+            lambda: ModelOptions(
+                max_tokens=model.max_tokens,
+                silence=model.silence,
+                temperature=model.temperature,
+                thinking=None if model.thinking is None else Thinking(**model.thinking.model_dump()),
+                reasoning_effort=model.reasoning_effort,
+                api=model.api,
+                script=None if model.script is None else folder / model.script,
+                images=model.images,
+            ),
+        ),
         place=document.place((*path, "api_key_env")),
-    )
-
-
-def _options(model: schema.Model, folder: Path) -> ModelOptions:
-    return ModelOptions(
-        max_tokens=model.max_tokens,
-        silence=model.silence,
-        temperature=model.temperature,
-        thinking=None if model.thinking is None else Thinking(**model.thinking.model_dump()),
-        reasoning_effort=model.reasoning_effort,
-        api=model.api,
-        script=None if model.script is None else folder / model.script,
-        images=model.images,
-    )
-
-
-def _limits(runtime: schema.Runtime) -> RunLimits:
-    return RunLimits(
-        max_steps=runtime.max_steps,
-        max_cost_usd=runtime.max_cost_usd,
-        max_tokens=runtime.max_tokens,
-        max_seconds=runtime.max_seconds,
     )
 
 
@@ -286,13 +287,6 @@ def _rule(permission: schema.Permission) -> Rule:
         commands=tuple(permission.commands or ()),
         reason=permission.reason or "",
     )
-
-
-def _required(tools: Sequence[schema.Tool]) -> Iterator[Rule]:
-    """The rules of `require_permission`; they come last, so that `permissions` can make exceptions."""
-    for tool in tools:
-        if tool.config.require_permission:
-            yield Rule(decision="ask", tool=tool.name, reason=f"the agent file asks before every {tool.name}")
 
 
 def _instructions(written: str, folder: Path) -> str:

@@ -119,12 +119,14 @@ def _told(error: ErrorDetails, document: Document, top: type[BaseModel]) -> str:
     if error["type"] == "extra_forbidden":
         told = f"unknown key. {did_you_mean(str(path[-1]), _keys(top, path[:-1]))}"
     elif what is not None:
-        told = f"must be {what}, and is {_kind(error['input'])}"
+        kind = type(error["input"])  # not the value, which may be a secret in the wrong place
+        told = f"must be {what}, and is {_FOUND.get(kind) or f'a {kind.__name__}; put it in quotes if it is text'}"
     elif error["type"] in _BOUNDS:
         told = _BOUNDS[error["type"]](error.get("ctx", {}))
     else:
         told = error["msg"]
-    return f"{document.place(path)}: {_written(path)}: {told.removesuffix('.')}."
+    key = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path).removeprefix(".")
+    return f"{document.place(path)}: {f'`{key}`' if path else 'the file'}: {told.removesuffix('.')}."
 
 
 def _keys(top: type[BaseModel], path: KeyPath) -> list[str]:
@@ -143,15 +145,3 @@ def _section(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for each in get_args(annotation) if (found := _section(each))), None)
-
-
-def _written(path: KeyPath) -> str:
-    """A key path as programs write it: `agent.tools[0].name`."""
-    parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
-    return f"`{''.join(parts).removeprefix('.')}`" if path else "the file"
-
-
-def _kind(value: object) -> str:
-    """What a value is, without saying the value: it may be a secret in the wrong place."""
-    kind = type(value)
-    return _FOUND.get(kind) or f"a {kind.__name__}; put it in quotes if it is text"

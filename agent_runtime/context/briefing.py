@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_runtime.core.images import Image
 from agent_runtime.core.task import Task
 from agent_runtime.prompts import notes
 
@@ -97,7 +96,10 @@ def opening(
         schema = json.dumps(task.output_schema, ensure_ascii=False, separators=(",", ":"))
         parts.append(f"{notes.OUTPUT}\n{schema}")
     if task.images:  # before what may be long: a text that does not fit loses its middle
-        parts.append(_images(nonce, task.images))
+        # Who named the pictures wrote where each is from, so it is framed.
+        sources = [f"Image {each}: from {_one_line(image.source)}" for each, image in enumerate(task.images, start=1)]
+        framed = _quoted(nonce, "the images: where each is from", "\n".join(sources))
+        parts.append(f"{notes.IMAGES}\n{framed}")
     parts += [_quoted(nonce, _one_line(quote.source), quote.text) for quote in task.quotes]
     if instructions:
         parts.append(_instructions(nonce, instructions))
@@ -109,12 +111,6 @@ def opening(
         named = "\n\n".join(f"{excerpt.path}\n{excerpt.text}" for excerpt in orientation.excerpts)
         parts.append(_quoted(nonce, "the workspace: what the task names", named))
     return "\n\n".join(parts)
-
-
-def _images(nonce: str, images: Sequence[Image]) -> str:
-    """Say what the pictures beside the text are; who named them wrote that, so it is framed."""
-    sources = [f"Image {number}: from {_one_line(image.source)}" for number, image in enumerate(images, start=1)]
-    return f"{notes.IMAGES}\n" + _quoted(nonce, "the images: where each is from", "\n".join(sources))
 
 
 def _instructions(nonce: str, texts: Mapping[str, str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from agent_runtime.context.estimate import estimate
 from agent_runtime.context.planner import Candidate
 from agent_runtime.context.results import Results
@@ -25,7 +23,16 @@ def candidates(transcript: Transcript, results: Results, *, before: int) -> list
         before: tokens that stand before the whole conversation: the system prompt's.
     """
     pending = transcript.pending
-    found = [*_tasks(transcript, pending, before)] if pending else []
+    found: list[Candidate] = []
+    first: dict[int, int] = {}
+    tokens: dict[int, int] = {}
+    for index, entry in enumerate(transcript.entries if pending else ()):
+        if entry.task in pending:
+            first.setdefault(entry.task, index)
+            tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
+    for task, begins in first.items():
+        saves = tokens[task] - estimate(notes.archived_task(task, pending[task]))
+        found.append(Candidate(before=before + transcript.tokens_before(begins), saves=saves, task=task))
     for positions, again in ((results.superseded(), 0.0), (results.far_behind(), _AGAIN)):
         found += [
             Candidate(
@@ -39,15 +46,3 @@ def candidates(transcript: Transcript, results: Results, *, before: int) -> list
             and (entry := transcript.entries[index]).task not in pending
         ]
     return found
-
-
-def _tasks(transcript: Transcript, pending: dict[int, str], before: int) -> Iterator[Candidate]:
-    first: dict[int, int] = {}
-    tokens: dict[int, int] = {}
-    for index, entry in enumerate(transcript.entries):
-        if entry.task in pending:
-            first.setdefault(entry.task, index)
-            tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
-    for task, index in first.items():
-        summary = estimate(notes.archived_task(task, pending[task]))
-        yield Candidate(before=before + transcript.tokens_before(index), saves=tokens[task] - summary, task=task)

@@ -62,7 +62,12 @@ def orient(
         facts: what the caller knows already, one line each.
         hides: whether a file or directory, by its canonical path, is not to be shown or named.
     """
-    test = _test_command(workspace)
+    commands = (
+        command
+        for name, needle, command in _TEST_COMMANDS
+        if (needle in _read(workspace, name) if needle else workspace.exists(name))
+    )
+    test = next(commands, "")
     told = [*facts, f"Likely test command: {test}"] if test else list(facts)
     text = "\n".join([task.goal, *(quote.text for quote in task.quotes)])
     # The lines that a text names, until `EXCERPT_CHARS` are used up; each place once.
@@ -75,7 +80,11 @@ def orient(
     excerpts: list[Excerpt] = []
     left = EXCERPT_CHARS
     for place in dict.fromkeys(places):
-        excerpt = None if hides(_canonical(workspace, place.path)) else _excerpt(workspace, place)
+        try:
+            hidden = hides(workspace.resolve(place.path))
+        except ToolError:  # gone in this moment
+            continue
+        excerpt = None if hidden else _excerpt(workspace, place)
         if excerpt and len(excerpt.text) <= left:
             left -= len(excerpt.text)
             excerpts.append(excerpt)
@@ -109,22 +118,6 @@ def _listed(workspace: Workspace, directory: str, ignored: IgnoredPaths) -> list
         n for n in names[:_MOST_NAMES] if not (n.startswith(".") and n.endswith("/")) and not ignored(directory + n)
     ]
     return sorted(kept, key=lambda name: (not name.endswith("/"), name))
-
-
-def _test_command(workspace: Workspace) -> str:
-    for name, needle, command in _TEST_COMMANDS:
-        if needle and needle in _read(workspace, name):
-            return command
-        if not needle and workspace.exists(name):
-            return command
-    return ""
-
-
-def _canonical(workspace: Workspace, path: str) -> str:
-    try:
-        return workspace.resolve(path)
-    except ToolError:  # gone in this moment: there will be nothing to show either
-        return path
 
 
 def _find(workspace: Workspace, mention: Mention) -> Mention | None:

@@ -106,7 +106,10 @@ class Results:
             self._steps[step.position] = step
         for call in self._returned:
             command = _COMMAND.match(call.text)
-            text = _shown(call.text, event.text)
+            # The result as the model read it, whose middle the record may lack; nothing when it was not shown.
+            start = event.text.find(call.text[:_EDGE_CHARS])
+            end = event.text.find(call.text[-_EDGE_CHARS:], start) if start >= 0 else -1
+            text = event.text[start : end + min(len(call.text), _EDGE_CHARS)] if end >= 0 else ""
             if command is not None and text:
                 piece = _Piece(step=step, command=command["number"], text=text)
                 self._showed(command["terminal"], piece, whole=call.tool == "read_output")
@@ -124,10 +127,3 @@ class Results:
             else:
                 kept.append(each)
         self._pieces[terminal] = [*kept, piece]
-
-
-def _shown(recorded: str, observed: str) -> str:
-    """A call's result as the model read it, whose middle the record may lack; empty when it was not shown."""
-    start = observed.find(recorded[:_EDGE_CHARS])
-    end = observed.find(recorded[-_EDGE_CHARS:], start) if start >= 0 else -1
-    return observed[start : end + min(len(recorded), _EDGE_CHARS)] if end >= 0 else ""

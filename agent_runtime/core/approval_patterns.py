@@ -85,7 +85,8 @@ def _patterns(
         pattern = _pattern(command, shape)
         if pattern is None:
             return ()
-        if not isinstance(policy.decide(CallFacts(tool="execute", command=_written(command))), Permitted):
+        written = shlex.join([word or "" for word in command.words or ()])
+        if not isinstance(policy.decide(CallFacts(tool="execute", command=written)), Permitted):
             found[pattern] = None
     return tuple(found) if len(found) <= _MOST_PATTERNS else ()
 
@@ -108,10 +109,6 @@ def _pattern(command: ParsedCommand, shape: Callable[[Sequence[str]], Sequence[s
     pattern = " ".join(word if word == "**" else shlex.quote(word) for word in shaped)
     readable = len(pattern) <= _MOST_CHARS and _READABLE.fullmatch(pattern) is not None and ";" not in pattern
     return pattern if readable and CommandPattern.parse(pattern).covers(command) else None
-
-
-def _written(command: ParsedCommand) -> str:
-    return shlex.join([word or "" for word in command.words or ()])
 
 
 def _varied(words: Sequence[str]) -> Sequence[str] | None:

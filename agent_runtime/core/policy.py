@@ -227,7 +227,18 @@ class Policy:
             # Nobody who let a program start need be asked about ending it.
             rules = [rule for rule in rules if rule.decision == "deny" and rule.is_sweeping]
             default = "allow"
-        return _strictest([_judged(part, rules, default) for part in _parts(call, rules)])
+        judged = [_judged(part, rules, default) for part in _parts(call, rules)]
+        verdict = max((verdict for verdict, _ in judged), key=_STRICTNESS.__getitem__)
+        reasons = list(dict.fromkeys(reason for each, reason in judged if each == verdict))
+        rest = len(reasons) - _REASONS
+        told = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
+        match verdict:
+            case "allow":
+                return Permitted(reason=told)
+            case "ask":
+                return NeedsApproval(reason=told)
+            case "deny":
+                return Denied(reason=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,16 +296,14 @@ def _parts(call: CallFacts, rules: Sequence[Rule]) -> Iterator[_Part]:
     yield from (_Path(path) for path in call.paths)
     text = call.typed if call.command is None else call.command
     if text is not None and any(rule.commands for rule in rules):
-        commands = commands_of(text) if call.shell == "bash" else (_unread(text, call.shell),)
+        if call.shell == "bash":
+            commands = commands_of(text)
+        else:
+            doubt = f"{call.shell} is not understood, only bash is"
+            commands = (ParsedCommand(text=" ".join(text.split())[:_SHOWN], words=None, doubt=doubt),)
         yield from (_Shell(command, call.typed is not None) for command in commands)
     elif not call.paths:
         yield _Whole()
-
-
-def _unread(text: str, shell: str) -> ParsedCommand:
-    return ParsedCommand(
-        text=" ".join(text.split())[:_SHOWN], words=None, doubt=f"{shell} is not understood, only bash is"
-    )
 
 
 def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdict, str]:
@@ -313,17 +322,3 @@ def _judged(part: _Part, rules: Sequence[Rule], default: Verdict) -> tuple[Verdi
         about = f": {warning.reason}" if warning.reason else ""
         return "ask", f"{part.told} may be what a rule {_SAYS[warning.decision]}{about}"
     return verdict, reason
-
-
-def _strictest(judged: Sequence[tuple[Verdict, str]]) -> Decision:
-    verdict = max((verdict for verdict, _ in judged), key=_STRICTNESS.__getitem__)
-    reasons = list(dict.fromkeys(reason for each, reason in judged if each == verdict))
-    rest = len(reasons) - _REASONS
-    told = "; ".join([*reasons[:_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
-    match verdict:
-        case "allow":
-            return Permitted(reason=told)
-        case "ask":
-            return NeedsApproval(reason=told)
-        case "deny":
-            return Denied(reason=told)

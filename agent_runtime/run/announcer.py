@@ -72,7 +72,10 @@ class Announcer:
                 self._text.clear()
                 emit(EventType.STEP, step=step, max_steps=max_steps)
             case Streamed(text=text):
-                self._said(text)
+                if self._stream:
+                    emit(EventType.STREAM, text=text)
+                else:
+                    self._text.append(text)
             case StreamReset(attempt=attempt):
                 self._text.clear()
                 emit(EventType.STREAM_RESET, attempt=attempt)
@@ -110,7 +113,16 @@ class Announcer:
             case Replied():
                 self._said_all()
             case ToolReturned():
-                self._returned(event)
+                emit(
+                    EventType.TOOL_RESULT,
+                    tool=event.tool,
+                    result=event.text,
+                    args=event.args,
+                    ok=event.ok,
+                    value=event.value,
+                    seconds=event.seconds,
+                    number=event.number,
+                )
             case MessageInjected(text=text):
                 emit(EventType.USER_MESSAGE_INJECTED, message=text)
             case Paused(pending=pending):
@@ -126,29 +138,11 @@ class Announcer:
             case other:
                 assert_never(other)
 
-    def _said(self, text: str) -> None:
-        if self._stream:
-            self._hooks.emit(EventType.STREAM, text=text)
-        else:
-            self._text.append(text)
-
     def _said_all(self) -> None:
         text = "".join(self._text)
         self._text.clear()
         if text.strip():
             self._hooks.emit(EventType.STREAM, text=text)
-
-    def _returned(self, event: ToolReturned) -> None:
-        self._hooks.emit(
-            EventType.TOOL_RESULT,
-            tool=event.tool,
-            result=event.text,
-            args=event.args,
-            ok=event.ok,
-            value=event.value,
-            seconds=event.seconds,
-            number=event.number,
-        )
 
     def _ended(self, outcome: Outcome) -> None:
         if outcome.status is Status.FINISHED:

@@ -124,14 +124,22 @@ class Loop:
             if (cut := self._cut_off()) is not None:
                 return cut
             self.state.emit(StepStarted(step=step, max_steps=self.limits.max_steps))
-            await self._hear(step)
+            if changes := await self._told(self.files.changed_by_others):
+                self.state.record(Observed(step=step, text=changes, ok=True))
+            self.state.inject(step)
             reader, stop = await self._ask(step)
             try:
                 outcome = await self._act(step, reader.finish(stop))
                 errors_in_a_row = 0
             except FormatError as error:
                 errors_in_a_row += 1
-                outcome = self._misunderstood(step, error, errors_in_a_row)
+                outcome, most = None, self.limits.max_format_errors
+                text = f"[Format error {errors_in_a_row} of {most} in a row: {error.code}. Nothing was run.]\n{error}"
+                self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
+                self.state.record(Observed(step=step, text=text, ok=False))
+                if errors_in_a_row >= most:
+                    reason = self.transport.unreadable(error.code, errors_in_a_row)
+                    outcome = self.state.outcome(Status.FORMAT_ERRORS, reason=reason)
             await self.state.session.commit()
             if outcome is not None:
                 return outcome
@@ -168,12 +176,6 @@ class Loop:
         both = zip(records, taken, strict=True)
         self.repeats.recall((each.calls, step.contents) for each, step in both if step is not None and each.ran)
         return taken
-
-    async def _hear(self, step: int) -> None:
-        """Take in what happened around the agent since its last step."""
-        if changes := await self._told(self.files.changed_by_others):
-            self.state.record(Observed(step=step, text=changes, ok=True))
-        self.state.inject(step)
 
     async def _told(self, look: Callable[[], str]) -> str:
         """What there is to tell of files; they are looked at in a thread."""
@@ -286,17 +288,6 @@ class Loop:
             return None
         reason = f"{count} completions did not fit the output schema. The last one:\n{checked.problems}"
         return self.state.outcome(Status.INVALID_OUTPUT, reason=reason)
-
-    def _misunderstood(self, step: int, error: FormatError, count: int) -> Outcome | None:
-        limit = self.limits.max_format_errors
-        text = f"[Format error {count} of {limit} in a row: {error.code}. Nothing was run.]\n{error}"
-        self.state.emit(Refused(error=text) if error.code == "control_syntax" else Faulted(error=text))
-        self.state.record(Observed(step=step, text=text, ok=False))
-        return (
-            self.state.outcome(Status.FORMAT_ERRORS, reason=self.transport.unreadable(error.code, count))
-            if count >= limit
-            else None
-        )
 
     def _cut_off(self) -> Outcome | None:
         """How the run ends because no further reply may be asked for; None when one may."""

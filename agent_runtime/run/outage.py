@@ -98,7 +98,11 @@ class PatientProvider:
                                         faults.text.append(chunk.text)
                                     yield chunk
                 except ModelOutageError as error:
-                    pause = self._pause(error, tries, faults)
+                    chance = int(self._clock_and_random.token(2), 16) / _UNITS
+                    usual = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
+                    pause = max(usual, error.retry_after or 0.0)
+                    if faults.waited + pause > self._seconds:
+                        raise
                     if tries == 1:
                         untimed.enter_context(self._state.clock.stopped())
                     self._state.emit(ModelAwaited(reason=str(error), seconds=pause))
@@ -132,16 +136,3 @@ class PatientProvider:
             )
         faults.waited += fault.wait
         self._state.emit(ModelAwaited(reason=fault.reason, seconds=fault.wait))
-
-    def _pause(self, error: ModelOutageError, tries: int, faults: _Faults) -> float:
-        """Seconds to wait before the provider is asked again.
-
-        Raises:
-            ModelOutageError: that would be longer than outages are waited for.
-        """
-        chance = int(self._clock_and_random.token(2), 16) / _UNITS
-        usual = min(FIRST_PAUSE * 2.0 ** (tries - 1), LONGEST_PAUSE) * (0.5 + chance / 2)
-        pause = max(usual, error.retry_after or 0.0)
-        if faults.waited + pause > self._seconds:
-            raise error
-        return pause

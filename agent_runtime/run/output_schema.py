@@ -133,29 +133,24 @@ def _json_in(completion: str) -> str:
     """
     text = completion.strip()
     if text[:1] not in {"{", "[", '"'}:
-        blocks = _json_fences(text)
+        blocks, body, opened = list[str](), list[str](), None
+        scanner = FenceScanner()
+        for token in [*scanner.feed(text), *scanner.close()]:
+            if not isinstance(token, FenceLine):
+                body.append(token)
+            elif opened is None:
+                opened, body = token, []
+            elif not token.info and token.char == opened.char and token.length >= opened.length:
+                if opened.word == "json":
+                    blocks.append("".join(body))
+                opened = None
+            else:
+                body.append(token.text)
         if len(blocks) == 1:
             return blocks[0]
         if len(blocks) > 1:
             raise ValueError(f"there are {len(blocks)} ```json blocks in it, and one is wanted")
     return text
-
-
-def _json_fences(text: str) -> list[str]:
-    blocks, body, opened = list[str](), list[str](), None
-    scanner = FenceScanner()
-    for token in [*scanner.feed(text), *scanner.close()]:
-        if not isinstance(token, FenceLine):
-            body.append(token)
-        elif opened is None:
-            opened, body = token, []
-        elif not token.info and token.char == opened.char and token.length >= opened.length:
-            if opened.word == "json":
-                blocks.append("".join(body))
-            opened = None
-        else:
-            body.append(token.text)
-    return blocks
 
 
 def _validator(schema: Mapping[str, Any]) -> Validator:

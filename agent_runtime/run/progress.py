@@ -112,7 +112,10 @@ class RunProgress:
                 self.calls = number
                 self.called.append(event)
             case Observed():
-                self._see(event)
+                if self._in_step:  # a later one tells of what others did
+                    self.steps[-1].observed = event
+                self.unfit += event.unfit
+                self.acted, self._in_step = True, False
             case _:
                 self._move(position, event)
 
@@ -131,12 +134,6 @@ class RunProgress:
                 self.waiting, self.parked, self.ended, self.is_open = None, None, event.outcome, False
             case _:
                 pass
-
-    def _see(self, event: Observed) -> None:
-        if self._in_step:  # a later one tells of what others did
-            self.steps[-1].observed = event
-        self.unfit += event.unfit
-        self.acted, self._in_step = True, False
 
 
 @dataclass(slots=True)

@@ -92,7 +92,16 @@ class Run:
             ResumeError: nothing waits any more, it was altered, or it was approved and files have changed.
         """
         waiting = self.state.progress.waiting
-        saved = await self._saved()
+        if waiting is None:
+            raise ResumeError(ResumeCode.NOTHING_WAITS)
+        (position, paused), events = waiting, self.state.events
+        saved = unseal(
+            paused,
+            self.key(),
+            session_id=self.state.session.session_id,
+            run_id=self.state.progress.run_id,
+            log=await asyncio.to_thread(digest_of, [*events[:position], *events[position + 1 :]]),
+        )
         if answer.approved and (changed := await self.toolbox.changed_since(saved.manifest)):
             # An approval is of what was shown; nothing may have moved beneath it.
             raise ResumeError(ResumeCode.FILES_CHANGED, request=saved.pending.request_id, changed="; ".join(changed))
@@ -201,19 +210,6 @@ class Run:
         what = "an answer" if pending.kind == "question" else f"approval of {pending.tool}"
         reason = f"The run waits for {what} (request {pending.request_id})."
         return replace(self.state.outcome(Status.PAUSED, reason=reason), pending=pending)
-
-    async def _saved(self) -> SavedStep:
-        waiting = self.state.progress.waiting
-        if waiting is None:
-            raise ResumeError(ResumeCode.NOTHING_WAITS)
-        (position, paused), events = waiting, self.state.events
-        return unseal(
-            paused,
-            self.key(),
-            session_id=self.state.session.session_id,
-            run_id=self.state.progress.run_id,
-            log=await asyncio.to_thread(digest_of, [*events[:position], *events[position + 1 :]]),
-        )
 
     def _standing(self, saved: SavedStep) -> StepCheckpoint:
         files = dict[str, Any](saved.files)

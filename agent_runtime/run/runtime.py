@@ -233,7 +233,11 @@ class AsyncRuntime:
         work = self._work
         if work is None or (loop := work.get_loop()).is_closed():
             return
-        if _running_loop() is loop:
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:  # none runs in this thread
+            here = False
+        if here:
             work.cancel()
         else:
             loop.call_soon_threadsafe(work.cancel)
@@ -302,7 +306,10 @@ class AsyncRuntime:
         except asyncio.CancelledError:
             await self._toolbox.interrupt("the run was stopped")
             outcome = run.cut_short(Status.STOPPED, "The run was stopped.")
-            if _being_cancelled():  # from outside, as opposed to by `abort`: the caller goes down with it
+            task = asyncio.current_task()
+            if (
+                task is not None and task.cancelling()
+            ):  # from outside, as opposed to by `abort`: the caller goes down with it
                 if not self._resumable:
                     await self._state.record_durably(Ended(outcome=outcome))
                 raise
@@ -337,15 +344,3 @@ WAITS_FOR_ITSELF = (
 def slug(name: str) -> str:
     """A session's name from an agent's: lower case, hyphens between words."""
     return "-".join(name.lower().split()) or "agent"
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

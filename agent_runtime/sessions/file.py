@@ -40,8 +40,10 @@ class FileSession(StoredSession):
             SettingsError: there is no `session_dir`, and this user has no home directory.
         """
         super().__init__(session_id, agent_name)
-        directory = _default_directory() if session_dir is None else Path(session_dir)
-        self.path = directory / f"{file_name(session_id)}.jsonl"
+        if session_dir is None:
+            place = home("The session has no place to lie", otherwise="pass `session_dir`")
+            session_dir = place / ".codepilot" / "sessions"
+        self.path = Path(session_dir) / f"{file_name(session_id)}.jsonl"
 
     def require_out_of_reach(self, work_dir: Path) -> None:
         """Make sure that an agent cannot destroy its own log.
@@ -89,7 +91,3 @@ class FileSession(StoredSession):
     @override
     def _read(self) -> Sequence[Recorded]:
         return read(self.path).events
-
-
-def _default_directory() -> Path:
-    return home("The session has no place to lie", otherwise="pass `session_dir`") / ".codepilot" / "sessions"

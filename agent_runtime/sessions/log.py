@@ -48,7 +48,10 @@ def parse(data: bytes, name: str) -> Log:
                 events.append(decode(line))
         except ValueError as error:
             if _anything_whole(lines[number + 1 :]):
-                raise SessionError(_damaged(name, number + 1, error)) from error
+                raise SessionError(
+                    f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
+                    "changed; bring it back from a backup, or move it away to begin anew."
+                ) from error
             return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
         except SessionError as error:
             raise SessionError(f"{name}, line {number + 1}: {error}.") from error
@@ -84,10 +87,3 @@ def _anything_whole(lines: Sequence[bytes]) -> bool:
         else:
             return True
     return False
-
-
-def _damaged(name: str, number: int, error: ValueError) -> str:
-    return (
-        f"{name} is damaged in line {number} ({error}), and whole events follow it. Nothing was changed; bring it back "
-        "from a backup, or move it away to begin anew."
-    )

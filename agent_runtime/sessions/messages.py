@@ -49,21 +49,21 @@ def told(messages: Iterable[object]) -> list[Told]:
     Raises:
         SessionError: one is no mapping with `role` (`user` or `assistant`) and `content` (text); the text says which.
     """
-    return [_told(number, message) for number, message in enumerate(messages, start=1)]
+    events: list[Told] = []
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message, Mapping):
+            kind = type(message).__name__
+            raise SessionError(f"message {number} is a {kind}; it must have a `role` and a `content`.")
+        role, content = message.get("role"), message.get("content")
+        if role not in {"user", "assistant"}:
+            raise SessionError(f"message {number} has the role {role!r}; it must be 'user' or 'assistant'.")
+        if not isinstance(content, str):
+            raise SessionError(f"the content of message {number} is a {type(content).__name__}; it must be text.")
+        events.append(Told(role=role, text=content))
+    return events
 
 
 def extension(known: Iterable[Recorded], events: Sequence[Told]) -> Sequence[Told] | None:
     """What `events` say after all that is `known`; None when they do not begin with it."""
     old, new = messages_of(known), messages_of(events)
     return events[len(old) :] if new[: len(old)] == old else None
-
-
-def _told(number: int, message: object) -> Told:
-    if not isinstance(message, Mapping):
-        raise SessionError(f"message {number} is a {type(message).__name__}; it must have a `role` and a `content`.")
-    role, content = message.get("role"), message.get("content")
-    if role not in {"user", "assistant"}:
-        raise SessionError(f"message {number} has the role {role!r}; it must be 'user' or 'assistant'.")
-    if not isinstance(content, str):
-        raise SessionError(f"the content of message {number} is a {type(content).__name__}; it must be text.")
-    return Told(role=role, text=content)

@@ -73,24 +73,19 @@ def _joined(names: list[str]) -> str:
     Names between two `**` are best taken where they stand first, so nothing of what was taken is ever given back
     (`(?>…)`): the time is linear in the path, whatever the glob.
     """
-    *outer, last = _runs(names)
+    runs: list[list[str]] = [[]]  # the names between the `**`
+    for name in names:
+        if name == "**":
+            runs.append([])
+        else:
+            runs[-1].append(name)
+    *outer, last = runs
     ahead = "".join(
         f"(?>{_DIRECTORIES if number else ''}{''.join(f'{_name(each)}/' for each in run)})"
         for number, run in enumerate(outer)
     )
     end = "/".join(map(_name, last)) if last else ".+"
     return f"{ahead}{_DIRECTORIES if outer and last else ''}{end}"
-
-
-def _runs(names: list[str]) -> list[list[str]]:
-    """The names between the `**`."""
-    runs: list[list[str]] = [[]]
-    for name in names:
-        if name == "**":
-            runs.append([])
-        else:
-            runs[-1].append(name)
-    return runs
 
 
 def _name(glob: str) -> str:
@@ -110,17 +105,11 @@ def _between_stars(glob: str) -> list[list[str]]:
     for found in _PART.finditer(glob):
         if found[0].startswith("*"):
             parts.append([])
+        elif found[0] == "?":
+            parts[-1].append("[^/]")
+        elif found["set"] is None:
+            parts[-1].append(re.escape(found[0]))
         else:
-            parts[-1].append(_part(found))
+            inside = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", found["set"])
+            parts[-1].append(f"(?!/)[{'^' if found['negation'] else ''}{inside}]")
     return parts
-
-
-def _part(found: re.Match[str]) -> str:
-    part = found[0]
-    if part == "?":
-        return "[^/]"
-    if found["set"] is None:
-        return re.escape(part)
-    negated = "^" if found["negation"] else ""
-    inside = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", found["set"])
-    return f"(?!/)[{negated}{inside}]"

@@ -76,7 +76,11 @@ def commands_of(text: str) -> tuple[ParsedCommand, ...]:
     Raises:
         ImportError: the grammar is not installed.
     """
-    if odd := _oddity(text):
+    unprintable = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
+    odd = f"it holds the character U+{ord(unprintable):04X}" if unprintable else ""
+    if len(text) > _MOST_CHARS:
+        odd = f"it is longer than {_MOST_CHARS:,} characters"
+    if odd:
         return (ParsedCommand(text=_short(text), words=None, doubt=odd),)
     data = text.encode()
     root = _parser().parse(data).root_node
@@ -85,13 +89,6 @@ def commands_of(text: str) -> tuple[ParsedCommand, ...]:
         found = [replace(each, doubt=each.doubt or "the whole does not parse") for each in found]
         found.append(ParsedCommand(text=_short(text), words=None, doubt="it does not parse"))
     return tuple(found) or (ParsedCommand(text=_short(text), words=()),)
-
-
-def _oddity(text: str) -> str:
-    if len(text) > _MOST_CHARS:
-        return f"it is longer than {_MOST_CHARS:,} characters"
-    odd = next((char for char in text if not char.isprintable() and char not in "\n\t"), "")
-    return f"it holds the character U+{ord(odd):04X}" if odd else ""
 
 
 class _Reader:
@@ -131,7 +128,8 @@ class _Reader:
         elif kind == "redirected_statement":
             yield from self._redirected(node, depth)
         elif kind == "comment":
-            if not self._is_comment(node):
+            before = self._data[max(0, node.start_byte - 1) : node.start_byte]
+            if before not in {b"", b" ", b"\t", b"\n"} or "\n" in self._text(node):
                 yield self._unknown(node, "it may be no comment")
         elif kind in _COMPOUND:
             doubt = f"it stands in {_COMPOUND[kind]}"
@@ -173,7 +171,11 @@ class _Reader:
                 word, why = self._word(child.children[0] if child.type == "command_name" else child)
                 words.append(word)
                 doubt = doubt or why
-        doubt = doubt or _name_doubt(words)
+        name = words[0] if words else ""
+        if name is None:
+            doubt = doubt or "only the run can tell which program it is"
+        elif name in _RESERVED or "=" in name or name[:1] == "%":
+            doubt = doubt or f"`{_short(name)}` names no program"
         yield ParsedCommand(text=_short(self._text(node)), words=None if odd else tuple(words), doubt=doubt)
         for child in node.children:
             yield from self._hidden(child, "it is substituted")
@@ -234,10 +236,6 @@ class _Reader:
         """Whether the gaps hold nothing else, given where each begins and ends."""
         return all(gap.fullmatch(self._data[start:end]) for start, end in zip(bounds[::2], bounds[1::2], strict=True))
 
-    def _is_comment(self, node: Node) -> bool:
-        before = self._data[max(0, node.start_byte - 1) : node.start_byte]
-        return before in {b"", b" ", b"\t", b"\n"} and "\n" not in self._text(node)
-
     def _unknown(self, node: Node, doubt: str) -> ParsedCommand:
         return ParsedCommand(text=_short(self._text(node)), words=None, doubt=doubt)
 
@@ -249,14 +247,6 @@ def _bounds(nodes: list[Node]) -> Iterator[int]:
     for node in nodes:
         yield node.start_byte
         yield node.end_byte
-
-
-def _name_doubt(words: list[str | None]) -> str:
-    """What is in doubt about the word that names the program."""
-    name = words[0] if words else ""
-    if name is None:
-        return "only the run can tell which program it is"
-    return f"`{_short(name)}` names no program" if name in _RESERVED or "=" in name or name[:1] == "%" else ""
 
 
 def _short(text: str) -> str:

@@ -89,22 +89,17 @@ def bad_control(opened: int, code: str, error: CodeError) -> FormatError:
     if error.line is not None and 1 <= error.line <= len(lines):
         place = f"line {error.line} of {place}"
         shown = f":\n    {lines[error.line - 1].strip()[:200]}\n"
-    return FormatError(
-        "control_syntax",
-        f"Python syntax error in {place}: {error.reason}{shown or '. '}{_NOTHING_RAN} {_control_advice(opened, lines)}",
-    )
-
-
-def _control_advice(opened: int, lines: list[str]) -> str:
     fence = next((number for number, line in enumerate(lines, 1) if line.lstrip(" ").startswith(("```", "~~~"))), None)
-    if fence is not None:
-        return (
-            f"Line {opened + fence} is a fence line inside the block: the codepilot block must be closed with a bare "
-            "``` line before the next block opens."
-        )
-    return (
+    advice = (
         "Correct it and send the whole reply again. A line that is only ``` closes the block, also inside a string: "
         "if the code needs such a line, open the block with ````codepilot and close it with ````."
+        if fence is None
+        else f"Line {opened + fence} is a fence line inside the block: the codepilot block must be closed with a bare "
+        "``` line before the next block opens."
+    )
+    return FormatError(
+        "control_syntax",
+        f"Python syntax error in {place}: {error.reason}{shown or '. '}{_NOTHING_RAN} {advice}",
     )
 
 

@@ -63,7 +63,8 @@ def plan_payloads(tree: ast.Module, known_writers: frozenset[str] = frozenset())
         known_writers: the `writers` of the earlier blocks of the run, whose names live on.
     """
     writers = {WRITE, *known_writers}
-    if writers.isdisjoint(_mentioned(tree)):
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if writers.isdisjoint(used.union(_bound_names(tree))):
         return PayloadPlan(slots=(), writers=frozenset())
     return PayloadPlan(slots=_slots(tree, known_writers), writers=_new_writers(tree, known_writers))
 
@@ -131,17 +132,6 @@ def _uses(node: ast.AST) -> Iterator[tuple[ast.Name, bool]]:
         pending += [(child, maybe) for child in ast.iter_child_nodes(part)]
 
 
-def _mentioned(tree: ast.Module) -> Iterator[str]:
-    """Every name that the block uses, defines or imports."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, _DEFINITION):
-            yield node.name
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name
-
-
 def _bound_names(tree: ast.Module) -> Iterator[str]:
     """Names that the block defines or imports (an assigned name is a use that is not a call)."""
     for node in ast.walk(tree):
@@ -167,20 +157,18 @@ def payload_count(call: ast.Call) -> int | None:
     retried = retry is not None and not (isinstance(retry, ast.Constant) and retry.value is None)
     if retried:
         return 0
+    edits = arguments.get("edits")
+    count = None
+    if isinstance(edits, ast.List | ast.Tuple) and not any(isinstance(item, ast.Starred) for item in edits.elts):
+        count = len(edits.elts)
     try:
-        return None if mode is None else contents_taken(mode, _literal_length(arguments.get("edits")))
+        return None if mode is None else contents_taken(mode, count)
     except ValueError:
         return None  # The tool refuses the call itself, in words of its own.
 
 
 def _literal_text(node: ast.expr | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-
-
-def _literal_length(node: ast.expr | None) -> int | None:
-    if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(item, ast.Starred) for item in node.elts):
-        return None
-    return len(node.elts)
 
 
 def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
@@ -198,16 +186,11 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
         yield node.name, frozenset(name.id for name, _ in _uses(node))
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        kept = frozenset(_kept(node.value))
+        # Names whose value lives on in the expression: all but those merely called on the spot.
+        parts = list(ast.walk(node.value))
+        called = {part.func for part in parts if isinstance(part, ast.Call)}
+        if any(isinstance(part, ast.Lambda) for part in parts):
+            called = set()
+        kept = frozenset(name.id for name, _ in _uses(node.value) if name not in called)
         for target in targets:
             yield from ((name.id, kept) for name, _ in _uses(target))
-
-
-def _kept(value: ast.expr) -> Iterator[str]:
-    """Names whose value lives on in an expression: all but those merely called on the spot."""
-    called = {part.func for part in ast.walk(value) if isinstance(part, ast.Call)}
-    return (name.id for name, _ in _uses(value) if name not in called or _in_lambda(value))
-
-
-def _in_lambda(value: ast.expr) -> bool:
-    return any(isinstance(part, ast.Lambda) for part in ast.walk(value))

@@ -102,8 +102,9 @@ class KeptContents:
         """Keep the contents of one write; the answer is their number."""
         self._last += 1
         self._kept[self._last] = contents
-        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or self._chars() > _MOST_KEPT_CHARS):
-            self._kept.popitem(last=False)
+        chars = sum(len(text) for kept in self._kept.values() for text in kept)
+        while len(self._kept) > 1 and (len(self._kept) > _MOST_KEPT or chars > _MOST_KEPT_CHARS):
+            chars -= sum(map(len, self._kept.popitem(last=False)[1]))
         return self._last
 
     def get(self, number: object, count: int) -> tuple[str, ...]:
@@ -137,6 +138,3 @@ class KeptContents:
         kept._last = plain["last"]
         kept._kept = OrderedDict((number, tuple(contents)) for number, *contents in plain["kept"])
         return kept
-
-    def _chars(self) -> int:
-        return sum(len(text) for contents in self._kept.values() for text in contents)

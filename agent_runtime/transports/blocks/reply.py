@@ -231,15 +231,7 @@ class ReplyParser:
             raise self._fault
         if self._open is not None:
             self._end(self._open, stop_reason)
-        reply = self._reply()
-        if reply.control is None and reply.completion is None and not reply.prose:
-            raise faults.empty()
-        if self._plan.slots is not None and len(self._payloads) < len(self._plan.slots):
-            raise faults.missing_payloads(len(self._payloads), self._plan.slots, stop_reason=stop_reason)
-        return reply
-
-    def _reply(self) -> Reply:
-        return Reply(
+        reply = Reply(
             control=None if self._control is None else "".join(self._control.parts),
             payloads=tuple(self._payloads),
             completion=None if self._completion is None else _trimmed(self._completion.parts),
@@ -247,6 +239,11 @@ class ReplyParser:
             exact_payloads=None if self._plan.slots is None else len(self._plan.slots),
             writers=self._plan.writers,
         )
+        if reply.control is None and reply.completion is None and not reply.prose:
+            raise faults.empty()
+        if self._plan.slots is not None and len(self._payloads) < len(self._plan.slots):
+            raise faults.missing_payloads(len(self._payloads), self._plan.slots, stop_reason=stop_reason)
+        return reply
 
     def _take(self, tokens: list[Token]) -> list[ReplyEvent]:
         events: list[ReplyEvent] = []
@@ -270,7 +267,10 @@ class ReplyParser:
 
     def _begin(self, fence: FenceLine, events: list[ReplyEvent]) -> None:
         """Open the block that a fence line outside all blocks begins."""
-        block = self._block_of(fence)
+        if fence.word in (_CONTROL, _COMPLETION):
+            block = Block(fence.word)
+        else:
+            block = Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
         self._fault = self._refusal(block, fence)
         if self._fault is not None:
             return
@@ -284,13 +284,6 @@ class ReplyParser:
         elif block is Block.DISPLAY:
             self._sink, self._live = self._prose, ProseText
             self._text(fence.text, events)
-
-    def _block_of(self, fence: FenceLine) -> Block:
-        if fence.word == _CONTROL:
-            return Block.CONTROL
-        if fence.word == _COMPLETION:
-            return Block.COMPLETION
-        return Block.DISPLAY if self._plan.slots == () else Block.PAYLOAD
 
     def _refusal(self, block: Block, fence: FenceLine) -> FormatError | None:
         """Why a block may not stand here, or None."""
