@@ -26,9 +26,9 @@ def candidates(transcript: Transcript, results: Results, *, before: int) -> list
     found: list[Candidate] = []
     first: dict[int, int] = {}
     tokens: dict[int, int] = {}
-    for index, entry in enumerate(transcript.entries if pending else ()):
+    for at, entry in enumerate(transcript.entries if pending else ()):
         if entry.task in pending:
-            first.setdefault(entry.task, index)
+            first.setdefault(entry.task, at)
             tokens[entry.task] = tokens.get(entry.task, 0) + entry.tokens
     for task, begins in first.items():
         saves = tokens[task] - estimate(notes.archived_task(task, pending[task]))
