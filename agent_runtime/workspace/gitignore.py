@@ -102,15 +102,7 @@ class IgnoreFile:
                     each[pattern.text.removeprefix(b"/")] = number
             elif (regex := pattern.regex()) is not None:
                 wild.append((number, regex))
-        self._wild: list[tuple[Any, list[int]]] = []
-        for at in range(0, len(wild), _TOGETHER):
-            import re2  # noqa: PLC0415 - only a run needs it
-
-            automaton = re2.Set.FullMatchSet(options())
-            for _, regex in wild[at : at + _TOGETHER]:
-                automaton.Add(regex)
-            automaton.Compile()
-            self._wild.append((automaton, [number for number, _ in wild[at : at + _TOGETHER]]))
+        self._wild = [_automaton(wild[at : at + _TOGETHER]) for at in range(0, len(wild), _TOGETHER)]
 
     def says(self, path: str, *, directory: bool) -> bool | None:
         """Whether a path is ignored; None when no pattern is about it.
@@ -141,6 +133,16 @@ def options() -> Any:  # noqa: ANN401 - a library without types
     chosen.dot_nl = True
     chosen.max_mem = _AUTOMATON_BYTES
     return chosen
+
+
+def _automaton(wild: list[tuple[int, bytes]]) -> tuple[Any, list[int]]:
+    import re2  # noqa: PLC0415 - see above
+
+    automaton = re2.Set.FullMatchSet(options())
+    for _, regex in wild:
+        automaton.Add(regex)
+    automaton.Compile()
+    return automaton, [number for number, _ in wild]
 
 
 def _translated(glob: bytes, *, paths: bool) -> bytes | None:
