@@ -30,7 +30,32 @@ async def start_ci_fix(context: JobContext, command: ChecksFailed) -> Ending:
     ]
     if any(TRANSITIONS[each.state] for each in beside):
         return Ending(state=JobState.DONE, reason="a job for this commit is already running")
-    job = await _work(context, command, thread, ordinal=len(beside))
+    event, me = context.job, await context.github.accounts.me()
+    by_bot = all(who.login.endswith("[bot]") for who in (event.actor, *event.others))
+    # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
+    # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.
+    nobody = not command.run_id or bool(command.fork) or (thread.kind == "branch" and by_bot)
+    job = Job(
+        id=job_id("ci", event.repo.id, f"{thread.key}:{command.head_sha}:{len(beside)}"),
+        delivery_id=f"{event.delivery_id}.ci",
+        repo=event.repo,
+        thread=thread,
+        actor=Actor(id=me.id, login=me.login) if nobody else event.actor,
+        origin=Origin(
+            kind="ci",
+            id=command.run_id,
+            at=event.origin.at,
+            name=command.name,
+            url=command.url,
+            conclusion=command.conclusion,
+        ),
+        # In a fork's pull request it only reads, and nothing but the diagnosis leaves it.
+        command=Explain() if command.fork else Fix(),
+        installation=event.installation,
+        others=() if nobody else event.others,
+        trigger=event.trigger,
+        head_sha=command.head_sha,
+    )
     await context.queue.accept(job)
     await context.record.update(lambda record: replace(record, leads_to=job.id))
     return Ending(state=JobState.DONE)
@@ -41,27 +66,22 @@ async def _thread(context: JobContext, command: ChecksFailed, config: RepoConfig
     everywhere = not context.services.checks and "fix_ci" not in config.model_fields_set
     pulls = everywhere or "pull-requests" in config.fix_ci
     if command.fork:
-        number = await _pull_of_fork(context, command) if pulls else None
-        return None if number is None else _pull(number)
+        number = None
+        if pulls:
+            number = await context.github.pulls.of_fork(
+                context.job.repo.full_name,
+                fork=command.fork,
+                fork_id=command.fork_id,
+                branch=command.branch,
+                sha=command.head_sha,
+            )
+        return None if number is None else Thread.numbered("pull", number)
     if command.pull:
-        return _pull(command.pull) if pulls or await _is_labelled(context, command.pull, config) else None
+        wanted = pulls or await _is_labelled(context, command.pull, config)
+        return Thread.numbered("pull", command.pull) if wanted else None
     if not (everywhere or "default-branch" in config.fix_ci):
         return None
     return Thread.of_branch(command.branch)
-
-
-def _pull(number: int) -> Thread:
-    return Thread.numbered("pull", number)
-
-
-async def _pull_of_fork(context: JobContext, command: ChecksFailed) -> int | None:
-    return await context.github.pulls.of_fork(
-        context.job.repo.full_name,
-        fork=command.fork,
-        fork_id=command.fork_id,
-        branch=command.branch,
-        sha=command.head_sha,
-    )
 
 
 async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> bool:
@@ -77,37 +97,3 @@ async def _is_labelled(context: JobContext, number: int, config: RepoConfig) -> 
     return context.services.bounds.hears(who.login) and may_command(
         await context.github.accounts.role_of(repo.full_name, who.id, who.login)
     )
-
-
-async def _work(context: JobContext, command: ChecksFailed, thread: Thread, *, ordinal: int) -> Job:
-    """The work; in a fork's pull request it only reads, and nothing but the diagnosis leaves it."""
-    event = context.job
-    me = await context.github.accounts.me()
-    itself = Actor(id=me.id, login=me.login)
-    # Nobody is behind the check of another App, and nobody with rights behind a fork's commit; the repository's own
-    # configuration is what lets the bot look. What machines merge into the default branch is there by its rules.
-    nobody = not command.run_id or bool(command.fork) or (thread.kind == "branch" and _is_bot(event))
-    return Job(
-        id=job_id("ci", event.repo.id, f"{thread.key}:{command.head_sha}:{ordinal}"),
-        delivery_id=f"{event.delivery_id}.ci",
-        repo=event.repo,
-        thread=thread,
-        actor=itself if nobody else event.actor,
-        origin=Origin(
-            kind="ci",
-            id=command.run_id,
-            at=event.origin.at,
-            name=command.name,
-            url=command.url,
-            conclusion=command.conclusion,
-        ),
-        command=Explain() if command.fork else Fix(),
-        installation=event.installation,
-        others=() if nobody else event.others,
-        trigger=event.trigger,
-        head_sha=command.head_sha,
-    )
-
-
-def _is_bot(event: Job) -> bool:
-    return all(who.login.endswith("[bot]") for who in (event.actor, *event.others))

@@ -15,7 +15,6 @@ from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
 from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RepoEvent
 from bot.domain.job import JobState
-from bot.engine.job_record import RecordedEnding
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.jobs import approvals
@@ -47,7 +46,10 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
         case Closed(how=how):
             await stop_all(context, await _jobs(context), f"The thread was {how}.")
         case AccessLost(repo_ids=repo_ids):
-            await _departed(context, repo_ids)
+            why = "The App was removed from this repository, or suspended."
+            if context.job.installation is not None:
+                for each in await context.queue.live_of(context.job.installation, repo_ids):
+                    await _end_or_stop(context, each, why)
         case ChecksFailed():
             return await start_ci_fix(context, command)
         case other:
@@ -56,43 +58,34 @@ async def handle_event(context: JobContext, command: RepoEvent) -> Ending:
 
 
 async def _labelled(context: JobContext, command: Labelled) -> Ending:
-    """Keep who set a permission label on what; the repository's own start label asks for a fix."""
+    """Keep who set a permission label on what.
+
+    The repository's own start label asks for a fix in the thread's words, if these are still what it was set on.
+    """
     job, names = context.job, (await lately_on_default_branch(context)).labels
     if names.is_start(command.label):
-        return await _start(context, command)
-    if names.means_something(command.label):
-        await context.ledger.keep_label(
-            LabelGrant(
-                repo_id=job.repo.id,
-                number=job.thread.number,
-                name=command.label,
-                labeller=job.actor,
-                bound_to=command.bound_to,
-                at=_seconds(command.at),
-            )
+        thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
+        if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
+            reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
+            silent = not (await check_access(context.github, job, bounds=context.services.bounds)).may_command
+            return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=silent))
+        words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
+        await context.queue.accept(fix_for(replace(job, thread=words), "label"))
+    elif names.means_something(command.label):
+        try:
+            at = datetime.fromisoformat(command.at).timestamp()
+        except ValueError:  # GitHub does not say
+            at = time.time()
+        label = LabelGrant(
+            repo_id=job.repo.id,
+            number=job.thread.number,
+            name=command.label,
+            labeller=job.actor,
+            bound_to=command.bound_to,
+            at=at,
         )
+        await context.ledger.keep_label(label)
     return Ending(state=JobState.DONE)
-
-
-async def _start(context: JobContext, command: Labelled) -> Ending:
-    """Ask for a fix in the thread's words, if these are still the ones that the label was set on."""
-    job = context.job
-    thread = await context.github.threads.get(job.repo.full_name, job.thread.number)
-    if text_binding(thread.title, thread.body) != (command.words or command.bound_to):
-        reason = f"The text has changed since {code(command.label)} was set. Review it, and set the label again."
-        access = await check_access(context.github, job, bounds=context.services.bounds)
-        return await context.refuse(Refusal(reason=reason, cause="edited-since-label", silent=not access.may_command))
-    words = replace(job.thread, title=thread.title, body=thread.body, author=thread.author)
-    await context.queue.accept(fix_for(replace(job, thread=words), "label"))
-    return Ending(state=JobState.DONE)
-
-
-def _seconds(at: str) -> float:
-    """When something was, in seconds since the epoch; now, where GitHub does not say."""
-    try:
-        return datetime.fromisoformat(at).timestamp()
-    except ValueError:
-        return time.time()
 
 
 async def _pushed(context: JobContext, head_sha: str) -> Ending:
@@ -108,7 +101,14 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
             why = f"The pull request moved to {head_sha[:10]}, so the request is no longer valid."
             await context.queue.send(each.job.id, Signal(kind="stop", text=why, by=job.actor.login, id=job.id))
             await context.queue.wake(each.job.id)
-    await _review_push(context, head_sha)
+    if (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
+        review = review_of_push(job, head_sha)
+        for each in await _jobs(context):
+            if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
+                await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
+        # Held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
+        await context.queue.accept(review, held_seconds=context.services.push_pause)
+        await context.record.update(lambda record: replace(record, leads_to=review.id))
     kept = await context.ledger.labels(job.repo.id, job.thread.key)
     if not kept:
         return Ending(state=JobState.DONE)
@@ -126,47 +126,18 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     return Ending(state=JobState.DONE, view=ShortReply(text=text))
 
 
-async def _review_push(context: JobContext, head_sha: str) -> None:
-    """Have what was pushed reviewed where that is wanted; reviews of the commits before it are of no use any more.
-
-    It is held for a moment: of a storm of pushes the last one is reviewed, and nobody is asked about the others.
-    """
-    if not (await lately_on_default_branch(context)).reviews("push", context.services.bounds.review_on):
-        return
-    review = review_of_push(context.job, head_sha)
-    for each in await _jobs(context):
-        if each.state in LIVE and each.job.id != review.id and is_unasked_review(each.job):
-            await _end_or_stop(context, each, f"Commit {head_sha[:10]} was pushed and is reviewed instead.")
-    await context.queue.accept(review, held_seconds=context.services.push_pause)
-    await context.record.update(lambda record: replace(record, leads_to=review.id))
-
-
 async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
-    """End a job that waits at once; have one that runs stop."""
-    if await context.queue.cancel(
-        live.job.id, JobState.STOPPED, why, ending=await _last_words(context.about(live.job), why)
-    ):
+    """End a job that waits at once, and tell that in its comment if it has one; have one that runs stop."""
+    other = context.about(live.job)
+    record, ending = await other.record.read(), None
+    if record.comment.requests:
+        view = StatusReporter(other).now(state="stopped", reason=why)
+        stopped = Ending(state=JobState.STOPPED, reason=why, view=view)
+        ending = await endings.recorded(other, stopped, checked=record.check.head_sha)
+    if await context.queue.cancel(live.job.id, JobState.STOPPED, why, ending=ending):
         await context.services.workspaces.discard(live.job.id)
     else:
         await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
-
-
-async def _departed(context: JobContext, repo_ids: tuple[int, ...]) -> None:
-    """GitHub takes nothing from us there any more: what waits ends, and is told should that change; what runs stops."""
-    if context.job.installation is None:
-        return
-    why = "The App was removed from this repository, or suspended."
-    for each in await context.queue.live_of(context.job.installation, repo_ids):
-        await _end_or_stop(context, each, why)
-
-
-async def _last_words(context: JobContext, why: str) -> RecordedEnding | None:
-    """What its comment is to say of a job that nobody works on any more; None where it has none."""
-    record = await context.record.read()
-    if not record.comment.requests:
-        return None
-    ending = Ending(state=JobState.STOPPED, reason=why, view=StatusReporter(context).now(state="stopped", reason=why))
-    return await endings.recorded(context, ending, checked=record.check.head_sha)
 
 
 async def _jobs(context: JobContext) -> tuple[Stored, ...]:

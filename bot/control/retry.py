@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from bot.domain.commands import Bare, Command, Fix, Plan, Review
+from bot.domain.commands import Bare, Fix, Plan, Review
 from bot.domain.job import Job
 from bot.intake.asking import job_id
 
@@ -18,6 +18,9 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
         asked_by: the command that asks for it.
         opened: whether `old` has opened a pull request: then it goes on in that one, also when it was told `--new`.
     """
+    command = old.command
+    if opened and isinstance(command, Fix | Bare | Plan):
+        command = replace(command, options=replace(command.options, new=False))
     has_words = asked_by.origin.kind != "button"
     origin = asked_by.origin if old.is_unasked else replace(old.origin, at=asked_by.origin.at or old.origin.at)
     return replace(
@@ -29,15 +32,9 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
         others=(),
         trigger=asked_by.trigger if has_words else old.trigger,
         origin=origin,
-        command=_going_on(old.command) if opened else old.command,
+        command=command,
         head_sha="",
     )
-
-
-def _going_on(command: Command) -> Command:
-    if isinstance(command, Fix | Bare | Plan):
-        return replace(command, options=replace(command.options, new=False))
-    return command
 
 
 def carried_out(planned: Job, command: Plan, plan: str) -> Job:

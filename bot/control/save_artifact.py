@@ -34,16 +34,20 @@ async def save(context: JobContext) -> Path:
     found = await comment_of(context.github, context.job, record.comment)
     if handover is None or asked is None or found is None:
         raise SealError(_UNASKED)
+    if record.result is None:
+        # The files stay until the job is saved: one that cannot be goes on in them.
+        async with context.services.workspaces.reopen(context.job.id, keep=lambda: True) as tree:
+            patch, work = None, await tree.carried()
+    else:
+        patch, work = await asyncio.to_thread(context.services.work.whole, context.job.id), Carried()
     saved = SavedJob(
         job=context.job,
         request_id=asked.request_id,
         until=asked.until,
         record=encode_record(record),
         session=await asyncio.to_thread(_read, context.services.session_of(context.job)),
-        patch=await asyncio.to_thread(context.services.work.whole, context.job.id)
-        if record.result is not None
-        else None,
-        work=Carried() if record.result is not None else await _changed(context),
+        patch=patch,
+        work=work,
         comment=digest_of(found[1].body),
     )
     sealed = await asyncio.to_thread(seal, saved, handover.key)
@@ -60,16 +64,6 @@ async def comment_of(github: GitHub, job: Job, comment: CommentRecord) -> tuple[
     spot = Spot(kind="thread", number=job.thread.number) if comment.below else spot_of(job)
     found = await github.comments.get(job.repo.full_name, spot, comment.posted.id)
     return None if found is None else (spot, found)
-
-
-async def _changed(context: JobContext) -> Carried:
-    async with context.services.workspaces.reopen(context.job.id, keep=_kept) as tree:
-        return await tree.carried()
-
-
-def _kept() -> bool:
-    """The files stay until the job is saved: one that cannot be goes on in them."""
-    return True
 
 
 def _read(folder: Path | None) -> Mapping[str, bytes]:

@@ -9,7 +9,7 @@ from typing import assert_never
 from bot.control.retry import retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
-from bot.engine.approvals import ApprovalAnswer, ShownRequest, Waiting
+from bot.engine.approvals import ApprovalAnswer, Waiting
 from bot.engine.queue import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal, may_command
@@ -40,7 +40,9 @@ async def steer(context: JobContext, command: Steering, here: ThreadSnapshot) ->
     try:
         match command:
             case Stop():
-                await _stop(context, jobs)
+                if not any(each.state in LIVE for each in jobs):
+                    return await context.refuse(Refusal(reason=_NOTHING, cause="nothing-to-stop"))
+                await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
             case Continue(message=message):
                 await _continue(context, jobs, clean(message, limit=_MESSAGE_CHARS))
             case Approve(request_id=request_id, like=like):
@@ -72,12 +74,6 @@ async def stop_all(context: JobContext, jobs: tuple[Stored, ...], why: str) -> N
         await context.queue.wake(each.job.id)
 
 
-async def _stop(context: JobContext, jobs: tuple[Stored, ...]) -> None:
-    if not any(each.state in LIVE for each in jobs):
-        raise _Unfit("nothing-to-stop", _NOTHING)
-    await stop_all(context, jobs, f"Stopped by @{context.job.actor.login}.")
-
-
 async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str) -> None:
     for each in (each for each in jobs if each.state is JobState.WAITING):
         asked = await approvals.awaited(context.of(each.job))
@@ -86,7 +82,16 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
             return
     # Of those that have not begun, the newest may be anybody's.
     states = (JobState.RUNNING, JobState.WAITING, JobState.QUEUED)
-    hearing = [each for each in jobs if each.state in states and await _hears(context, each)]
+    hearing = []
+    for each in (each for each in jobs if each.state in states):
+        record = context.of(each.job)
+        # A job that waits for an answer reads nothing before that.
+        if each.state is JobState.WAITING:
+            hears = await model_outage.is_waited_out(record, each.until)
+        else:
+            hears = (await record.read()).ending is None
+        if hears:
+            hearing.append(each)
     target = next((each.job for state in states for each in hearing if each.state is state), None)
     if target is None:
         waits = any(each.state is JobState.WAITING for each in jobs)
@@ -94,14 +99,6 @@ async def _continue(context: JobContext, jobs: tuple[Stored, ...], message: str)
         raise _Unfit("nothing-to-continue", remedy)
     signal = Signal(kind="message", text=message, by=context.job.actor.login, id=context.job.id)
     await context.queue.send(target.id, signal)
-
-
-async def _hears(context: JobContext, stored: Stored) -> bool:
-    """Whether a job's agent reads what it is told; not before an answer, while it waits for that."""
-    record = context.of(stored.job)
-    if stored.state is JobState.WAITING:
-        return await model_outage.is_waited_out(record, stored.until)
-    return (await record.read()).ending is None
 
 
 async def _answer(
@@ -117,7 +114,11 @@ async def _answer(
     # A second attempt of this command must not answer the next request.
     before = (await context.record.read()).answering
     if before is not None and not await _is_asked(context, jobs, before):
-        await _wake_answered(context, jobs)
+        for each in jobs:
+            record = context.of(each.job)
+            waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(record, each.until)
+            if waits and await approvals.is_answered(record):
+                await context.queue.wake(each.job.id)
         return
     target, asked = await _meant(context, jobs, before or request_id, "approve" if approved else "deny")
     if approved and asked.kind == "question":
@@ -150,7 +151,17 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
     # One that is about to be shown can be answered by nobody but who guesses its id.
     readable = [asked for _, asked in found if asked.request_id in shown]
     if not request_id:
-        await _check_unmistakable(context, readable, shown, verb)
+        # An answer without an id can only be about the one request that its author has read.
+        if not readable:
+            raise _Unfit("no-such-request", "No request is waiting here.")
+        stored = await context.queue.get(context.job.id)
+        arrived = stored.enqueued_at if stored is not None else 0.0
+        meant = shown[readable[0].request_id]
+        several = any(each != meant and each.kind != "question" for each in shown.values())
+        if several or not meant.may_have_been_read(written_at=context.job.origin.at, arrived=arrived):
+            why = "This thread has shown more than one request" if several else "It was shown after you wrote"
+            lines = _lines_for(context, readable, verb)
+            raise _Unfit("which-request", f"{why}, so say which request you mean. {lines}")
         found = [(job, asked) for job, asked in found if asked in readable]
     fitting = [(job, asked) for job, asked in found if asked.is_meant_by(request_id)]
     lines = _lines_for(context, readable, verb)
@@ -162,26 +173,6 @@ async def _meant(context: JobContext, jobs: tuple[Stored, ...], request_id: str,
     if fitting[0][1].until < time.time():
         raise _Unfit("too-late", "That request has expired. Give the command again.")
     return fitting[0]
-
-
-async def _check_unmistakable(
-    context: JobContext, waits: list[Waiting], shown: dict[str, ShownRequest], verb: str
-) -> None:
-    """See that an answer without an id can only be about the one request that its author has read.
-
-    Raises:
-        _Unfit: it could be about another one.
-    """
-    if not waits:
-        raise _Unfit("no-such-request", "No request is waiting here.")
-    stored = await context.queue.get(context.job.id)
-    arrived = stored.enqueued_at if stored is not None else 0.0
-    meant = shown[waits[0].request_id]
-    several = any(each != meant and each.kind != "question" for each in shown.values())
-    if not several and meant.may_have_been_read(written_at=context.job.origin.at, arrived=arrived):
-        return
-    why = "This thread has shown more than one request" if several else "It was shown after you wrote"
-    raise _Unfit("which-request", f"{why}, so say which request you mean. {_lines_for(context, waits, verb)}")
 
 
 def _lines_for(context: JobContext, waits: list[Waiting], verb: str) -> str:
@@ -220,33 +211,23 @@ async def _give(
         raise _Unfit("answered", "Somebody else has already answered that request.")
 
 
-async def _wake_answered(context: JobContext, jobs: tuple[Stored, ...]) -> None:
-    for each in jobs:
-        record = context.of(each.job)
-        waits = each.state is JobState.WAITING and not await model_outage.is_waited_out(record, each.until)
-        if waits and await approvals.is_answered(record):
-            await context.queue.wake(each.job.id)
-
-
 async def _retry(context: JobContext, here: ThreadSnapshot, jobs: tuple[Stored, ...], job_id: str) -> None:
     if any(each.state in LIVE for each in jobs):
         raise _Unfit("still-alive", "A job is still running here. Stop it first, or wait until it ends.")
     for each in (each for each in jobs if job_id in {"", each.job.id}):
-        if await _is_ours(context, here, each):
-            opened = (await context.of(each.job).read()).published.pull is not None
-            await context.queue.accept(retry_of(each.job, asked_by=context.job, opened=opened))
+        job, repo = each.job, here.repo.full_name
+        # `retry` adopts no stranger's words unread: somebody with write access must have asked for the job.
+        if job.is_unasked:
+            ours = each.state is not JobState.REFUSED
+        else:
+            ours = may_command(await context.github.accounts.role_of(repo, job.actor.id, job.actor.login))
+        if ours:
+            opened = (await context.of(job).read()).published.pull is not None
+            await context.queue.accept(retry_of(job, asked_by=context.job, opened=opened))
             return
     if job_id:
         raise _Unfit("nothing-to-retry", f"I have no job {code(job_id)} in this thread that could be repeated.")
     raise _Unfit("nothing-to-retry", "I have not done any work in this thread yet.")
-
-
-async def _is_ours(context: JobContext, here: ThreadSnapshot, ended: Stored) -> bool:
-    """Whether somebody with a say here asked for a job: who says `retry` adopts no stranger's words unread."""
-    job = ended.job
-    if job.is_unasked:
-        return ended.state is not JobState.REFUSED
-    return may_command(await context.github.accounts.role_of(here.repo.full_name, job.actor.id, job.actor.login))
 
 
 async def _told(context: JobContext, jobs: tuple[Stored, ...]) -> str:

@@ -28,25 +28,18 @@ async def aimed(context: JobContext, here: ThreadSnapshot) -> ThreadSnapshot | R
         return Refusal(cause="nothing-to-undo", reason="There is no commit of mine in this thread to revert.")
     sha, branch = aim.sha, aim.branch
     if before is None:
-        if (refusal := await _moved(context, here, sha, branch)) is not None:
-            return refusal
+        head = await context.github.repos.branch_head(here.repo.full_name, branch)
+        if head is None:
+            return Refusal(cause="undo-gone", reason=f"The branch `{branch}` with my commit has been deleted.")
+        if head != sha:
+            reason = (
+                f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I only revert the last "
+                f"commit of a branch; use `git revert {sha[:10]}`."
+            )
+            return Refusal(cause="undo-moved", reason=reason)
         await context.record.update(lambda record: replace(record, undoing=aim))
     thread = replace(here.thread, head_sha=sha, head_ref=branch, head_repo_id=here.repo.id)
     return replace(here, thread=thread)
-
-
-async def _moved(context: JobContext, here: ThreadSnapshot, sha: str, branch: str) -> Refusal | None:
-    """Why a commit is not the last one of its branch any more; an attempt before this may have seen to that itself."""
-    head = await context.github.repos.branch_head(here.repo.full_name, branch)
-    if head is None:
-        return Refusal(cause="undo-gone", reason=f"The branch `{branch}` with my commit has been deleted.")
-    if head != sha:
-        return Refusal(
-            cause="undo-moved",
-            reason=f"`{branch}` has moved on to {head[:10]} since my commit {sha[:10]}. I only revert the last "
-            f"commit of a branch; use `git revert {sha[:10]}`.",
-        )
-    return None
 
 
 async def undo(
