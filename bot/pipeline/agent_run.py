@@ -31,7 +31,7 @@ from bot.jobs.services import AgentSpec
 from bot.jobs.setup import SetupResult
 from bot.pipeline import pictures
 from bot.pipeline.deliver import ResultDelivery
-from bot.pipeline.denied_calls import NOBODY_ANSWERS, Unattended
+from bot.pipeline.denied_calls import NOBODY_ANSWERS, deny_unanswerable
 from bot.pipeline.host_check import is_to_be_proven, keep, prove
 from bot.pipeline.material import gather
 from bot.pipeline.messages import Messages
@@ -197,7 +197,8 @@ class AgentRun:
                 task.cancel()
             return await task
         except asyncio.CancelledError:
-            if not self._stopped or _is_being_cancelled():
+            current = asyncio.current_task()
+            if not self._stopped or (current is not None and current.cancelling()):
                 raise
             return None
         finally:
@@ -223,7 +224,7 @@ class AgentRun:
                 runtime.hooks.register("permission_request", denies_unshowable(self._context.github.redacted))
                 runtime.hooks.register("permission_request", approves_alike(context, begun))
             else:
-                Unattended(self._reporter, begun).answer(runtime.hooks)
+                deny_unanswerable(runtime.hooks, self._reporter, begun)
             self._interrupt = runtime.abort
             try:
                 return Outcome(status=Status.STOPPED) if self._stopped else await leg(runtime)
@@ -298,8 +299,3 @@ class AgentRun:
 
 def _nothing() -> None:
     """Nothing is under way that could be interrupted."""
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -48,6 +48,9 @@ async def publication_request(
 def pending_view(context: JobContext, asked: Waiting) -> PendingView:
     """A request as the job's comment shows it."""
     until = datetime.fromtimestamp(asked.until, UTC)
+    language: Literal["diff", "bash", ""] = "bash" if asked.kind == "permission" else ""
+    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
+        language = "diff"
     return PendingView(
         kind=asked.kind,
         request_id=asked.request_id,
@@ -55,13 +58,7 @@ def pending_view(context: JobContext, asked: Waiting) -> PendingView:
         # On its own: what looks like the beginning of a secret must not take what follows with it.
         reason=context.github.redacted(asked.reason),
         preview=asked.preview,
-        language=_language(asked),
+        language=language,
         like=asked.like,
         expires=f"{until.day} {until:%B %Y, %H:%M} UTC",
     )
-
-
-def _language(asked: Waiting) -> Literal["diff", "bash", ""]:
-    if asked.kind == "publication" or asked.preview.startswith(("--- ", "diff ")):
-        return "diff"
-    return "bash" if asked.kind == "permission" else ""

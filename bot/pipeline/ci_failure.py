@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from bot.domain.commands import Explain
 from bot.domain.job import JobState
-from bot.engine.queue import Stored
-from bot.github import GitHubError, JobFacts, RunFacts
+from bot.github import Annotation, GitHubError
 from bot.intake.red_checks import RED
 from bot.jobs.context import Ending, JobContext, ShortReply
 from bot.jobs.repo_settings import lately_on_default_branch
@@ -20,7 +18,7 @@ from bot.pipeline.failed_run import remark_of, step_of
 from bot.publishing.marker import job_of
 from bot.publishing.text import code, one_line
 from bot.publishing.wording import FIX_CI, MADE_FOR_CI
-from bot.red_ci.failed import FailedJob, Remark
+from bot.red_ci.failed import FailedJob
 from bot.red_ci.reasons import RedFacts, Skip, skip_reason
 from bot.reporting.check_run import JobCheckRun
 from bot.reporting.missing_permission import lacking
@@ -46,31 +44,23 @@ async def ci_skip_ending(context: JobContext, here: ThreadSnapshot) -> Ending | 
     skip = skip_reason(facts) or await _run_again(context, here, facts)
     if skip is None:
         return None
-    told = _refused(skip.reason)
-    if not await _may_tell(context, here, skip):
-        return told
-    if context.job.thread.has_comments or not context.services.checks:
-        return replace(told, view=ShortReply(text=skip.reason))
-    check = JobCheckRun(context.github, context.record.check, context.job, head_sha=facts.now_sha)
-    await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
-    return told
-
-
-def _refused(why: str) -> Ending:
-    return Ending(state=JobState.REFUSED, reason=why)
-
-
-async def _may_tell(context: JobContext, here: ThreadSnapshot, skip: Skip) -> bool:
-    """Whether people are told of it."""
-    job = context.job
+    job, ending = context.job, Ending(state=JobState.REFUSED, reason=skip.reason)
     if skip.silent:
-        return False
+        return ending
     if not context.services.checks and job.thread.has_comments:  # what a workflow's run remembers ends with it
         me = (await context.github.accounts.me()).id
         said = await here.reader.comments(here.repo.full_name, job.thread.number)
-        return not any(each.author_id == me and skip.reason in each.body for each in said)
-    cause = f"ci {job.head_sha} {skip.cause}"
-    return await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
+        is_new = not any(each.author_id == me and skip.reason in each.body for each in said)
+    else:
+        cause = f"ci {job.head_sha} {skip.cause}"
+        is_new = await context.ledger.may_tell(job.repo.id, job.thread.key, cause, seconds=_TOLD_SECONDS)
+    if not is_new:
+        return ending
+    if job.thread.has_comments or not context.services.checks:
+        return replace(ending, view=ShortReply(text=skip.reason))
+    check = JobCheckRun(context.github, context.record.check, job, head_sha=facts.now_sha)
+    await check.show(StatusReporter(context).now(state="refused", reason=skip.reason))
+    return ending
 
 
 async def _facts(context: JobContext, here: ThreadSnapshot) -> RedFacts:
@@ -110,22 +100,16 @@ async def _asked(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> 
     if not context.job.origin.id:
         return replace(facts, red_on_base=await _check_on_base(context, here, facts))
     run = await here.reader.run(repo, context.job.origin.id)
-    red = [each for each in await here.reader.jobs_of_run(repo, run.id) if each.conclusion in RED]
-    return replace(
+    facts = replace(
         facts,
-        jobs=await _jobs(context, here, red),
+        jobs=await _failed_jobs(context, here, run.id),
         passed_before=await context.github.runs.passed_before(repo, run),
-        red_on_base=await _red_on_base(context, here, run, facts.base) if facts.base else None,
     )
-
-
-async def _red_on_base(context: JobContext, here: ThreadSnapshot, run: RunFacts, base: str) -> frozenset[str] | None:
-    """The jobs that fail there, too; None where the workflow passes."""
-    there = await context.github.runs.red_on_base(here.repo.full_name, run, base, here.repo.id)
+    there = await context.github.runs.red_on_base(repo, run, facts.base, here.repo.id) if facts.base else None
     if there is None:
-        return None
-    jobs = await here.reader.jobs_of_run(here.repo.full_name, there.id)
-    return frozenset(each.name for each in jobs if each.conclusion in RED)
+        return facts
+    jobs = await here.reader.jobs_of_run(repo, there.id)
+    return replace(facts, red_on_base=frozenset(each.name for each in jobs if each.conclusion in RED))
 
 
 async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFacts) -> frozenset[str] | None:
@@ -139,35 +123,42 @@ async def _check_on_base(context: JobContext, here: ThreadSnapshot, facts: RedFa
     return frozenset() if mine and mine <= before else None
 
 
-async def _jobs(context: JobContext, here: ThreadSnapshot, red: Sequence[JobFacts]) -> tuple[FailedJob, ...]:
-    return tuple([await _job(context, here, each, read=number < _LOOKED_AT) for number, each in enumerate(red)])
+async def _failed_jobs(context: JobContext, here: ThreadSnapshot, run_id: int) -> tuple[FailedJob, ...]:
+    """The failed jobs without their logs; what GitHub remarks on the first of them tells whether a runner was lost.
 
-
-async def _job(context: JobContext, here: ThreadSnapshot, job: JobFacts, *, read: bool) -> FailedJob:
-    """A job without its log; what GitHub remarks on it tells whether its runner was lost."""
-    remarks: tuple[Remark, ...] = ()
-    if read and job.check_id:
-        remarks = await _remarks(context, here, job.check_id)
-    steps = tuple(map(step_of, job.steps))
-    return FailedJob(id=job.id, name=job.name, conclusion=job.conclusion, steps=steps, annotations=remarks)
-
-
-async def _remarks(context: JobContext, here: ThreadSnapshot, check_id: int) -> tuple[Remark, ...]:
-    """GitHub's words on a job; they have a permission of their own, without which the steps alone decide."""
-    try:
-        found = await here.reader.annotations(here.repo.full_name, check_id)
-    except GitHubError as error:
-        if not error.lacks_permission:
-            raise
-        log.warning("job %s: %s", context.job.id, error)
-        return ()
-    return tuple(map(remark_of, found[:_REMARKS]))
+    Remarks have a permission of their own, without which the steps alone decide.
+    """
+    repo, found = here.repo.full_name, []
+    red = [each for each in await here.reader.jobs_of_run(repo, run_id) if each.conclusion in RED]
+    for number, job in enumerate(red):
+        remarks: tuple[Annotation, ...] = ()
+        if number < _LOOKED_AT and job.check_id:
+            try:
+                remarks = await here.reader.annotations(repo, job.check_id)
+            except GitHubError as error:
+                if not error.lacks_permission:
+                    raise
+                log.warning("job %s: %s", context.job.id, error)
+        found.append(
+            FailedJob(
+                id=job.id,
+                name=job.name,
+                conclusion=job.conclusion,
+                steps=tuple(map(step_of, job.steps)),
+                annotations=tuple(map(remark_of, remarks[:_REMARKS])),
+            )
+        )
+    return tuple(found)
 
 
 async def _attempts(context: JobContext) -> int:
     """How often failing checks have started work on this commit, or on one that the bot made it from."""
     stored = await context.queue.of_thread(context.job.repo.id, context.job.thread.key)
-    tried = [each.job for each in stored if _is_attempt(each) and each.job.id != context.job.id]
+    tried = [
+        each.job
+        for each in stored
+        if each.job.origin.kind == "ci" and each.state is not JobState.REFUSED and each.job.id != context.job.id
+    ]
     made = {}
     for job in tried:
         if (commit := (await context.of(job).read()).published.commit) is not None:
@@ -193,10 +184,6 @@ async def _diagnosed(context: JobContext, here: ThreadSnapshot) -> int:
     said = await here.reader.comments(here.repo.full_name, number)
     ours = (each.body for each in said if each.author_id == me)
     return sum(job_of(each, context.job.repo.id, number, key=key, kind="ci") is not None for each in ours)
-
-
-def _is_attempt(stored: Stored) -> bool:
-    return stored.job.origin.kind == "ci" and stored.state is not JobState.REFUSED
 
 
 async def _made_for_ci(context: JobContext, repo: str, sha: str) -> int:

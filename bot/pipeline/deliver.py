@@ -31,7 +31,7 @@ from bot.publishing.publish import Delivered, Target, publish
 from bot.publishing.render import COMPLETION_LIMIT
 from bot.publishing.review import prose_of
 from bot.publishing.screening import Objection
-from bot.publishing.showing import ShownChange, fits, show_files
+from bot.publishing.showing import fits, show_files
 from bot.publishing.text import clean
 from bot.publishing.wording import REMEDIES
 from bot.reporting.long_parts import show_parts
@@ -86,9 +86,12 @@ class ResultDelivery:
         finished = outcome.status is Status.FINISHED
         may_wait = context.can_ask and not begun.grant.dry_run
         if publication.blocked and finished and verdict is None and may_wait:
-            shown = await self._readable(publication, change)
+            paths = [path for each in publication.blocked for path in each.files]
+            shown = await asyncio.to_thread(show_files, change, paths, context.github.redacted)
             if not shown.hindrance:
-                return await self._hold(outcome, publication, change, shown)
+                asked = await publication_request(context, publication, change, shown)
+                await approvals.ask(context.record, asked)
+                return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
             publication = replace(publication, withheld=f"{publication.withheld} {shown.hindrance}")
         part = None
         if publication.blocked and finished and verdict is None and not context.can_ask:
@@ -218,17 +221,6 @@ class ResultDelivery:
             return replace(publication, withheld=f"{publication.withheld} {verdict.why}")
         return publication
 
-    async def _readable(self, publication: Publication, change: Change) -> ShownChange:
-        """What a person would have to read before they approve a change."""
-        paths = [path for each in publication.blocked for path in each.files]
-        return await asyncio.to_thread(show_files, change, paths, self._context.github.redacted)
-
-    async def _hold(self, outcome: Outcome, publication: Publication, change: Change, shown: ShownChange) -> Ending:
-        """Wait for a person to approve what may not be published without one."""
-        asked = await publication_request(self._context, publication, change, shown)
-        await approvals.ask(self._context.record, asked)
-        return await self.waits(asked, patch=change.patch, completion=outcome.summary, files=change.files)
-
     async def _told(self, here: ThreadSnapshot, outcome: Outcome, change: Change, sent: _Sent) -> Ending:
         """What came of it, for the comment, the check run and the queue."""
         context, begun = self._context, self._assignment
@@ -246,7 +238,8 @@ class ResultDelivery:
         if came_to is not None:
             await context.record.update(lambda record: replace(record, verdict=came_to))
         lost = change.patch if isinstance(begun.command, Fix) and not sent.published else part.patch if part else ""
-        state = _STATES.get(outcome.status, JobState.FAILED)
+        state, delivered = _STATES.get(outcome.status, JobState.FAILED), sent.delivered
+        published = part.rest if part is not None and part.rest is not None else change
         view = self._reporter.now(
             state=state.value,
             verdict=came_to,
@@ -258,7 +251,19 @@ class ResultDelivery:
             partial=partial,
             steps=outcome.steps,
             usage=outcome.usage,
-            **self._shown(sent, change),
+            withheld_diff=sent.part.diff if sent.part is not None else "",
+            withheld=delivered.withheld if isinstance(begun.command, (Fix, Review)) else "",
+            would=delivered.would,
+            notes=(*begun.grant.notes, *sent.notes, *filter(None, [delivered.note])),
+            # What a run left that was not to change anything concerns nobody.
+            files=published.files if isinstance(begun.command, Fix) else (),
+            commit_sha=delivered.commit_sha,
+            commit_url=delivered.commit_url,
+            pull_number=delivered.pull_number,
+            pull_url=delivered.pull_url,
+            pull_draft=delivered.pull_draft,
+            review_url=delivered.review_url,
+            wip_url=delivered.wip_url,
         )
         return Ending(
             state=state,
@@ -270,23 +275,3 @@ class ResultDelivery:
             review=review,
             output_json=context.github.redacted(outcome.output_json),
         )
-
-    def _shown(self, sent: _Sent, change: Change) -> dict[str, Any]:
-        """What was sent and what was not; what a run left that was not to change anything concerns nobody."""
-        delivered, writes, part = sent.delivered, isinstance(self._assignment.command, Fix), sent.part
-        if part is not None and part.rest is not None and sent.published:
-            change = part.rest
-        return {
-            "withheld_diff": part.diff if part is not None else "",
-            "withheld": delivered.withheld if isinstance(self._assignment.command, (Fix, Review)) else "",
-            "would": delivered.would,
-            "notes": (*self._assignment.grant.notes, *sent.notes, *filter(None, [delivered.note])),
-            "files": change.files if writes else (),
-            "commit_sha": delivered.commit_sha,
-            "commit_url": delivered.commit_url,
-            "pull_number": delivered.pull_number,
-            "pull_url": delivered.pull_url,
-            "pull_draft": delivered.pull_draft,
-            "review_url": delivered.review_url,
-            "wip_url": delivered.wip_url,
-        }

@@ -21,48 +21,44 @@ _INSTEAD = (
 )
 
 
-class Unattended:
-    """Answers in the place of people who are not there."""
+def deny_unanswerable(hooks: HookSystem, reporter: StatusReporter, assignment: Assignment) -> None:
+    """Answer all that a runtime asks, in the place of people who are not there.
 
-    def __init__(self, reporter: StatusReporter, assignment: Assignment) -> None:
-        """Deny for a job.
+    Args:
+        hooks: the runtime's.
+        reporter: keeps what was denied.
+        assignment: says what would have allowed it.
+    """
 
-        Args:
-            reporter: keeps what was denied.
-            assignment: says what would have allowed it.
-        """
-        self._reporter = reporter
-        self._assignment = assignment
+    def note(call: DeniedCall) -> None:
+        reporter.progress = reporter.progress.without(call)
 
-    def answer(self, hooks: HookSystem) -> None:
-        """Answer all that a runtime asks from now on."""
-        # Also for what is too long to be shown: nobody is shown anything.
-        hooks.register("permission_request", self._deny, by_arguments=True)
-        hooks.register("ask_user", self._decline)
-
-    # Async, so that both run on the event loop, which alone writes the account.
-    async def _deny(self, pending: PendingCall, **_: object) -> str:
-        setting, value = self._allowing(pending)
+    # Async, so that both run on the event loop, which alone changes the progress.
+    async def deny(pending: PendingCall, **_: object) -> str:
+        setting, value = _allowing(assignment, pending)
         asked = str(pending.args.get("command") or pending.preview)[:_ASKED_CHARS]
-        self._note(DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value))
+        note(DeniedCall(tool=pending.tool, asked=asked, reason=pending.reason, setting=setting, value=value))
         return f"{_NOBODY}. {pending.reason.rstrip('. ')}. {_INSTEAD}"
 
-    async def _decline(self, question: str, **_: object) -> NoAnswer:
-        self._note(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
+    async def decline(question: str, **_: object) -> NoAnswer:
+        note(DeniedCall(tool="ask_user", asked=question[:_ASKED_CHARS], reason="It is a question."))
         return NoAnswer(why=_DECIDE)
 
-    def _note(self, call: DeniedCall) -> None:
-        self._reporter.progress = self._reporter.progress.without(call)
+    # By arguments also for what is too long to be shown: nobody is shown anything.
+    hooks.register("permission_request", deny, by_arguments=True)
+    hooks.register("ask_user", decline)
 
-    def _allowing(self, pending: PendingCall) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
-        """The setting that would have allowed a call, and its value."""
-        begun = self._assignment
-        if patterns := exact_patterns(begun.grant.policy, pending):
-            return "allow-commands", "; ".join(patterns)
-        thread, job, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
-        if thread.head_repo_id != job.id:  # of a fork neither input nor file can raise the level
-            return "label", names.auto
-        # The lowest of label, file and input holds.
-        if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
-            return "label-off", lowering
-        return "level", "auto"
+
+def _allowing(
+    begun: Assignment, pending: PendingCall
+) -> tuple[Literal["allow-commands", "level", "label", "label-off"], str]:
+    """The setting that would have allowed a call, and its value."""
+    if patterns := exact_patterns(begun.grant.policy, pending):
+        return "allow-commands", "; ".join(patterns)
+    thread, repo, names = begun.here.thread, begun.here.repo, begun.asked.config.labels
+    if thread.head_repo_id != repo.id:  # of a fork neither input nor file can raise the level
+        return "label", names.auto
+    # The lowest of label, file and input holds.
+    if lowering := next((name for name in begun.here.labels if names.level_of(name) == "ask"), ""):
+        return "label-off", lowering
+    return "level", "auto"

@@ -108,7 +108,10 @@ class _Reading:
         """One job with its log, its annotations, and what the workflow's file says of it."""
         excerpt, more, no_log = "", 0, ""
         try:
-            excerpt, more = await self._logs.excerpt(job, _moments(job.steps))
+            moments = [
+                (each.started_at, each.completed_at) for each in job.steps if each.started_at and step_of(each).failed
+            ]
+            excerpt, more = await self._logs.excerpt(job, moments)
         except LogError as error:
             log.warning("job %s: the log of %s: %s", self._context.job.id, job.html_url or job.id, error)
             no_log = str(error)
@@ -190,8 +193,3 @@ def remark_of(annotation: Annotation) -> Remark:
 def step_of(step: StepFacts) -> Step:
     """A step as it ended, without what the workflow's file says of it."""
     return Step(number=step.number, name=step.name, conclusion=step.conclusion)
-
-
-def _moments(steps: Sequence[StepFacts]) -> list[tuple[str, str]]:
-    """When the failed ones ran."""
-    return [(each.started_at, each.completed_at) for each in steps if each.started_at and step_of(each).failed]

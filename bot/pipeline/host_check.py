@@ -16,7 +16,6 @@ from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
 from bot.publishing.rerun import Rerun, is_other, reproduced
 from bot.publishing.text import one_line
-from bot.publishing.verdict import Check
 from bot.publishing.view import Activity
 from bot.reporting.reporter import StatusReporter
 from bot.workspace import Tree
@@ -42,27 +41,11 @@ async def prove(context: JobContext, reporter: StatusReporter, begun: Assignment
         SandboxError: the sandbox cannot be started.
     """
     beside = tuple(each for each in await tree.unpublished(change) if each not in _CACHES)
-    rerun, check = await _run_again(context, reporter, begun, tree)
-    rerun = replace(rerun, beside=beside)
-    checks = (*reporter.progress.checks, *([check] if check else []))
-    reporter.progress = replace(reporter.progress, rerun=rerun, checks=checks)
-    return True
-
-
-async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
-    """Keep what a run came to before any of it is published; its session is needed no more."""
-    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
-    await context.services.work.keep(context.job.id, context.record, work, change)
-    await asyncio.to_thread(context.services.forget_session, context.job)
-
-
-async def _run_again(
-    context: JobContext, reporter: StatusReporter, begun: Assignment, tree: Tree
-) -> tuple[Rerun, Check | None]:
     progress, tell = reporter.progress, reporter.tell
     shown = reproduced(progress.checks, progress.edits, progress.failing)
     if shown is None:
-        return Rerun(), None
+        reporter.progress = replace(progress, rerun=Rerun(beside=beside))
+        return True
     place = f"cd {shlex.quote(shown.directory)} && " if shown.directory else ""
     doing = Activity(label=f"proof: {one_line(shown.command, 200)}", state="doing")
     tell(doing)
@@ -90,5 +73,14 @@ async def _run_again(
         seconds=end.seconds,
         other=is_other(shown, progress.failing),
         passed_there=any(each.passed and each.command == shown.command for each in progress.checks),
+        beside=beside,
     )
-    return rerun, check
+    reporter.progress = replace(reporter.progress, rerun=rerun, checks=(*reporter.progress.checks, check))
+    return True
+
+
+async def keep(context: JobContext, reporter: StatusReporter, outcome: Outcome, change: Change) -> None:
+    """Keep what a run came to before any of it is published; its session is needed no more."""
+    work = RunResult(outcome=outcome, progress=reporter.progress, base_sha=change.base_sha, tree_sha=change.tree_sha)
+    await context.services.work.keep(context.job.id, context.record, work, change)
+    await asyncio.to_thread(context.services.forget_session, context.job)

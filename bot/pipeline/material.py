@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from bot.domain.commands import Fix, Test
 from bot.gate.brief import FailingCheck, LineComment, LinkedFile, Material, ReviewVerdict, ThreadComment
-from bot.github import CommentFacts, GitHubError, RedCheck, ReviewCommentFacts, ReviewFacts
+from bot.github import CommentFacts, GitHubError, RedCheck, ReviewFacts
 from bot.jobs.assignment import Assignment
 from bot.jobs.context import JobContext
 from bot.pipeline.failed_run import failed_run, run_behind
@@ -59,7 +59,12 @@ async def gather(context: JobContext, begun: Assignment) -> Material:
     return replace(
         material,
         line_comments=tuple(
-            [_line_comment(each, me) for each in await context.github.reviews.line_comments(repo, number)]
+            [
+                LineComment(
+                    comment=_comment(each.comment, me), root=each.root, path=each.path, line=each.line, hunk=each.hunk
+                )
+                for each in await context.github.reviews.line_comments(repo, number)
+            ]
         ),
         verdicts=tuple([_verdict(each, me) for each in await reader.reviews(repo, number)]),
         diff=await pull_diff(context, begun, limit=_DIFF_CHARS),
@@ -129,17 +134,14 @@ async def _linked(context: JobContext, begun: Assignment) -> tuple[LinkedFile, .
             blob = await context.services.workspaces.read(begun.here.repo.id, begun.source, path, limit=_FILE_BYTES)
         except WorkspaceError:  # no file, or a large one: the agent can look for itself
             continue
-        if blob is not None:
-            found.append(_file(path, lines, blob.content.decode("utf-8", "replace")))
+        if blob is None:
+            continue
+        text, place = blob.content.decode("utf-8", "replace"), path
+        if meant := _LINES.fullmatch(lines):
+            first, last = int(meant[1]), int(meant[2] or meant[1])
+            place, text = f"{path} lines {first}-{last}", "\n".join(text.splitlines()[max(0, first - 1) : last])
+        found.append(LinkedFile(place=place, text=text))
     return tuple(found)
-
-
-def _file(path: str, lines: str, text: str) -> LinkedFile:
-    meant = _LINES.fullmatch(lines)
-    if meant is None:
-        return LinkedFile(place=path, text=text)
-    first, last = int(meant[1]), int(meant[2] or meant[1])
-    return LinkedFile(place=f"{path} lines {first}-{last}", text="\n".join(text.splitlines()[max(0, first - 1) : last]))
 
 
 def _comment(facts: CommentFacts, me: int) -> ThreadComment:
@@ -150,12 +152,6 @@ def _comment(facts: CommentFacts, me: int) -> ThreadComment:
         created_at=facts.created_at,
         updated_at=facts.updated_at,
         ours=facts.author_id == me,
-    )
-
-
-def _line_comment(facts: ReviewCommentFacts, me: int) -> LineComment:
-    return LineComment(
-        comment=_comment(facts.comment, me), root=facts.root, path=facts.path, line=facts.line, hunk=facts.hunk
     )
 
 

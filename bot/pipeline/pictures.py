@@ -57,8 +57,13 @@ class _Look:
         """Fetch what may be fetched."""
         until, tries = time.monotonic() + _SECONDS_TOGETHER, 0
         for picture in brief.pictures:
-            why = self._unwanted(picture, tries, until)
-            if not why:
+            if not may_be_fetched(picture.address, self._server):
+                why = _ELSEWHERE
+            elif len(self._found) >= MOST or tries >= _MOST_TRIES:
+                why = _ENOUGH
+            elif time.monotonic() >= until:
+                why = _NO_TIME
+            else:
                 tries += 1
                 why = await self._taken(picture, min(_SECONDS, until - time.monotonic()))
             if why:
@@ -67,13 +72,6 @@ class _Look:
             log.info("job %s: an image of %s was not fetched: %s", self._context.job.id, picture.source, why)
         images = [image for _, image in sorted(self._found, key=lambda each: each[0].place)]
         return brief.task(images, notes(self._left_out))
-
-    def _unwanted(self, picture: Picture, tries: int, until: float) -> str:
-        if not may_be_fetched(picture.address, self._server):
-            return _ELSEWHERE
-        if len(self._found) >= MOST or tries >= _MOST_TRIES:
-            return _ENOUGH
-        return _NO_TIME if time.monotonic() >= until else ""
 
     async def _taken(self, picture: Picture, seconds: float) -> str:
         """Why it is not to be had, or nothing when it is."""

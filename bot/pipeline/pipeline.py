@@ -74,8 +74,7 @@ class JobPipeline:
             return await handle_event(context, command)
         if why := await early_skip_reason(context):
             return Ending(state=JobState.REFUSED, reason=why)
-        access = context.access_checks.take(context.job.id, context.github)
-        access = await self._arrive() if access is None else self._arrived(access)
+        access = self._access = context.access_checks.take(context.job.id, context.github) or await self._arrive()
         if not access.may_command and await resume_base(context) is None:
             return await context.refuse(NO_WRITE_ACCESS)
         here = await self._look(access)
@@ -175,7 +174,7 @@ class JobPipeline:
             told: whether an earlier attempt has answered already.
             unproven: whether GitHub could not be asked who commands: whoever tells the ending asks first.
         """
-        proven = told or self._may_be_answered
+        proven = told or (self._access is not None and self._access.may_command)
         unproven = unproven and self._access is None and not self._context.job.is_unasked
         if not (proven or unproven):
             return Ending(state=JobState.FAILED, reason=reason)
@@ -187,16 +186,8 @@ class JobPipeline:
 
     async def _arrive(self) -> AccessCheck:
         context = self._context
-        access = await check_access(context.github, context.job, bounds=context.services.bounds)
-        return self._arrived(access)
-
-    def _arrived(self, access: AccessCheck) -> AccessCheck:
-        self._access = access
-        return access
-
-    @property
-    def _may_be_answered(self) -> bool:
-        return self._access is not None and self._access.may_command
+        self._access = await check_access(context.github, context.job, bounds=context.services.bounds)
+        return self._access
 
     async def _look(self, access: AccessCheck) -> ThreadSnapshot:
         await self._reporter.since_asked()
@@ -215,10 +206,13 @@ class JobPipeline:
 
     async def _work(self, here: ThreadSnapshot) -> Ending:
         context, unasked = self._context, self._context.job.is_unasked
-        if unasked and (ending := await self._left_alone(here)) is not None:
-            return ending
         if not unasked:
             await self._greet_late()
+        elif isinstance(context.job.command, Review):
+            if why := await review_skip_reason(context, here):
+                return Ending(state=JobState.REFUSED, reason=why)
+        elif (skipped := await ci_skip_ending(context, here)) is not None:
+            return skipped
         source = await work_source(context, here)
         base = await base_of(context, here, source)
         path = context.services.conventions.repo_file
@@ -245,17 +239,15 @@ class JobPipeline:
         source = replace(await work_source(context, here), sha=grant.bound_to_sha)
         return await self._granted(here, grant, asked, source)
 
-    async def _left_alone(self, here: ThreadSnapshot) -> Ending | None:
-        """The ending of what nobody gave a command for when nothing is done about it; None when something is."""
-        if not isinstance(self._context.job.command, Review):
-            return await ci_skip_ending(self._context, here)
-        why = await review_skip_reason(self._context, here)
-        return Ending(state=JobState.REFUSED, reason=why) if why else None
-
     async def _granted(self, here: ThreadSnapshot, grant: Grant, asked: RepoSettings, source: Source) -> Ending:
         context = self._context
         command = resolved(context.job.command, kind=context.job.thread.kind, config=asked.config)
-        await self._begin_check(grant.bound_to_sha)
+        if context.services.checks:
+            self.check = self._check_run(grant.bound_to_sha)
+            if warning := await self.check.begin(self._reporter.now()):
+                self._reporter.warn(warning)
+            posted = (await context.record.read()).check.posted
+            self._reporter.run_url = posted.url if posted is not None else ""
         beside = (self.check,) if self.check else ()
         seconds = context.services.edit_seconds
         # Without a thread there is only the check run, which was just made.
@@ -307,15 +299,6 @@ class JobPipeline:
             return
         await self.check.show(ending.view, status=ending.status, patch=ending.patch, review=ending.review)
 
-    async def _begin_check(self, head_sha: str) -> None:
-        if not self._context.services.checks:
-            return
-        self.check = self._check_run(head_sha)
-        if warning := await self.check.begin(self._reporter.now()):
-            self._reporter.warn(warning)
-        posted = (await self._context.record.read()).check.posted
-        self._reporter.run_url = posted.url if posted is not None else ""
-
     def _check_run(self, head_sha: str) -> JobCheckRun:
         context = self._context
         return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
@@ -327,10 +310,5 @@ class JobPipeline:
         if not record.seen and await context.react("eyes"):
             await context.record.update(lambda record: replace(record, seen=True))
         if record.greeted_at is None:
-            await self._show()
-        else:
-            self._shown_at = record.greeted_at
-
-    async def _show(self) -> None:
-        await self.comment.show(self._reporter.now())
-        self._shown_at = time.time()
+            await self.comment.show(self._reporter.now())
+        self._shown_at = record.greeted_at or time.time()

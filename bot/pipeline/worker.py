@@ -116,9 +116,14 @@ class Worker:
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
         """Run the pipeline; every failure in it becomes an ending."""
         try:
-            if attempt.exhausted:
-                return await self._given_up(pipeline, context, attempt, told=told)
-            return await pipeline.run()
+            finished = attempt.exhausted and (await context.record.read()).result is not None
+            if not attempt.exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
+                return await pipeline.run()
+            # Its workers keep dying of it: as much of what it did is told as can be had without dying of that.
+            reason = "The bot's process died several times while this job was running, so the job was ended."
+            remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
+            ending = await pipeline.give_up(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None
+            return ending or await pipeline.failed(reason, remedy, told=told, unproven=True)
         except GitHubError as error:
             # A job that is to stop, e.g. since the App is gone, waits for nothing; its end is told when it can be.
             stops = pipeline.is_to_stop and error.unsettled
@@ -135,16 +140,3 @@ class Worker:
             said = error.strerror if isinstance(error, OSError) else ""
             reason = f"The machine that the bot runs on failed: {said}." if said else "The bot has an internal error."
             return await pipeline.failed(reason, f"The operator finds it in the log under job `{attempt.job.id}`.")
-
-    async def _given_up(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
-        """End a job that its workers keep dying of, with as much of what it did as can be had without dying of that."""
-        finished = (await context.record.read()).result is not None
-        if finished and attempt.deaths < _PUBLISHING_DEATHS:
-            return await pipeline.run()
-        reason = "The bot's process died several times while this job was running, so the job was ended."
-        remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
-        if attempt.deaths < _KEEPING_DEATHS:
-            ending = await pipeline.give_up(f"{reason} {remedy}")
-            if ending is not None:
-                return ending
-        return await pipeline.failed(reason, remedy, told=told, unproven=True)
