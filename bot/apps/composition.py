@@ -113,7 +113,8 @@ async def service(
     )
     name = _worker_name()
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(_opened(settings.agent.data_dir / "queue.sqlite"))
+        database = Database(settings.agent.data_dir / "queue.sqlite")
+        stack.push_async_callback(database.close)
         queue = SqliteQueue(database)
         await stack.enter_async_context(kept_swept(shared, queue))
         ledger = Ledger(database, trusted_bots=settings.agent.trusted_bots)
@@ -131,17 +132,18 @@ async def service(
         patience = Patience(longest_pause=LEASE_SECONDS)
         worker = WorkLoop(name, queue, Worker(contexts, patience), jobs_at_once=settings.jobs)
         unneeded = Receipt(queue, ledger, shared.configs, review_on=settings.agent.review_on).unneeded
-        app = make_app(_webhook_app(settings), queue, accepted=greeter.greet, unneeded=unneeded)
-        yield BotService(queue=queue, worker=worker, runner=make_runner(app), redelivery=_redelivery(settings))
+        key = settings.private_key.get_secret_value()
+        deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
+        app = make_app(_webhook_options(settings), queue, accepted=greeter.greet, unneeded=unneeded)
+        yield BotService(
+            queue=queue,
+            worker=worker,
+            runner=make_runner(app),
+            redelivery=Redelivery(deliveries, settings.agent.data_dir),
+        )
 
 
-def _redelivery(settings: Settings) -> Redelivery:
-    key = settings.private_key.get_secret_value()
-    deliveries = partial(app_deliveries, app_id=settings.app_id, private_key=key, api_url=settings.api_url)
-    return Redelivery(deliveries, settings.agent.data_dir)
-
-
-def _webhook_app(settings: Settings) -> WebhookOptions:
+def _webhook_options(settings: Settings) -> WebhookOptions:
     return WebhookOptions(
         secret=settings.webhook_secret,
         listening=Listening(
@@ -153,15 +155,6 @@ def _webhook_app(settings: Settings) -> WebhookOptions:
         held_seconds=HELD_SECONDS,
         folder=settings.agent.data_dir,
     )
-
-
-@asynccontextmanager
-async def _opened(path: Path) -> AsyncIterator[Database]:
-    database = Database(path)
-    try:
-        yield database
-    finally:
-        await database.close()
 
 
 async def act(

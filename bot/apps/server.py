@@ -26,7 +26,15 @@ async def serve(settings: Settings, watchdog: Watchdog) -> None:
         await bot.runner.setup()
         _spare_the_collector()
         try:
-            await _listen(bot.runner, settings)
+            try:
+                await web.TCPSite(bot.runner, settings.host, settings.port).start()
+            except OSError as error:
+                problem = (
+                    f"CODEPILOT_HOST and CODEPILOT_PORT are {settings.host}:{settings.port}, which is not available: "
+                    f"{error.strerror or error}. Stop the process that uses it (`ss -ltnp` shows which), or choose "
+                    "another port. Example: CODEPILOT_PORT=8081"
+                )
+                raise ConfigError((problem,)) from error
             host, port = bot.runner.addresses[0][:2]
             log.info("listening on http://%s:%s/webhook, data in %s", host, port, settings.agent.data_dir)
             watchdog.start()
@@ -44,18 +52,6 @@ def _spare_the_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-async def _listen(runner: web.AppRunner, settings: Settings) -> None:
-    try:
-        await web.TCPSite(runner, settings.host, settings.port).start()
-    except OSError as error:
-        place = f"{settings.host}:{settings.port}"
-        problem = (
-            f"CODEPILOT_HOST and CODEPILOT_PORT are {place}, which is not available: {error.strerror or error}. Stop "
-            "the process that uses it (`ss -ltnp` shows which), or choose another port. Example: CODEPILOT_PORT=8081"
-        )
-        raise ConfigError((problem,)) from error
 
 
 async def work(settings: Settings, watchdog: Watchdog) -> None:

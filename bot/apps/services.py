@@ -72,9 +72,21 @@ def services(
     """
     sandbox = _sandbox(agent)
     key = key_for(secret, "paused runs")
+    limits = MirrorLimits(
+        fetch_bytes=agent.fetch_mb * 1024**2,
+        pull_bytes=agent.pull_fetch_mb * 1024**2,
+        total_bytes=agent.mirrors_gb * 1024**3,
+    )
+    cached = agent.setup_cache_gb * 10**9
     return JobServices(
-        workspaces=Workspaces(agent.data_dir / "workspaces", limits=_mirror_limits(agent), pauses=git_pauses),
-        setup=_setup(agent, sandbox, on_runner=not comes_back),
+        workspaces=Workspaces(agent.data_dir / "workspaces", limits=limits, pauses=git_pauses),
+        setup=Setup(
+            sandbox=sandbox,
+            network=agent.network if agent.setup_network is None else agent.setup_network,
+            seconds=agent.setup_seconds,
+            cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=cached) if cached else None,
+            on_runner=not comes_back,
+        ),
         agent=agent_maker(models(agent, provider), sandbox, state_key=key, scrub=redactor.redact_known),
         bounds=replace(bounds_of(agent), sandbox=sandbox.level, dry_run=inputs.dry_run),
         redactor=redactor,
@@ -98,14 +110,6 @@ def services(
     )
 
 
-def _mirror_limits(agent: AgentSettings) -> MirrorLimits:
-    return MirrorLimits(
-        fetch_bytes=agent.fetch_mb * 1024**2,
-        pull_bytes=agent.pull_fetch_mb * 1024**2,
-        total_bytes=agent.mirrors_gb * 1024**3,
-    )
-
-
 def _sandbox(agent: AgentSettings) -> Sandbox:
     """The sandbox of agents, on a machine that has all else that a job needs."""
     if shutil.which("git") is None:
@@ -115,17 +119,6 @@ def _sandbox(agent: AgentSettings) -> Sandbox:
         raise ConfigError((problem,))
     agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return sandbox
-
-
-def _setup(agent: AgentSettings, sandbox: Sandbox, *, on_runner: bool) -> Setup:
-    most = agent.setup_cache_gb * 10**9
-    return Setup(
-        sandbox=sandbox,
-        network=agent.network if agent.setup_network is None else agent.setup_network,
-        seconds=agent.setup_seconds,
-        cache=SetupCache(agent.data_dir / "setup-cache", max_bytes=most) if most else None,
-        on_runner=on_runner,
-    )
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:

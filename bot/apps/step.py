@@ -32,8 +32,9 @@ async def take_step(survey: ActionSurvey) -> int:
         The exit code of the step.
     """
     settings = survey.settings
-    for line in _masks(settings):
-        say(line)
+    for secret in (settings.token, settings.agent.api_key, settings.inputs.session_key):
+        for line in commands.mask(secret.get_secret_value()) if secret is not None else ():
+            say(line)
     redactor = redactor_for(settings)
     problems = survey.problems or _of_root(settings) or await _of_schema(settings)
     if not problems:
@@ -75,8 +76,3 @@ async def _of_schema(settings: ActionSettings) -> tuple[InputProblem, ...]:
     except SettingsError as error:
         return (InputProblem(text=f"The input `output-schema` is not valid. {error}", input="output-schema"),)
     return ()
-
-
-def _masks(settings: ActionSettings) -> list[str]:
-    secrets = [settings.token, settings.agent.api_key, settings.inputs.session_key]
-    return [line for each in secrets if each is not None for line in commands.mask(each.get_secret_value())]

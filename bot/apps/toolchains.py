@@ -35,8 +35,16 @@ def directories_to_show(toolchains: Sequence[Path], *, private: Sequence[Path] =
     shown: list[Path] = []
     for toolchain in toolchains:
         for directory in (*_pythons_of(toolchain), toolchain):
-            if directory != toolchain:
-                _check(toolchain, directory, hidden)
+            what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {directory}, which"
+            if not directory.is_dir() and directory != toolchain:
+                raise ConfigError(
+                    (f"{what} does not exist on this machine; create the environment here, or name another one.",)
+                )
+            around = next((path for path in hidden if path.is_relative_to(directory)), None)
+            if around and directory != toolchain:
+                raise ConfigError(
+                    (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
+                )
             if not any(directory.is_relative_to(other) for other in (*shown, *_SYSTEM)):
                 shown.append(directory)
     return tuple(shown)
@@ -65,15 +73,3 @@ def _pythons_of(toolchain: Path) -> Iterator[Path]:
 def _prefix(programs: Path) -> Path:
     """The whole of a Python whose program lies in `programs`; for links among other programs, these alone."""
     return programs.parent if any(programs.parent.glob("lib*/python3*/os.py")) else programs
-
-
-def _check(toolchain: Path, python: Path, hidden: Sequence[Path]) -> None:
-    what = f"CODEPILOT_TOOLCHAINS: {toolchain} is a virtual environment of the Python in {python}, which"
-    if not python.is_dir():
-        raise ConfigError(
-            (f"{what} does not exist on this machine; create the environment here, or name another one.",)
-        )
-    if around := next((path for path in hidden if path.is_relative_to(python)), None):
-        raise ConfigError(
-            (f"{what} also contains {around}; create the environment with a Python in a directory of its own.",)
-        )

@@ -176,8 +176,15 @@ class _Webhook:
 
     async def _found(self, request: web.Request) -> Job | IgnoredDelivery:
         """What a delivery asks for, once it is proven genuine."""
-        size, listening = self._size(request), self._options.listening
-        secret = self._options.secret.get_secret_value()
+        options, size = self._options, request.content_length
+        # What cannot be taken is refused before a byte of it is read.
+        if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            raise _Refused(415, "compressed bodies are not supported; GitHub sends none")
+        if size is None:
+            raise _Refused(411, "a delivery requires the header Content-Length")
+        if size > options.max_body_bytes:
+            raise _Refused(413, f"a delivery has at most {options.max_body_bytes:,} bytes")
+        secret, listening = options.secret.get_secret_value(), options.listening
         if size <= _LARGE_BYTES:
             body = await self._arrived(request.content.readexactly(size))
             delivery = from_webhook(request.headers, body, secret)
@@ -186,21 +193,11 @@ class _Webhook:
         proof = Proof(request.headers, secret)
         with self._room_for(size):
             async with AsyncExitStack() as stack:
-                opened = large_deliveries.received(self._options.folder, request.content, size, proof)
+                opened = large_deliveries.received(options.folder, request.content, size, proof)
                 path = await self._arrived(stack.enter_async_context(opened))
                 proof.check()
                 _check_sender(request)
                 return _with_installation(await large_deliveries.read(path, request.headers, listening))
-
-    def _size(self, request: web.Request) -> int:
-        """The size of the body, by its header; what cannot be taken is refused before a byte of it is read."""
-        if request.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-            raise _Refused(415, "compressed bodies are not supported; GitHub sends none")
-        if request.content_length is None:
-            raise _Refused(411, "a delivery requires the header Content-Length")
-        if request.content_length > self._options.max_body_bytes:
-            raise _Refused(413, f"a delivery has at most {self._options.max_body_bytes:,} bytes")
-        return request.content_length
 
     @contextmanager
     def _room_for(self, size: int) -> Iterator[None]:

@@ -31,31 +31,27 @@ def job_of_run(settings: ActionSettings) -> Job | IgnoredDelivery:
     """
     delivery, inputs, listening = delivery_from(settings), settings.inputs, listening_of(settings)
     if inputs.prompt or inputs.command:
-        return asked_by_workflow(delivery, _asked(settings), listening)
+        repo_id, login, number = settings.repository_id, settings.actor, settings.actor_id
+        asked = PromptRequest(
+            prompt=inputs.prompt,
+            command=inputs.command,
+            base=inputs.base,
+            workflow=settings.workflow or "",
+            ref=settings.ref or "",
+            # Whether it is private is asked of GitHub before anything is published.
+            repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
+            actor=Actor(id=number, login=login) if number and login else None,
+            branch_prefix=inputs.branch_prefix,
+            # Several steps of one run may each have a job.
+            unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
+        )
+        return asked_by_workflow(delivery, asked, listening)
     if delivery.event in WRITERS_ONLY:
         return IgnoredDelivery(
             reason=f"the event `{delivery.event}` contains no command, and the input `prompt` is not set. Write "
             "below `with:`: `prompt: What the agent is to do`"
         )
     return job_from(delivery, listening)
-
-
-def _asked(settings: ActionSettings) -> PromptRequest:
-    inputs, repo_id = settings.inputs, settings.repository_id
-    login, number = settings.actor, settings.actor_id
-    return PromptRequest(
-        prompt=inputs.prompt,
-        command=inputs.command,
-        base=inputs.base,
-        workflow=settings.workflow or "",
-        ref=settings.ref or "",
-        # Whether it is private is asked of GitHub before anything is published.
-        repo=Repo(id=repo_id, full_name=settings.repository, private=False) if repo_id else None,
-        actor=Actor(id=number, login=login) if number and login else None,
-        branch_prefix=inputs.branch_prefix,
-        # Several steps of one run may each have a job.
-        unique=f"{settings.run_id}:{settings.run_attempt}:{secrets.token_hex(8)}",
-    )
 
 
 def delivery_from(settings: ActionSettings) -> Delivery:
@@ -88,7 +84,16 @@ def delivery_from(settings: ActionSettings) -> Delivery:
         run_id=str(settings.run_id),
         run_attempt=str(settings.run_attempt),
     )
-    _check_repository(delivery, settings)
+    if delivery.event == "schedule" and "repository" not in delivery.payload:
+        return delivery  # GitHub tells a schedule of its cron line alone
+    # The token is good for the workflow's repository alone, so an event about another one is no job of this run.
+    repository = delivery.payload.get("repository")
+    name = repository.get("full_name") if isinstance(repository, dict) else None
+    if not isinstance(name, str) or name.lower() != settings.repository.lower():
+        raise MalformedError(
+            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
+            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
+        )
     return delivery
 
 
@@ -100,16 +105,3 @@ def listening_of(settings: ActionSettings) -> Listening:
         trusted_bots=settings.agent.trusted_bots,
         start_label=settings.agent.start_label,
     )
-
-
-def _check_repository(delivery: Delivery, settings: ActionSettings) -> None:
-    """The token is good for the workflow's repository alone, so an event about another one is no job of this run."""
-    if delivery.event == "schedule" and "repository" not in delivery.payload:
-        return  # GitHub tells a schedule of its cron line alone
-    repository = delivery.payload.get("repository")
-    name = repository.get("full_name") if isinstance(repository, dict) else None
-    if not isinstance(name, str) or name.lower() != settings.repository.lower():
-        raise MalformedError(
-            f"The event in {settings.event_path} (GITHUB_EVENT_PATH) is about {name or 'no repository'}, "
-            f"and this workflow runs in {settings.repository} (GITHUB_REPOSITORY). {_FROM_RUNNER}"
-        )

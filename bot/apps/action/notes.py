@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from bot.apps.action.commands import MOST_ANNOTATIONS, Level, annotation
 from bot.apps.action.conclusion import MEANINGS, Conclusion, exit_code
 from bot.apps.action.end import StepEnd
-from bot.github.drafts import Annotation
 from bot.intake.deliveries import IgnoredDelivery
 from bot.publishing.check import NO_FILE, annotations_of
 from bot.publishing.inputs import in_inputs
@@ -20,21 +18,26 @@ _QUIET = frozenset({Conclusion.VERIFIED, Conclusion.UNCHANGED, Conclusion.DONE})
 
 def notes_on(end: StepEnd) -> list[str]:
     """A line each, at most as many of a level as GitHub shows; the end of the run comes first."""
-    lines = [*_of_end(end)]
-    if end.ending is not None and end.view is not None:
-        most: Level = "error" if exit_code(end.conclusion) else "warning"
-        lines += (_of(each, most) for each in annotations_of(end.view, end.ending.review))
-    return [*_at_most(lines)]
-
-
-def _of_end(end: StepEnd) -> Iterator[tuple[Level, str]]:
+    view, lines = end.view, list[tuple[Level, str]]()
+    most: Level = "error" if exit_code(end.conclusion) else "warning"
     if isinstance(end.ended, IgnoredDelivery):
-        yield "notice", annotation("notice", f"Nothing to do: {in_inputs(end.ended.reason)}", title="Codepilot")
+        said = f"Nothing to do: {in_inputs(end.ended.reason)}"
+        lines.append(("notice", annotation("notice", said, title="Codepilot")))
     elif end.conclusion not in _QUIET:
-        level: Level = "error" if exit_code(end.conclusion) else "warning"
-        said = " ".join(filter(None, (end.view.reason, end.view.remedy))) if end.view is not None else ""
-        said = said or _verdict(end) or MEANINGS[end.conclusion][1]
-        yield level, annotation(level, in_inputs(said), title=f"Codepilot: {end.conclusion.value}")
+        said = " ".join(filter(None, (view.reason, view.remedy))) if view is not None else ""
+        said = in_inputs(said or _verdict(end) or MEANINGS[end.conclusion][1])
+        lines.append((most, annotation(most, said, title=f"Codepilot: {end.conclusion.value}")))
+    if end.ending is not None and view is not None:
+        for each in annotations_of(view, end.ending.review):
+            # In a step that is green no error, which would be read as its failure.
+            level = most if each.level == "failure" else _LEVELS[each.level]
+            file = "" if each.path == NO_FILE else each.path
+            line = annotation(
+                level, each.message, title=each.title, file=file, line=each.start_line, end_line=each.end_line
+            )
+            lines.append((level, line))
+    levels = [level for level, _ in lines]
+    return [line for number, (level, line) in enumerate(lines) if levels[:number].count(level) < MOST_ANNOTATIONS]
 
 
 def _verdict(end: StepEnd) -> str:
@@ -43,21 +46,3 @@ def _verdict(end: StepEnd) -> str:
     if view is None or view.verdict is None or view.state != "done":
         return end.ending.reason if end.ending is not None else ""
     return reason(view.verdict, view.checks, changed=bool(view.files or view.checks), setup_failed=view.setup_failed)
-
-
-def _of(each: Annotation, most: Level) -> tuple[Level, str]:
-    """Its line; in a step that is green, no error, which would be read as its failure."""
-    level = most if each.level == "failure" else _LEVELS[each.level]
-    if each.path == NO_FILE:
-        return level, annotation(level, each.message, title=each.title)
-    return level, annotation(
-        level, each.message, title=each.title, file=each.path, line=each.start_line, end_line=each.end_line
-    )
-
-
-def _at_most(lines: Iterable[tuple[Level, str]]) -> Iterator[str]:
-    counts = Counter[str]()
-    for level, line in lines:
-        counts[level] += 1
-        if counts[level] <= MOST_ANNOTATIONS:
-            yield line

@@ -40,6 +40,7 @@ OUTPUTS = (
 _MOST_FILES = 1_000
 _MOST_DAYS = 90
 _SUMMARY_CHARS = 60_000
+_CALL_FIELDS = ("tool", "asked", "reason", "setting", "value")
 _NOTHING = dict.fromkeys(OUTPUTS, "") | {"changed-files": "[]", "denied-calls": "[]"}
 
 
@@ -68,31 +69,24 @@ def outputs_of(end: StepEnd) -> dict[str, str]:
         "duration-seconds": f"{end.seconds:.0f}",
         "session-path": str(end.session_file) if end.session_file else "",
         "structured-output": end.ending.output_json if end.ending is not None else "",
-        "denied-calls": json.dumps([_plain(each) for each in record.denied or ()]),
+        "denied-calls": json.dumps(
+            [{name: str(getattr(each, name)) for name in _CALL_FIELDS} for each in record.denied or ()]
+        ),
         "summary": _summary(end),
     }
-    return _NOTHING | known | (_of_view(view) if view is not None else {}) | _of_session(end)
-
-
-def _of_session(end: StepEnd) -> dict[str, str]:
-    """For the step of the action that uploads a session: how the artifact is called, and for how long it is needed."""
-    if end.session_file is None or end.job is None:
-        return {}
-    return {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
-
-
-def _of_view(view: StatusView) -> dict[str, str]:
-    """What the run did and used."""
-    usage = view.usage
-    used = {}
-    if usage is not None:
-        used = {
+    if view is not None:
+        files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]]
+        known |= {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False)}
+    if view is not None and (usage := view.usage) is not None:
+        known |= {
             "input-tokens": str(usage.input_tokens + usage.cached_tokens + usage.cache_write_tokens),
             "output-tokens": str(usage.output_tokens),
             "cost-usd": "" if usage.cost_usd is None else f"{usage.cost_usd:.4f}",
         }
-    files = [each.path.encode("utf-8", "replace").decode() for each in view.files[:_MOST_FILES]]
-    return {"steps": str(view.steps), "changed-files": json.dumps(files, ensure_ascii=False), **used}
+    # For the step of the action that uploads a session: the artifact's name, and for how long it is needed.
+    if end.session_file is not None and end.job is not None:
+        known |= {"session-name": artifact_name(end.job), "session-days": str(min(end.session_days, _MOST_DAYS))}
+    return _NOTHING | known
 
 
 def _pull(end: StepEnd, commit: CommitRef | None) -> tuple[str, str]:
@@ -118,8 +112,3 @@ def _summary(end: StepEnd) -> str:
         return text
     allowed = Allowed(login="", number=job.thread.number, server=end.server_url.rstrip("/"), repo=job.repo.full_name)
     return escape_markdown(text, allowed, limit=_SUMMARY_CHARS)
-
-
-def _plain(call: object) -> dict[str, str]:
-    names = ("tool", "asked", "reason", "setting", "value")
-    return {name: str(getattr(call, name)) for name in names}

@@ -116,7 +116,16 @@ def _place(delivery: Delivery, asked: PromptRequest) -> _Place | IgnoredDelivery
     """The thread that the event is about, else a branch."""
     if "pull_request" in delivery.payload:
         event = read(_OfPull, delivery)
-        return event if isinstance(event, IgnoredDelivery) else _of_pull(event)
+        if isinstance(event, IgnoredDelivery):
+            return event
+        head = event.pull_request.head
+        return _Place(
+            repo=event.repository.repo,
+            thread=event.pull_request.thread,
+            head_sha=head.sha,
+            head=head.ref,
+            from_fork=head.repo is None or head.repo.id != event.repository.id,
+        )
     if "issue" in delivery.payload:
         found = read(_OfIssue, delivery)
         return (
@@ -134,7 +143,7 @@ def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
     """The branch that the workflow runs on, or another one that it names."""
     if delivery.event == "push" and delivery.payload.get("deleted") is True:
         return IgnoredDelivery(reason="the push deleted its branch")
-    ref = _branch_of(asked.ref)
+    ref = asked.ref.removeprefix("refs/heads/") if asked.ref.startswith("refs/heads/") else ""
     branch = asked.base or ref or _default_branch(delivery)
     if not branch:
         raise _wrong(
@@ -144,17 +153,6 @@ def _of_ref(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | Ig
             line="base: main",
         )
     return _Place(repo=repo, thread=Thread.of_branch(branch), head=ref)
-
-
-def _of_pull(event: _OfPull) -> _Place:
-    head = event.pull_request.head
-    return _Place(
-        repo=event.repository.repo,
-        thread=event.pull_request.thread,
-        head_sha=head.sha,
-        head=head.ref,
-        from_fork=head.repo is None or head.repo.id != event.repository.id,
-    )
 
 
 def _of_run(delivery: Delivery, asked: PromptRequest, repo: Repo) -> _Place | IgnoredDelivery:
@@ -224,10 +222,6 @@ def _hindrance(
 
 def _wrong(text: str, *, name: str, line: str = "") -> InputsError:
     return InputsError((InputProblem(text=text, input=name, line=line),))
-
-
-def _branch_of(ref: str) -> str:
-    return ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
 
 
 def _default_branch(delivery: Delivery) -> str:

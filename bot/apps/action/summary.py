@@ -22,7 +22,8 @@ def summary(end: StepEnd) -> str:
     waits = render_status(end.view) if end.view is not None and end.ended is JobState.WAITING else ""
     parts = [end.told or waits or " ".join(filter(None, (f"Codepilot: {end.ended.value}.", clean(end.why))))]
     if end.view is not None:
-        parts += [_numbers(end, end.view), _pages(end)]
+        posted = end.record.comment.posted
+        parts += [_numbers(end, end.view), f"[The comment]({posted.url})" if posted is not None else ""]
     text = "\n\n".join(filter(None, parts))
     changed = end.patch if end.view is not None and end.view.files else ""
     if changed.strip() in text:  # the comment shows what was left out of a publication
@@ -49,12 +50,6 @@ def _numbers(end: StepEnd, view: StatusView) -> str:
         ]
     head, *more = [f"| {name} | {value} |" for name, value in rows if value]
     return "\n".join([head, "|---|---|", *more])
-
-
-def _pages(end: StepEnd) -> str:
-    """The comment, which is not this page; the rest is in it."""
-    posted = end.record.comment.posted
-    return f"[The comment]({posted.url})" if posted is not None else ""
 
 
 def _change(patch: str, room: int) -> str:

@@ -58,7 +58,11 @@ def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -
     with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
         outcome = None
         if said is not None:
-            _require_waiting(runtime)
+            if runtime.pending is None:
+                raise SettingsError(
+                    "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and "
+                    'say what to do, e.g. codepilot run "fix the tests".'
+                )
             outcome = conversation.answer(said)
         elif task is None or runtime.pending is not None:
             outcome = conversation.go_on()
@@ -71,7 +75,14 @@ def run(wishes: ChatOptions, task: str | None, said: ChatAnswer | None = None) -
             raise SettingsError(
                 'Nothing is waiting in this session: say what to do, e.g. codepilot run "fix the tests".'
             )
-        return _finished(outcome, wishes, screen)
+        _print_answer(outcome)
+        if outcome.status is Status.PAUSED:
+            return _paused(outcome, wishes, screen)
+        if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
+            again = f"codepilot run --session {shlex.quote(wishes.session)}"
+            said_why = "The run has not finished. When the model service is available again, resume with:"
+            screen.say(f"{said_why} {again}", style="yellow")
+        return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
 
 
 def chat(wishes: ChatOptions) -> Exit:
@@ -95,7 +106,9 @@ def chat(wishes: ChatOptions) -> Exit:
                 case Word.HELP:
                     screen.say(_HELP)
                 case Word.TOKENS:
-                    screen.say(spent(_used(runtime)))
+                    events = runtime.session.events
+                    used = (event.usage for event in events if isinstance(event, Replied | Summarised))
+                    screen.say(spent(sum(used, Usage())))
                 case Word.RESET:
                     conversation.reset()
                     screen.say("Everything is forgotten.")
@@ -111,15 +124,10 @@ def list_sessions() -> None:
     sessions = FileSession(session_id="_").list_sessions()
     for each in sessions:
         when = datetime.fromtimestamp(each["updated_at"], tz=UTC).astimezone()
-        sys.stdout.write(
-            f"{_on_one_line(each['session_id']):30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n"
-        )
+        name = visible(each["session_id"]).replace("\n", "\\n").replace("\t", "\\t")
+        sys.stdout.write(f"{name:30} {each['messages']:5} messages  {when:%Y-%m-%d %H:%M}\n")
     if not sessions:
         sys.stdout.write("No saved sessions.\n")
-
-
-def _on_one_line(name: str) -> str:
-    return visible(name).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def read_task() -> str:
@@ -132,14 +140,6 @@ def read_task() -> str:
     if not task:
         raise SettingsError("The standard input contains no task; e.g. echo 'fix the tests' | codepilot run -")
     return task
-
-
-def _require_waiting(runtime: AsyncRuntime) -> None:
-    if runtime.pending is None:
-        raise SettingsError(
-            "Nothing is waiting for an answer in this session. Leave out --approve, --deny and --answer, and say "
-            'what to do, e.g. codepilot run "fix the tests".'
-        )
 
 
 @contextmanager
@@ -175,18 +175,6 @@ def _conversation(wishes: ChatOptions) -> Iterator[tuple[AsyncRuntime, ChatScree
         yield runtime, screen, conversation
 
 
-def _finished(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
-    _print_answer(outcome)
-    if outcome.status is Status.PAUSED:
-        return _paused(outcome, wishes, screen)
-    if outcome.status is Status.MODEL_UNAVAILABLE and wishes.session is not None:
-        again = f"codepilot run --session {shlex.quote(wishes.session)}"
-        screen.say(
-            f"The run has not finished. When the model service is available again, resume with: {again}", style="yellow"
-        )
-    return Exit.DONE if outcome.status in {Status.FINISHED, Status.ANSWERED} else Exit.NOT_DONE
-
-
 def _print_answer(outcome: Outcome) -> None:
     """What was asked for, on a standard output that a program reads; on a terminal it has been streamed."""
     if outcome.summary and not sys.stdout.isatty():
@@ -212,12 +200,6 @@ def _greeting(runtime: AsyncRuntime, wishes: ChatOptions) -> str:
     )
     at = runtime.agent
     return f"{at.name} · {at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}{session} · `help` for help"
-
-
-def _used(runtime: AsyncRuntime) -> Usage:
-    """What the whole session has used."""
-    used = (event.usage for event in runtime.session.events if isinstance(event, Replied | Summarised))
-    return sum(used, Usage())
 
 
 def _with_a_person() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from textwrap import indent
 from typing import Literal
 
 from rich.console import Console
@@ -63,7 +64,10 @@ class ChatScreen:
             case StepStarted():
                 self._failed = False
             case Streamed(text=text, completion=False):
-                self._stream(text)
+                if self._open == "call":
+                    self._end_line()
+                self._print(text, style="", end="")
+                self._open = "" if text.endswith("\n") else "text"
             case ToolCalled(tool="ask_user") | ToolReturned(tool="ask_user", ok=True) | Streamed():
                 pass
             case ToolCalled(label=label):
@@ -90,7 +94,9 @@ class ChatScreen:
             self._print(f"\n? {call.reason}", style="bold")
             return
         self._print(f"\n{call.tool} requires approval ({call.reason})", style="bold")
-        self._preview(call.preview)
+        # Whole: it says itself what it leaves out.
+        for line in call.preview.splitlines():
+            self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
 
     def choices(self, call: PendingCall) -> None:
         """Say what can be answered to a call that waits."""
@@ -109,12 +115,6 @@ class ChatScreen:
             self._print(outcome.reason, style="yellow")
         self._print(footer(outcome, tuple(self._files)), style="dim")
 
-    def _stream(self, text: str) -> None:
-        if self._open == "call":
-            self._end_line()
-        self._print(text, style="", end="")
-        self._open = "" if text.endswith("\n") else "text"
-
     def _returned(self, event: ToolReturned) -> None:
         self._failed = self._failed or not event.ok
         mark, style = ("✓", "green") if event.ok else ("✗", "red")
@@ -127,12 +127,7 @@ class ChatScreen:
         if event.ok and event.tool == "write_file":
             self._files |= dict.fromkeys(ast.literal_eval(name) for name in _WRITTEN.findall(event.text))
         if not event.ok:
-            self._print(_indented(_last_lines(event.text, _FAILURE_LINES)), style="red")
-
-    def _preview(self, preview: str) -> None:
-        """The whole preview; it says itself what it leaves out."""
-        for line in preview.splitlines():
-            self._print(f"  {line}", style=_DIFF_STYLES.get(line[:1], ""))
+            self._print(indent(_last_lines(event.text, _FAILURE_LINES), "  "), style="red")
 
     def _end_line(self) -> None:
         if self._open:
@@ -187,7 +182,3 @@ def spent(usage: Usage) -> str:
 def _last_lines(text: str, count: int) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:])
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
@@ -13,12 +12,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agent_runtime import Provider, ScriptedProvider
+from agent_runtime import ScriptedProvider
 from bot.apps.demo.project import Scenario, boltons, local
 from bot.apps.demo.scene import Stage, play
 from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import JobState
-from bot.settings.agent import AgentSettings
 from bot.settings.load import load_demo
 from bot.workspace.removal import discard
 
@@ -50,21 +48,33 @@ async def direct(wishes: DemoOptions) -> JobState:
         ConfigError: the environment's settings are wrong.
     """
     screen = DemoScreen(Console())
+    # The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway.
+    prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
+    own_python = tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})
     directory = Path(tempfile.mkdtemp(prefix="codepilot-demo-"))
     try:
         with as_file(files("bot.apps.demo").joinpath("script.yaml")) as own_script:
             script = wishes.script or (own_script if wishes.repo is None else None)
-            agent = load_demo(script, data_dir=directory / "bot", toolchains=_own_python())
-            _say_who_works(screen, agent)
+            agent = load_demo(script, data_dir=directory / "bot", toolchains=own_python)
+            if agent.provider == "scripted":
+                who = (
+                    "The model is scripted: its replies are prepared, everything else is real. Set ANTHROPIC_API_KEY "
+                    "or OPENAI_API_KEY to use a real model."
+                )
+            else:
+                most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
+                who = f"Using the real model {agent.model}, which costs real money ({most})."
+            screen.say(who, style="bold yellow")
             if os.geteuid() == 0:
                 screen.say("You are root. The server would refuse to run; the demo allows it for its own project.")
+            slow = partial(ScriptedProvider.from_file, agent.model, chunk_chars=4, delay=READING_DELAY)
             stage = Stage(
                 scenario=await _scenario(wishes, directory, screen),
                 agent=agent,
                 directory=directory,
                 keep=wishes.keep,
                 port=wishes.port,
-                provider=_slow(agent) if agent.provider == "scripted" and not wishes.fast else None,
+                provider=slow if agent.provider == "scripted" and not wishes.fast else None,
             )
             return await play(stage, screen)
     finally:
@@ -79,25 +89,3 @@ async def _scenario(wishes: DemoOptions, directory: Path, screen: DemoScreen) ->
         return scenario
     screen.say("Fetching a small open-source project, boltons 26.2.0, and restoring one of its old bugs.")
     return await boltons(directory)
-
-
-def _say_who_works(screen: DemoScreen, agent: AgentSettings) -> None:
-    if agent.provider == "scripted":
-        screen.say(
-            "The model is scripted: its replies are prepared, everything else is real. Set ANTHROPIC_API_KEY or "
-            "OPENAI_API_KEY to use a real model.",
-            style="bold yellow",
-        )
-    else:
-        most = f"at most ${agent.limits.max_cost_usd:.2f}" if agent.limits.max_cost_usd else "without a bound"
-        screen.say(f"Using the real model {agent.model}, which costs real money ({most}).", style="bold yellow")
-
-
-def _slow(agent: AgentSettings) -> Callable[[], Provider]:
-    return partial(ScriptedProvider.from_file, agent.model, chunk_chars=4, delay=READING_DELAY)
-
-
-def _own_python() -> tuple[Path, ...]:
-    """The Python that runs the demo, shown to the agent so that it can run tests; the system's own is there anyway."""
-    prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix)))
-    return tuple(path for path in prefixes if path not in {Path("/usr"), Path("/")})

@@ -113,7 +113,8 @@ async def _import_last_commit(top: Path, copy: Git, branch: str) -> None:
             write.write(b"commit %b\ncommitter %b\n" % (f"{_HEADS}{branch}".encode(), _AUTHOR))
             write.write(b"data %d\n%b\n" % (len(message), message))
             for mode, sha, path in files:
-                write.write(b"M %b :%d %b\n" % (mode, marks[sha], _quoted(path)))
+                quoted = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+                write.write(b'M %b :%d "%b"\n' % (mode, marks[sha], quoted))
         await copy.run("fast-import", "--quiet", "--date-format=now", stdin=stream)
     except (GitError, KeyError) as error:
         why = _last_line(error.stderr) if isinstance(error, GitError) else "some are missing"
@@ -136,11 +137,6 @@ def _blobs(batch: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
         data = batch.read(int(size))
         batch.read(1)
         yield sha, data
-
-
-def _quoted(path: bytes) -> bytes:
-    escaped = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + escaped + b'"'
 
 
 def _last_line(said: str) -> str:

@@ -52,7 +52,14 @@ async def boltons(directory: Path) -> Scenario:
     await git.run("init", "--quiet", "--initial-branch=main", str(source))
     patch = files(__package__).joinpath("boltons-26.2.0.patch").read_bytes()
     await Git().run("-C", str(source), "apply", "-", stdin=patch)
-    await _commit_everything(git, "Release 26.2.0, with the old way of reading fractional seconds")
+    identity = {
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "Mona"), ("EMAIL", "mona@users.noreply.github.com"), ("DATE", _DATE))
+    }
+    message = "Release 26.2.0, with the old way of reading fractional seconds"
+    await git.run("add", "--all", "--force")
+    await git.run("commit", "--quiet", "--no-verify", "-m", message, variables=identity)
     title, _, body = files(__package__).joinpath("issue.md").read_text(encoding="utf-8").partition("\n")
     return Scenario(
         full_name="mona/boltons",
@@ -91,16 +98,6 @@ async def local(repository: Path, issue: str, directory: Path) -> tuple[Scenario
         test_command=None,
     )
     return scenario, copy.note
-
-
-async def _commit_everything(git: Git, message: str) -> None:
-    identity = {
-        f"GIT_{who}_{what}": value
-        for who in ("AUTHOR", "COMMITTER")
-        for what, value in (("NAME", "Mona"), ("EMAIL", "mona@users.noreply.github.com"), ("DATE", _DATE))
-    }
-    await git.run("add", "--all", "--force")
-    await git.run("commit", "--quiet", "--no-verify", "-m", message, variables=identity)
 
 
 async def _download(directory: Path) -> Path:

@@ -20,7 +20,6 @@ from bot.apps.demo.own import DemoError
 from bot.apps.demo.project import Scenario
 from bot.apps.demo.screen import DemoScreen
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.queue import SqliteQueue
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
 from bot.workspace.git import Git
@@ -95,7 +94,7 @@ async def play(stage: Stage, screen: DemoScreen) -> JobState:
             screen.say(f"hub   {hub.url}/{repo.full_name}", style="dim")
             screen.say(f"bot   {address}/webhook", style="dim")
             await _show_tests(stage, screen, "before", scenario.path)
-            state = await _walk(stage, screen, hub, repo, bot)
+            state = await _fix(stage, screen, hub, repo, bot)
             if stage.keep:
                 screen.heading("Still running: comment as you like, stop with Ctrl+C")
                 screen.say(f"{hub.url}/{repo.full_name}/issues")
@@ -117,7 +116,7 @@ async def _listening(bot: BotService) -> AsyncIterator[str]:
         await bot.runner.cleanup()
 
 
-async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot: BotService) -> JobState:
+async def _fix(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot: BotService) -> JobState:
     """Issue, command, work, and a look at what was published."""
     scenario = stage.scenario
     issue = hub.open_issue(repo, author=_PERSON, title=scenario.title, body=scenario.body)
@@ -127,7 +126,11 @@ async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot
     screen.heading("The bot starts working")
     hub.comment(repo, issue.number, author=_PERSON, body=scenario.request)
     job_id = await _accepted(hub)
-    state = await _ended(bot.queue, job_id)
+    while True:
+        stored = await bot.queue.get(job_id)
+        if stored is not None and stored.state in _ENDED:
+            break
+        await asyncio.sleep(0.05)
     comment = hub.comments(repo, issue.number)[-1]
     screen.heading("The bot's answer")
     screen.markdown(comment.body.partition("<!--")[0], title="comment by @codepilot[bot]")
@@ -137,14 +140,19 @@ async def _walk(stage: Stage, screen: DemoScreen, hub: LocalHub, repo: Repo, bot
         screen.heading(f"The change, commit {sha[:10]}")
         git = Git(git_dir=repo.path)
         screen.diff((await git.run("show", "--format=", sha)).decode(errors="replace"))
-        await _show_tests(stage, screen, "after", await _checkout(stage, git, sha))
+        tree = stage.directory / "after"
+        tree.mkdir()
+        checkout = Git(git_dir=git.git_dir, work_tree=tree, index=stage.directory / "after.index")
+        await checkout.run("read-tree", sha)
+        await checkout.run("checkout-index", "--all")
+        await _show_tests(stage, screen, "after", tree)
     screen.heading("Look at it")
     screen.say(f"issue         {hub.url}/{repo.full_name}/issues/{issue.number}")
     if published.pull is not None:
         screen.say(f"pull request  {published.pull.html_url}")
     if not stage.keep:
         screen.say("The pages disappear when this command ends; `make demo ARGS=--keep` keeps them.", style="dim")
-    return state
+    return stored.state
 
 
 async def _accepted(hub: LocalHub) -> str:
@@ -161,25 +169,6 @@ async def _accepted(hub: LocalHub) -> str:
                     return str(answer["job"])
                 raise DemoError(f"the bot refused the delivery: {delivery.status_code} {delivery.response_body}")
         await asyncio.sleep(0.02)
-
-
-async def _ended(queue: SqliteQueue, job_id: str) -> JobState:
-    while True:
-        stored = await queue.get(job_id)
-        if stored is not None and stored.state in _ENDED:
-            return stored.state
-        await asyncio.sleep(0.05)
-
-
-async def _checkout(stage: Stage, git: Git, sha: str) -> Path:
-    """The files of a commit, for running its tests."""
-    target = stage.directory / "after"
-    target.mkdir()
-    await Git(git_dir=git.git_dir, work_tree=target, index=stage.directory / "after.index").run("read-tree", sha)
-    await Git(git_dir=git.git_dir, work_tree=target, index=stage.directory / "after.index").run(
-        "checkout-index", "--all"
-    )
-    return target
 
 
 async def _show_tests(stage: Stage, screen: DemoScreen, when: str, tree: Path) -> None:

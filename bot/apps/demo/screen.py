@@ -70,19 +70,15 @@ class DemoScreen:
             case ToolProgressed(text=text):
                 self.say(f"    {text}", style="dim")
             case ToolReturned(text=text, ok=ok):
-                self._result(text, ok=ok)
+                lines = [line for line in text.splitlines() if line.strip()]
+                for line in lines if len(lines) <= _RESULT_LINES else ["…", *lines[-_RESULT_LINES:]]:
+                    self.say(f"    {line[: max(20, self._console.width - 6)]}", style="dim" if ok else "red")
             case CompletionWithdrawn():
                 self.say(
                     "  ✗ the step failed, so its completion does not count; the run continues", style="bold yellow"
                 )
             case Started() | Observed() | Ended() | _:
                 pass
-
-    def _result(self, text: str, *, ok: bool) -> None:
-        lines = [line for line in text.splitlines() if line.strip()]
-        shown = lines if len(lines) <= _RESULT_LINES else ["…", *lines[-_RESULT_LINES:]]
-        for line in shown:
-            self.say(f"    {line[: max(20, self._console.width - 6)]}", style="dim" if ok else "red")
 
     def _end_text(self) -> None:
         if self._in_text:

@@ -50,15 +50,11 @@ def sandbox(agent: AgentSettings) -> list[Finding]:
 
 def programs() -> list[Finding]:
     """The programs that the bot starts itself."""
-    return [findings.git(_said("git", "--version"))]
-
-
-def _said(*argv: str) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
+        return [findings.git("")]
+    return [findings.git(done.stdout.strip())]
 
 
 def data_directory(place: Path) -> list[Finding]:
