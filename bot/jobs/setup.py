@@ -159,11 +159,7 @@ class Setup:
             await tree.take_as_given(config.cache)
             return SetupResult(facts=(_done(config),))
         await tree.take_as_given(config.cache)
-        remedy = network_remedy(ends[-1].output, refused_hosts(connections), self._reach(config, network))
-        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
-
-    def _reach(self, config: RepoConfig, network: Narrowed) -> Reach:
-        return Reach(
+        reachable = Reach(
             operator=self.network,
             narrowed=network,
             wanted=config.network or (),
@@ -171,6 +167,8 @@ class Setup:
             on_runner=self.on_runner,
             keeps=self.sandbox.level == "bubblewrap",
         )
+        remedy = network_remedy(ends[-1].output, refused_hosts(connections), reachable)
+        return self._failed(ends[-1], network, skipped=len(config.setup) - len(ends), remedy=remedy)
 
     async def _commands(  # noqa: PLR0917 - one caller
         self,
@@ -292,14 +290,14 @@ def setup_key(config: RepoConfig, blobs: Mapping[str, str], *, network: Network,
         toolchain: the versions of the programs in the sandbox, and its machine.
     """
     named = {word.removeprefix("./") for command in config.setup for word in _WORDS.findall(command)}
-    counted = {path: blob for path, blob in blobs.items() if path in named or _says_what_to_install(path)}
+    kinds = _by_depth().items()
+    counted = {
+        path: blob
+        for path, blob in blobs.items()
+        if path in named or any(kind.match("/".join(path.split("/")[-depth:])) for depth, kind in kinds)
+    }
     facts = [_VERSION, config.setup, config.cache, str(network), toolchain, sorted(counted.items())]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
-def _says_what_to_install(path: str) -> bool:
-    parts = path.split("/")
-    return any(named.match("/".join(parts[-depth:])) is not None for depth, named in _by_depth().items())
 
 
 @cache

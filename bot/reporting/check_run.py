@@ -119,8 +119,10 @@ class JobCheckRun:
 
     async def _put(self, draft: CheckDraft) -> None:
         repo = self._job.repo.full_name
-        if self._id is None:
-            self._id = await self._known_id(draft)
+        if self._id is None:  # an earlier attempt may have made it
+            noted = await self._record.read()
+            found = await self._github.checks.find(repo, draft) if noted.requests and noted.posted is None else ()
+            self._id = noted.posted.id if noted.posted is not None else found[0].id if found else None
         if self._id is not None:
             await self._github.checks.update(repo, self._id, draft)
             return
@@ -132,13 +134,3 @@ class JobCheckRun:
         self._id = made.id
         posted = Posted(id=made.id, url=made.html_url)
         await self._record.update(lambda noted: replace(noted, posted=posted))
-
-    async def _known_id(self, draft: CheckDraft) -> int | None:
-        """The check run that an earlier attempt made."""
-        noted = await self._record.read()
-        if noted.posted is not None:
-            return noted.posted.id
-        if not noted.requests:
-            return None
-        found = await self._github.checks.find(self._job.repo.full_name, draft)
-        return found[0].id if found else None

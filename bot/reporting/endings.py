@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
@@ -26,19 +26,6 @@ log = logging.getLogger(__name__)
 
 LATE_SECONDS = 120.0
 """How long after the end a comment is looked for that GitHub may have made long after it was asked to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What came of telling an ending.
-
-    Attributes:
-        settled: whether GitHub has it, or never will.
-        doubtful: whether a second comment or check run of ours may turn up yet.
-    """
-
-    settled: bool
-    doubtful: bool = False
 
 
 async def body_of(context: JobContext, ending: Ending) -> str | None:
@@ -108,37 +95,33 @@ async def tell(
         comment: its comment, where somebody has it at hand.
         check: its check run, likewise.
     """
-    told = await _told(context, comment, check)
-    return 0.0 if not told.settled else LATE_SECONDS if told.doubtful else None
-
-
-async def _told(context: JobContext, comment: StatusComment | None, check: JobCheckRun | None) -> _Told:
     record, job = context.record, context.job
     kept = (await record.read()).ending
     if kept is None:
-        return _Told(settled=True)
+        return None
     settled, doubtful = True, False
     context.github.hurry(Urgency.ENDING)
     try:
         if not kept.proven:
             access = await check_access(context.github, job, bounds=context.services.bounds)
             if not access.may_command:
-                return _Told(settled=True)
+                return None
         comment = comment or StatusComment(context.github, record.comment, job, marker=context.marker)
         await comment.put(kept.body)
         doubtful = await comment.fold_late()
     except GitHubError as error:
         settled = not _may_come(job.id, error)
-    shown = kept.check
-    if shown is None:
-        return _Told(settled=settled, doubtful=doubtful)
-    check = check or JobCheckRun(context.github, record.check, job, head_sha=shown.head_sha)
-    try:
-        await check.put(shown)
-        doubtful = await check.fold_late(shown) or doubtful
-    except GitHubError as error:
-        settled = settled and not _may_come(job.id, error)
-    return _Told(settled=settled, doubtful=doubtful)
+    if (shown := kept.check) is not None:
+        check = check or JobCheckRun(context.github, record.check, job, head_sha=shown.head_sha)
+        try:
+            await check.put(shown)
+            doubtful = await check.fold_late(shown) or doubtful
+        except GitHubError as error:
+            settled = settled and not _may_come(job.id, error)
+    if not settled:
+        return 0.0
+    # A second comment or check run of ours may turn up yet.
+    return LATE_SECONDS if doubtful else None
 
 
 def _may_come(job_id: str, error: GitHubError) -> bool:

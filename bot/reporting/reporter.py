@@ -10,7 +10,6 @@ from typing import Any
 
 from agent_runtime import Event
 from bot.domain.commands import Command, Fix, Test
-from bot.domain.job import Job
 from bot.gate.network import reach
 from bot.gate.permissions import Grant
 from bot.github import PullLink
@@ -124,10 +123,13 @@ class StatusReporter:
         services, job, progress, grant = self._context.services, self._context.job, self.progress, self.grant
         reached = progress.reach or reach(services.network)
         lost = f", which was lost: {progress.network_lost}" if progress.network_lost else ""
+        # The command as it was given; a workflow's file gives the verb alone.
+        asked = job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"
+        if job.origin.kind == "workflow":
+            asked = job.command.verb
         told: Mapping[str, Any] = {
             "state": "working",
-            **self._failed(),
-            "asked": _asked(job),
+            "asked": asked,
             "allowed": services.allowed(job),
             "asker": asker_of(job),
             "unasked": unasked_of(job),
@@ -149,26 +151,16 @@ class StatusReporter:
             "pull_url": self.continues.html_url if self.continues else None,
             "sandbox": f"{services.sandbox}, {reached}{lost}",
         }
-        texts: dict[str, Any] = {**told, **changes}
+        # What failed, when that is what began the job.
+        page = f"{services.server_url}/{job.repo.full_name}/"
+        began = {
+            "failed": job.origin.name or "CI",
+            "failed_url": job.origin.url if job.origin.url.startswith(page) else "",
+        }
+        texts: dict[str, Any] = {**told, **(began if job.origin.kind == "ci" else {}), **changes}
         for name in texts.keys() & {"reason", "remedy", "warning", "setup_failed"}:
             texts[name] = services.without_places(texts[name])
         for name in texts.keys() & {"reason", "remedy"}:
             texts[name] = services.named(texts[name])
         texts["notes"] = tuple(map(services.named, texts["notes"]))
         return StatusView(**texts)
-
-    def _failed(self) -> dict[str, str]:
-        """What failed, when that is what began the job."""
-        job = self._context.job
-        if job.origin.kind != "ci":
-            return {}
-        page = f"{self._context.services.server_url}/{job.repo.full_name}/"
-        url = job.origin.url if job.origin.url.startswith(page) else ""
-        return {"failed": job.origin.name or "CI", "failed_url": url}
-
-
-def _asked(job: Job) -> str:
-    """The command as it was given; a workflow's file gives the verb alone."""
-    if job.origin.kind == "workflow":
-        return job.command.verb
-    return job.trigger if job.command.verb == "bare" else f"{job.trigger} {job.command.verb}"

@@ -50,10 +50,6 @@ def edit_pause(age: float, seconds: float, spread: float) -> float:
     return min(max(seconds, age / _SHARE_OF_AGE), _MOST_PAUSES * seconds) * spread
 
 
-def _same_but_for_the_clock(shown: StatusView, now: StatusView) -> bool:
-    return now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds)
-
-
 class StatusComment:
     """The comment of one job, found again after a restart by its stored id, else by its signed marker.
 
@@ -86,8 +82,12 @@ class StatusComment:
         """
         if body == self._body or not self._job.thread.has_comments:
             return
-        if self._id is None:
-            self._id = await self._known_id()
+        if self._id is None:  # an earlier attempt may have made it, and died before it could note its id
+            noted = await self._record.read()
+            if noted.below:
+                self._spot = Spot(kind="thread", number=self._job.thread.number)
+            found = await self._find() if noted.requests and noted.posted is None else None
+            self._id = noted.posted.id if noted.posted is not None else found.id if found is not None else None
         if self._id is None or not await self._edited(self._id, body):
             # Noted first: who is stopped between the asking and the noting of the id must look for it the next time.
             await self._record.update(_requested)
@@ -127,7 +127,9 @@ class StatusComment:
                 await self._github.lull()
                 now = view()
                 # The clock alone is no news, but once a minute: every edit counts against the installation's budget.
-                if shown is not None and _same_but_for_the_clock(shown, now):
+                if shown is not None and (
+                    now.seconds - shown.seconds < _CLOCK_SECONDS and now == replace(shown, seconds=now.seconds)
+                ):
                     continue
                 shown, edits = now, edits + 1
                 for board in (self, *(beside if edits % every == 0 else ())):
@@ -143,18 +145,6 @@ class StatusComment:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-
-    async def _known_id(self) -> int | None:
-        """The comment that an earlier attempt made, which may have died before it could note its id."""
-        noted = await self._record.read()
-        if noted.below:
-            self._spot = Spot(kind="thread", number=self._job.thread.number)
-        if noted.posted is not None:
-            return noted.posted.id
-        if not noted.requests:
-            return None
-        found = await self._find()
-        return found.id if found else None
 
     async def _edited(self, comment_id: int, body: str) -> bool:
         """Whether it was there to be edited: somebody may have deleted it, and its asker still wants an answer."""
