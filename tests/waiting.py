@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_PAUSE, _LONGER, _LONGEST = 0.005, 1.3, 0.05
+
 
 async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T | None], *, within: float = 10.0) -> T:
     """Ask `probe` until it answers something true, and return that.
@@ -17,14 +19,15 @@ async def eventually(probe: Callable[[], Awaitable[T | None]] | Callable[[], T |
     Raises:
         AssertionError: it never did within `within` seconds.
     """
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, _PAUSE
     while True:
         answer: Any = probe()
         value: T | None = await answer if isawaitable(answer) else answer
         if value:
             return value
         assert time.monotonic() < deadline, f"still {value!r} after {within} s"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(pause)
+        pause = min(pause * _LONGER, _LONGEST)  # many tests at once wait for the processor that asking takes
 
 
 def until(probe: Callable[[], T | None], *, within: float = 10.0) -> T:
@@ -33,8 +36,9 @@ def until(probe: Callable[[], T | None], *, within: float = 10.0) -> T:
     Raises:
         AssertionError: it never did within `within` seconds.
     """
-    deadline = time.monotonic() + within
+    deadline, pause = time.monotonic() + within, _PAUSE
     while not (value := probe()):
         assert time.monotonic() < deadline, f"still {value!r} after {within} s"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * _LONGER, _LONGEST)
     return value

@@ -32,7 +32,7 @@ from agent_runtime.processes.spawn import end
 from agent_runtime.sandbox.bubblewrap import WITHOUT_GUARD
 from agent_runtime.sandbox.protocol import Launch
 from agent_runtime.terminals.processes import MARK
-from agent_runtime.terminals.pty import default_signals
+from agent_runtime.terminals.pty import default_signals, ignores_signals
 
 # Job control (`set -m`), because without it bash starts what runs in the background deaf to Ctrl+C, for ever.
 _SCRIPT = f"""
@@ -262,5 +262,6 @@ def _start(launch: Launch, standard: int, entrance: int) -> subprocess.Popen[byt
             stdout=standard,
             stderr=standard,
             start_new_session=True,
-            preexec_fn=prepare,  # noqa: PLW1509 - see above
+            # Without one, the memory of a large process is not copied for the start.
+            preexec_fn=prepare if entrance >= 0 or ignores_signals() else None,  # noqa: PLW1509 - see above
         )

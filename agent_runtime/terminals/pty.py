@@ -142,7 +142,15 @@ class Pty(abc.ABC):
         self.fd = self.end_fd = -1
 
 
+_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+
+
+def ignores_signals() -> bool:
+    """Whether this process ignores a signal that a program started by `subprocess` would ignore, too."""
+    return any(signal.getsignal(number) is signal.SIG_IGN for number in _SIGNALS[2:])
+
+
 def default_signals() -> None:
     """Between fork and exec: what a shell's ancestor ignores, nothing that it starts can be interrupted by."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)

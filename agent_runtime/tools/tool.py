@@ -8,8 +8,8 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import cached_property, partial
-from types import NoneType, UnionType
+from functools import cached_property, lru_cache, partial
+from types import MethodType, NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from agent_runtime.core.calls import Plain, ToolResult
@@ -33,6 +33,12 @@ Progress = Callable[[str], None]
 
 Planner = Callable[[str, dict[str, Any], Callable[[], Any]], Planned]
 """Plans a call, given the tool's name, the checked arguments, and what calls the tool's function with them."""
+
+
+@lru_cache(maxsize=128)
+def _bound(method: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a method; each run has objects of its own, with the same methods."""
+    return inspect.signature(MethodType(method, method), eval_str=True)
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Tool:
     @cached_property
     def signature(self) -> inspect.Signature:
         """The parameters, annotations resolved to types."""
+        if isinstance(self.func, MethodType):
+            return _bound(self.func.__func__)
         return inspect.signature(self.func, eval_str=True)
 
     @cached_property
