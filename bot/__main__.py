@@ -101,10 +101,10 @@ def demo(*, repo: Path | None, issue: str | None, script: Path | None, keep: boo
     type=click.Path(exists=True, resolve_path=True, path_type=Path),
     help="A git repository or a bundle to copy; by default a new one with a README.",
 )
-@click.option("--name", metavar="OWNER/NAME", help="What the repository is called on the hub.")
+@click.option("--name", metavar="OWNER/NAME", help="The repository's name on the hub.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="The hub's port.")
-@click.option("--webhook", metavar="URL", default="", help="Where the App's webhooks go.")
-@click.option("--secret", default="", show_default="a random one", help="What the webhooks are signed with.")
+@click.option("--webhook", metavar="URL", default="", help="The URL for the App's webhooks.")
+@click.option("--secret", default="", show_default="a random one", help="The secret that signs the webhooks.")
 def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret: str) -> None:
     """Run a local GitHub with one repository, an account and an App, and print their addresses and tokens.
 
@@ -120,9 +120,9 @@ def hub(*, repo: Path | None, name: str | None, port: int, webhook: str, secret:
 @click.option(
     "--work-dir",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="The directory as it was when the recording began; the replay works on a copy.",
+    help="The directory in its state when the recording began; the replay uses a copy.",
 )
-@click.option("--compare", is_flag=True, help="Run nothing; show where today's code would ask something else.")
+@click.option("--compare", is_flag=True, help="Run no tools; show where the current code would send other requests.")
 @click.option(
     "--sandbox",
     type=click.Choice(["auto", "bubblewrap", "local"]),
@@ -146,7 +146,7 @@ def replay(*, file: Path, work_dir: Path | None, compare: bool, sandbox: Sandbox
         sys.exit(0 if compared is not None and not compared.differences else 1)
     if work_dir is None:
         raise click.UsageError(
-            "--work-dir DIR is required, a directory as it was when the recording began; or use --compare"
+            "--work-dir DIR is required, the directory in its state when the recording began; or use --compare"
         )
     place = pick_sandbox(sandbox, SandboxSettings())
     found = finish(replay_recording(file, work_dir=work_dir, sandbox=place, exact=exact))

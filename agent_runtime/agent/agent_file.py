@@ -81,9 +81,7 @@ class ModelSettings:
         for name, variable in keyed.items():
             if variables.get(variable, "").strip():
                 return cls.named(name)
-        raise SettingsError(
-            f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that says which model to ask."
-        )
+        raise SettingsError(f"No model: set {' or '.join(keyed.values())}, or write an agent.yaml that names a model.")
 
     def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
         """The key, from the variable that the file names; a variable that is empty counts as not set.

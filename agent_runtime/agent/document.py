@@ -55,7 +55,7 @@ def read_document(text: str, *, source: str) -> Document:
 
     if len(text) > MAX_CHARS:
         raise SettingsError(
-            f"{source}: has {len(text):,} characters, and {MAX_CHARS:,} is the most. "
+            f"{source}: has {len(text):,} characters; the limit is {MAX_CHARS:,}. "
             "Move a long system_prompt into a .md file and name that file."
         )
     try:
@@ -103,7 +103,7 @@ class _Reader:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if self._count > _MAX_VALUES or len(path) > _MAX_DEPTH:
             raise self._refusal(
-                node, f"holds more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels, aliases unfolded"
+                node, f"holds more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels, with aliases expanded"
             )
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _COLLECTIONS:
             raise self._refusal(node, f"the tag {_little(node.tag)} is not supported; remove it")

@@ -29,9 +29,9 @@ class SessionError(AgentError):
 class ResumeCode(Enum):
     """Why a paused run cannot be resumed, with the text of the error."""
 
-    NOTHING_WAITS = "Nothing waits in this session: start a task with run()."
+    NOTHING_WAITS = "Nothing is waiting in this session: start a task with run()."
     UNANSWERED = "Request {request} ({tool}) waits for an answer. Call resume(approve=True or False) or reset() first."
-    OTHER_REQUEST = "Request {request} does not wait any more; {now}. Look at it again."
+    OTHER_REQUEST = "Request {request} no longer waits; {now}. Review it again."
     NO_DECISION = "Request {request} asks for permission: pass approve=True or False."
     NO_ANSWER = "Request {request} is a question: answer it with note=, or pass approve=False."
     FILES_CHANGED = "Request {request}: the workspace has changed: {changed}. Restore it, or deny the call."

@@ -63,10 +63,10 @@ class Image:
             raise ImageError(f"it has {len(content):,} bytes, and {MAX_BYTES:,} are the most")
         media_type = next((kind for at, magic, kind in _MAGIC if content[at:].startswith(magic)), None)
         if media_type is None:
-            raise ImageError("it is no PNG, JPEG, GIF or WebP")
+            raise ImageError("it is not a PNG, JPEG, GIF or WebP image")
         sides = imagesize.get(BytesIO(content), exif_rotation=False)
         if min(sides) < 1:
-            raise ImageError("its head does not say how large the picture is")
+            raise ImageError("its header does not contain the size of the image")
         if max(sides) > MAX_SIDE:
             raise ImageError(f"it is {sides[0]} by {sides[1]} pixels, and {MAX_SIDE:,} are the most on a side")
         return cls(source=source, media_type=media_type, data=base64.b64encode(content).decode("ascii"))

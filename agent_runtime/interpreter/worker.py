@@ -99,7 +99,7 @@ class InterpreterWorker:
                 return cls(session, stack.pop_all())
         except (OSError, RuntimeError, MontyCrashedError) as error:
             raise SandboxError(
-                f"The control interpreter's worker does not start: {error}. What it said itself is on standard error; "
+                f"The interpreter's worker process does not start: {error}. Its own error is on standard error; "
                 "repair a damaged installation with: pip install --force-reinstall pydantic-monty-runtime"
             ) from error
 

@@ -87,7 +87,9 @@ class _Call:
     ) -> None:
         name = f"{function.__module__}:{function.__qualname__}"
         if function.__module__ == "__main__" or "<" in name or "." in function.__qualname__:
-            raise TypeError(f"{name} cannot be run in a worker process: it must be a function that a module defines")
+            raise TypeError(
+                f"{name} cannot be run in a worker process: it must be a function at the top level of a module"
+            )
         self._request = pickle.dumps((name, args, seconds, memory), protocol=5)
         self._seconds, self._memory, self._what = seconds, memory, what or name
         self._cancelled = False

@@ -242,5 +242,5 @@ def _refusal(details: types.RefusalStopDetails | None, service: ModelService) ->
     why = f" ({service.clean(': '.join(said))})" if said else ""
     return (
         f"{service.name}'s model {service.model!r} declined to answer{why}. "
-        f"Word the task anew, or choose another `model`."
+        f"Rephrase the task, or choose another `model`."
     )

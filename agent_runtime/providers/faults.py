@@ -145,7 +145,7 @@ def refused(why: str, service: ModelService) -> ModelRefusedError:
     """The model, or a filter before it, declined to answer."""
     return ModelRefusedError(
         f"{service.name}'s model {service.model!r} declined to answer ({service.clean(why)}). "
-        f"Word the task anew, or choose another `model`."
+        f"Rephrase the task, or choose another `model`."
     )
 
 

@@ -69,7 +69,7 @@ class LLMProvider:
         """
         if base_url:
             raise SettingsError(
-                f"The provider `llm` takes no base_url ({base_url!r}): its plugins know where to ask. "
+                f"The provider `llm` does not support base_url ({base_url!r}): its plugins set the address. "
                 f"For a compatible server use the provider `openai`."
             )
         self._options = options or ModelOptions()

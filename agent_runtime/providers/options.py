@@ -75,7 +75,7 @@ class ModelOptions:
         if self.max_tokens < 1:
             raise SettingsError(f"max_tokens is {self.max_tokens}; it must be at least 1 (16000 is a good value).")
         if self.temperature is not None and not 0 <= self.temperature <= 2:  # noqa: PLR2004 - the APIs' own range
-            raise SettingsError(f"temperature is {self.temperature}; it must lie between 0 and 2, or be left out.")
+            raise SettingsError(f"temperature is {self.temperature}; it must be between 0 and 2, or not set.")
         if self.silence is not None and self.silence <= 0:
             raise SettingsError(f"silence is {self.silence}; it must be a positive number of seconds.")
         if self.reasoning_effort is not None and self.reasoning_effort not in get_args(ReasoningEffort):

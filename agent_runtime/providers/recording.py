@@ -60,7 +60,7 @@ class RecordingProvider:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             raise SettingsError(
-                f"The recording {path} exists already and is never written over; name another file."
+                f"The recording {path} already exists and is never overwritten; name another file."
             ) from None
         except OSError as error:
             raise SettingsError(f"The recording {path} cannot be made: {error.strerror}.") from error
@@ -123,7 +123,8 @@ class RecordingProvider:
                 data = data[os.write(self._file, data) :]
         except OSError as error:
             raise ModelError(
-                f"The recording {self._path} cannot be written: {error.strerror}. Make room, or run without recording."
+                f"The recording {self._path} cannot be written: {error.strerror}. "
+                "Free some space, or run without recording."
             ) from error
 
 
@@ -207,8 +208,8 @@ class ReplayProvider:
     def _next(self, request: Request) -> Answered:
         if not self.remaining:
             raise ScriptError(
-                f"The recording {self._source} has {len(self._asked)} requests, and the conversation makes one more. "
-                f"Record the run anew if that is meant to be so."
+                f"The recording {self._source} has {len(self._asked)} requests, but the conversation makes one more. "
+                f"Record the run again if this is intended."
             )
         asked = self._asked[self._given]
         told = next(differences(asked.request, hidden_request(request, self._secrets), masks=self._masks), None)
@@ -221,7 +222,7 @@ class ReplayProvider:
         if answer is None:
             raise ScriptError(
                 f"The recording {self._source} ends with request {asked.number}, whose reply is missing: the recording "
-                f"process died before it came. Record the run anew."
+                f"process died before it arrived. Record the run again."
             )
         self._given += 1
         return answer

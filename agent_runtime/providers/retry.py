@@ -56,7 +56,7 @@ class RetryPolicy:
             SettingsError: fewer than one attempt.
         """
         if self.attempts < 1:
-            raise SettingsError(f"attempts is {self.attempts}; it must be at least 1 (1 means: never try again).")
+            raise SettingsError(f"attempts is {self.attempts}; it must be at least 1 (1 means: do not retry).")
 
     def wait(self, attempt: int, retry_after: float | None) -> float:
         """Seconds between a failed `attempt` (from 1) and the next: never sooner than the service asked."""
@@ -90,7 +90,7 @@ class RetryPolicy:
                 fault = error
             if end is not None:
                 if fault is not None and not end.usage.total_tokens:
-                    yield ReplyFault(reason="the connection was lost before the usage was told", billed=True)
+                    yield ReplyFault(reason="the connection was lost before the usage was reported", billed=True)
                     end = replace(end, usage=Usage(requests=1))
                 yield end
                 return

@@ -99,7 +99,7 @@ def _entry(entry: object) -> ScriptedReply:
     values = _mapping(entry, known=_KEYS, what="an entry")
     reply = values.get("reply")
     if not isinstance(reply, str):
-        raise ValueError("`reply` is missing, or not text; write `reply: |` and the text below it.")  # noqa: TRY004 - told as ScriptError
+        raise ValueError("`reply` is missing or not text; write `reply: |` and the text below it.")  # noqa: TRY004 - told as ScriptError
     return ScriptedReply(
         text=reply,
         expect=_patterns(values.get("expect")),

@@ -115,7 +115,7 @@ class ScriptedProvider:
             count = len(self._replies)
             raise ScriptError(
                 f"Script {self._source} has {count} {'reply' if count == 1 else 'replies'}, "
-                f"and the conversation asks for one more. Add an entry, or end the last one with a completion. "
+                f"and the conversation needs one more. Add an entry, or end the last one with a completion. "
                 f"The newest message: {message[:400]!r}"
             )
         number = self._given + 1

@@ -45,6 +45,6 @@ def require_sight(provider: Provider, images: Collection[Image]) -> None:
     if images and not provider.sees_images:
         raise SettingsError(
             f"The task has {len(images)} image{'s' if len(images) > 1 else ''}, and the model {provider.model!r} is "
-            "not known to see. Choose one that does, or, if it does, say so: `images: true` below `model` (and each "
-            "`fallback`) in the agent file, ModelOptions(images=True) in code. Or leave the images out."
+            "not known to support images. Choose another one, or, if it does support them, set `images: true` below "
+            "`model` (and each `fallback`) in the agent file, ModelOptions(images=True) in code. Or omit the images."
         )

@@ -186,7 +186,7 @@ def read_tape(text: str, *, source: str) -> Tape:
         try:
             entry = _entry(value, last)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ScriptError(f"{source}, line {number} is no entry of a recording ({error!r}).") from error
+            raise ScriptError(f"{source}, line {number} is not an entry of a recording ({error!r}).") from error
         entries.append(entry)
         last = entry.request if isinstance(entry, TapedRequest) else last
     return Tape(model=str(head["model"]), about=head.get("about", {}), entries=tuple(entries), torn=bool(rest))
@@ -251,7 +251,7 @@ def _diff(name: str, before: str, after: str) -> str:
         unified_diff(before.splitlines(), after.splitlines(), f"recorded {name}", f"{name} now", n=2, lineterm="")
     )
     if not lines:
-        return f"{name}: the line ends differ"
+        return f"{name}: the line endings differ"
     cut = [line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…" for line in lines[:_DIFF_LINES]]
     more = [f"… {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
     return "\n".join([*cut, *more])
@@ -313,10 +313,10 @@ def _parsed(line: str, source: str, number: int) -> dict[str, Any]:
         value = json.loads(line)
     except ValueError as error:
         raise ScriptError(
-            f"{source}, line {number} is not JSON ({error}); the file is no recording, or damaged."
+            f"{source}, line {number} is not JSON ({error}); the file is not a recording, or is damaged."
         ) from None
     if not isinstance(value, dict):
-        raise ScriptError(f"{source}, line {number} is not an object; the file is no recording, or damaged.")
+        raise ScriptError(f"{source}, line {number} is not an object; the file is not a recording, or is damaged.")
     return value
 
 

@@ -48,7 +48,7 @@ def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None
         return None
     if family in _ALWAYS_THINKS or (family == "opus" and version >= _LATEST):
         raise SettingsError(
-            f"Model {model!r} always thinks, so `thinking` cannot be off. Leave `thinking` out and set "
+            f"Model {model!r} always thinks, so `thinking` cannot be disabled. Remove `thinking` and set "
             f"`reasoning_effort` to 'low', or choose another `model`."
         )
     if family == "sonnet" and version >= _LATEST:
@@ -71,7 +71,7 @@ def effort_param(effort: ReasoningEffort) -> OutputConfigParam:
     if effort == "none" or effort == "minimal":  # noqa: PLR1714 - mypy narrows by ==, not by a set
         raise SettingsError(
             f"reasoning_effort {effort!r} is unknown to Anthropic; use low, medium, high, xhigh or max there, "
-            f"or switch `thinking` off."
+            f"or disable `thinking`."
         )
     return {"effort": effort}
 

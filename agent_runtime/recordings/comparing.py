@@ -72,12 +72,12 @@ def compare(
                     try:
                         read(text, stop)
                     except FormatError as error:
-                        refused = f"reply {number} was understood, and would be refused now ({error.code}):\n{error}"
+                        refused = f"reply {number} was accepted, and would be rejected now ({error.code}):\n{error}"
                         found.setdefault(refused, None)
             case _:
                 pass
     if not events:
-        raise ScriptError("The recording holds no events, so there is nothing to compare; record with `Recorder`.")
+        raise ScriptError("The recording contains no events, so there is nothing to compare; record with `Recorder`.")
     return Comparison(requests=compared, summaries=summaries, differences=tuple(found))
 
 
@@ -94,7 +94,7 @@ def _event(note: Note) -> Recorded:
     try:
         return decode(json.dumps(note.value).encode())
     except (ValueError, SessionError) as error:
-        raise ScriptError(f"The recording holds an event that cannot be read: {error}.") from error
+        raise ScriptError(f"The recording contains an event that cannot be read: {error}.") from error
 
 
 def _is_for_summary(following: Sequence[Entry]) -> bool:

@@ -170,8 +170,8 @@ def agent_of(tape: Tape, *, provider: Provider, work_dir: Path, sandbox: Sandbox
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ScriptError(
-            f"The recording does not say who worked in words of this version ({error!r}). Record with `Recorder`, and "
-            f"replay with the version that recorded."
+            f"The recording does not describe the agent in a form that this version reads ({error!r}). "
+            "Record with `Recorder`, and replay with the same version."
         ) from error
 
 
@@ -179,11 +179,11 @@ def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
     agent = agent_of(tape, provider=ScriptedProvider([]), work_dir=Path(), sandbox=sandbox)
     if Note(kind=HISTORY, value=0) not in tape.entries:
         raise ScriptError(
-            f"The recording {source} begins in the middle of a conversation, so it cannot be replayed. "
+            f"The recording {source} starts in the middle of a conversation, so it cannot be replayed. "
             f"Compare it instead (codepilot replay --compare)."
         )
     if not tape.about.get("work_dir") or not tape.about.get("workspace"):
-        raise ScriptError(f"The recording {source} does not say where the agent worked; record with `Recorder`.")
+        raise ScriptError(f"The recording {source} does not contain the agent's directory; record with `Recorder`.")
     if tape.about.get("sandbox") != sandbox.level:
         raise ScriptError(
             f"The recording {source} was made with the sandbox {tape.about.get('sandbox')!r}, and this one is "
@@ -192,8 +192,8 @@ def _require_replayable(tape: Tape, source: str, sandbox: Sandbox) -> None:
     if agent.unsafe_mode:
         # A recording is a file that anybody may have written, and these tools run in our own process.
         raise ScriptError(
-            f"The recording {source} is of an agent in unsafe mode, whose file tools may leave the directory; that is "
-            f"never replayed. Compare it instead (codepilot replay --compare)."
+            f"The recording {source} is of an agent in unsafe mode, whose file tools may leave the directory; "
+            f"such runs are never replayed. Compare it instead (codepilot replay --compare)."
         )
 
 
@@ -205,7 +205,7 @@ def _clock_and_random(tape: Tape) -> ClockAndRandom:
     def next_of(kind: str) -> str:
         note = next(noted[kind], None)
         if note is None:
-            raise ScriptError("The run asks for the time or for chance more often than the recorded one did.")
+            raise ScriptError("The run reads the clock or random numbers more often than the recorded one.")
         return str(note.value)
 
     return ClockAndRandom(

@@ -93,7 +93,7 @@ class Announcer:
                 if not connection.allowed:
                     emit(EventType.SECURITY_ERROR, error=f"network: {connection}")
             case NetworkLost(reason=reason):
-                emit(EventType.RUNTIME_ERROR, error=f"The sandbox has no network any more: {reason}.")
+                emit(EventType.RUNTIME_ERROR, error=f"The sandbox has lost its network: {reason}.")
             case CompletionWithdrawn(step=step):
                 emit(EventType.COMPLETION_WITHDRAWN, step=step)
             case MessageQueued(text=text):

@@ -215,7 +215,7 @@ class _LoopThread:
             except KeyboardInterrupt:
                 future.cancel()
                 raise
-        raise UsageError("Runtime blocks, and would hold up the event loop it is called in; use AsyncRuntime there.")
+        raise UsageError("Runtime would block the event loop in which it is called; use AsyncRuntime there.")
 
     def stop(self) -> None:
         """End the loop and its thread; idempotent."""
@@ -233,10 +233,10 @@ class _LoopThread:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if os.getpid() != self._pid:
-            raise UsageError("This runtime was made before its process was forked; make a new one in each process.")
+            raise UsageError("This runtime was created before its process was forked; create one in each process.")
         with self._lock:
             if self._stopped:
-                raise UsageError("This runtime is closed; make a new one.")
+                raise UsageError("This runtime is closed; create a new one.")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=_run_forever, args=[self._loop], name="codepilot", daemon=True)

@@ -70,7 +70,7 @@ def _max_steps(**_: object) -> None:
 
 
 def _withdrawn(**_: object) -> None:
-    _say("\nThat step failed; what it said at its end does not count.")
+    _say("\nThat step failed, so its completion does not count.")
 
 
 def _paused(pending: PendingCall, **_: object) -> None:

@@ -180,7 +180,9 @@ def _decorator(kind: EventType) -> Callable[[Hooked], Callable[[H], H]]:
         return register
 
     on.__name__ = on.__qualname__ = f"on_{kind}"
-    on.__doc__ = f"Register the function below for `EventType.{kind.name}` of a runtime, in place of the default one."
+    on.__doc__ = (
+        f"Register the function below for `EventType.{kind.name}` of a runtime, instead of the default handler."
+    )
     return on
 
 

@@ -292,7 +292,7 @@ class Loop:
     def _cut_off(self) -> Outcome | None:
         """How the run ends because no further reply may be asked for; None when one may."""
         if lost := self.network_lost():
-            reason = f"The sandbox has no network any more: {lost}. The next run gets a new sandbox."
+            reason = f"The sandbox has lost its network: {lost}. The next run gets a new sandbox."
             return self.state.outcome(Status.NETWORK_LOST, reason=reason)
         usage, limits = self.state.progress.usage, self.limits
         if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:

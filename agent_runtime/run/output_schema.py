@@ -117,9 +117,9 @@ def completion_fits(completion: str, schema: str) -> tuple[bool, str]:
     try:
         found = list(islice(_validator(json.loads(schema)).iter_errors(value), _MAX_PROBLEMS))
     except RecursionError:
-        raise ValueError("The output schema refers to itself without end.") from None
+        raise ValueError("The output schema contains an endless reference to itself.") from None
     except Unresolvable as error:
-        raise ValueError(f"The output schema refers to what is not in it: {error}") from None
+        raise ValueError(f"The output schema refers to something outside it: {error}") from None
     if found:
         return False, "\n".join(f"- {_told(each)}" for each in found)
     return True, written
@@ -175,11 +175,11 @@ def _outside(schema: object, *, top: bool = True) -> Iterator[str]:
     for key, value in schema.items():
         if key in _REFERENCES and isinstance(value, str) and not value.startswith("#"):
             yield (
-                f"{key} {value[:_PROBLEM_CHARS]!r} points outside the schema, and nothing is fetched. "
+                f"{key} {value[:_PROBLEM_CHARS]!r} points outside the schema, which is not supported. "
                 'Put that schema under "$defs" and refer to it as "#/$defs/name".'
             )
         elif key in {"$id", "id"} and isinstance(value, str) and not top:
-            yield f"{key} {value[:_PROBLEM_CHARS]!r} gives a part of it an address of its own; remove that {key}."
+            yield f"{key} {value[:_PROBLEM_CHARS]!r} gives a part of it its own address; remove that {key}."
         elif key not in _DATA:
             yield from _outside(value, top=False)
 

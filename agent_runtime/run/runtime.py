@@ -181,7 +181,7 @@ class AsyncRuntime:
         self._require_outside()
         task = Task(goal=task) if isinstance(task, str) else task
         if not task.goal.strip():
-            raise UsageError("The task is empty: say what the agent is to do.")
+            raise UsageError("The task is empty: say what the agent should do.")
         require_sight(self.agent.provider, task.images)
         if task.output_schema is not None:
             await require_schema(task.output_schema)
@@ -284,9 +284,9 @@ class AsyncRuntime:
             UsageError: the runtime is closed, or was reset since there were `resets` of them.
         """
         if self._closed:
-            raise UsageError("This runtime is closed; make a new one.")
+            raise UsageError("This runtime is closed; create a new one.")
         if resets != self._resets:
-            raise UsageError("The runtime was reset while this call waited for another to end; make it again.")
+            raise UsageError("The runtime was reset while this call waited for another one to end; call it again.")
 
     async def _see(self, begin: Callable[[Run], Coroutine[Any, Any, Outcome]]) -> Outcome:
         """See one leg of a run to its end, and record how it ended."""
@@ -336,8 +336,8 @@ class AsyncRuntime:
 
 
 WAITS_FOR_ITSELF = (
-    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for that. Use send_message() or "
-    "abort(), or do it once run() has returned."
+    "A handler or tool of a run cannot start, resume or reset its own runtime and wait for it. Use send_message() or "
+    "abort(), or do it after run() has returned."
 )
 
 

@@ -25,7 +25,7 @@ def default_key_file() -> Path:
     Raises:
         SettingsError: this user has no home directory.
     """
-    lacking = "The key that paused runs are signed with has no place"
+    lacking = "The key that signs paused runs cannot be stored"
     return home(lacking, otherwise="pass `state_key`") / ".codepilot" / "state.key"
 
 
@@ -43,8 +43,7 @@ def state_key(path: Path) -> bytes:
         return _read(path)
     except OSError as error:
         raise SettingsError(
-            f"The key that paused runs are signed with, {path}, cannot be used: {error.strerror}. Fix that, or pass "
-            "`state_key`."
+            f"The key that signs paused runs, {path}, cannot be used: {error.strerror}. Fix that, or pass `state_key`."
         ) from error
 
 
@@ -78,7 +77,7 @@ class StateKey:
         if given is None and lasting and default_key_file().resolve().is_relative_to(work_dir.resolve()):
             raise SettingsError(
                 f"The agent works in {work_dir}, which holds {default_key_file()}, the key that approvals are signed "
-                "with. Let it work in a directory below, or pass `state_key`."
+                "with. Choose a directory below it, or pass `state_key`."
             )
 
     def __call__(self) -> bytes:
@@ -102,7 +101,7 @@ def _read(path: Path) -> bytes:
             time.sleep(0.01)  # another process is about to write it; see `_make`
             file.seek(0)
     if len(key) < _BYTES // 2:
-        raise SettingsError(f"{path} is too short to be a key; delete it, and what is paused has to be reset.")
+        raise SettingsError(f"{path} is too short for a key; delete it, and reset the paused sessions.")
     return key
 
 

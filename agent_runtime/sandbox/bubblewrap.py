@@ -102,7 +102,7 @@ class Bubblewrap:
             SandboxError: a program is missing, or a directory of the settings or the workspace does not exist.
         """
         if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting the sandbox.")
+            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
         files = shared_files()
         filtered = (files / "filter").exists()
         options = [*namespaces(), *self._mounts(files), "--bind", str(workspace.resolve()), WORKSPACE]
@@ -166,7 +166,7 @@ class Bubblewrap:
             if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
                 raise SandboxError(
                     f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
-                    "name an existing one or leave it out."
+                    "name an existing one or remove it."
                 )
             options += ["--ro-bind", str(directory), str(directory)]
         return options

@@ -68,7 +68,7 @@ class Docker:
         """
         if settings.container is None:
             raise SandboxError(
-                "sandbox: `docker` needs the image that programs are to run in; name it, best by its digest "
+                "sandbox: `docker` needs an image to run programs in; name it, preferably by digest "
                 "(`docker_image` in an agent file, CODEPILOT_DOCKER_IMAGE for the bot, `container` of SandboxSettings)."
             )
         if sys.platform == "win32":
@@ -77,7 +77,7 @@ class Docker:
         if user is None and caller[0] == 0:
             raise SandboxError(
                 "sandbox: `docker` does not run programs as root, and you are root. "
-                "Run this as an ordinary user who may use the engine."
+                "Run this as an ordinary user with access to the engine."
             )
         self._settings = settings
         self._container: ContainerSettings = settings.container
@@ -194,8 +194,8 @@ class Docker:
         wrong += ["its root is writable"] if "writable" in found else []
         if wrong:
             raise SandboxError(
-                f"A container of {self._image} is not closed as it must be: {'; '.join(wrong)}. Give the engine its "
-                "default seccomp profile back, and use an image with bash, cat and stty."
+                f"A container of {self._image} is not isolated as required: {'; '.join(wrong)}. Restore the engine's "
+                "default seccomp profile, and use an image with bash, cat and stty."
             )
 
     @property
@@ -204,12 +204,12 @@ class Docker:
 
     def _run(self, name: str, workspace: Path, readable: Mapping[str, Path]) -> list[str]:
         if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting the sandbox.")
+            raise SandboxError(f"The workspace {workspace} is not a directory; create it before starting the sandbox.")
         for directory in self._settings.read_only:
             if not directory.is_absolute() or not directory.is_dir() or directory == Path("/"):
                 raise SandboxError(
                     f"sandbox setting read_only: {directory} is not an absolute path of a directory below /; "
-                    "name an existing one or leave it out."
+                    "name an existing one or remove it."
                 )
         known, path = self._engine()
         job = engine.ContainerJob(
@@ -225,7 +225,7 @@ class Docker:
                 "or name the one that is there (the bot's setting CODEPILOT_DOCKER_PROGRAM)."
             )
         # Without a configuration of its own the command line passes no proxy, and no password in its address, inside.
-        own = str(home("The container engine cannot be asked", kind=SandboxError))
+        own = str(home("The container engine does not answer", kind=SandboxError))
         env = {"PATH": _PATH, "HOME": own, "DOCKER_CONFIG": "/nonexistent"}
         if (private := Path(f"/run/user/{os.getuid()}")).is_dir():
             env["XDG_RUNTIME_DIR"] = str(private)
@@ -242,9 +242,7 @@ class Docker:
         program = self._container.program
         done = _ask(self._command(["info", "--format", "{{json .}}"]))
         if done.returncode != 0:
-            raise SandboxError(
-                f"`{program}` does not reach its engine; start it, or use another sandbox. {_said(done)}"
-            )
+            raise SandboxError(f"`{program}` cannot reach its engine; start it, or use another sandbox. {_said(done)}")
         known = engine.engine_of(_parsed(done.stdout, program))
         if known.lacks:
             raise SandboxError(
@@ -255,7 +253,7 @@ class Docker:
         done = _ask(self._command(["image", "inspect", "--format", "{{json .Config.Env}}", self._image]))
         if done.returncode != 0:
             raise SandboxError(
-                f"The image {self._image} is not on this machine, and images are never fetched by themselves. "
+                f"The image {self._image} is not on this machine, and images are never pulled automatically. "
                 f"Fetch it: {program} pull {self._image}\n{_said(done)}"
             )
         variables = dict(str(each).partition("=")[::2] for each in _parsed(done.stdout, program) or ())
@@ -306,7 +304,7 @@ def _ask(launch: Launch, *, seconds: float = _ENGINE_SECONDS) -> subprocess.Comp
     except subprocess.TimeoutExpired:
         raise SandboxError(
             f"`{Path(launch.argv[0]).name} {launch.argv[1]}` did not end within {seconds:g} seconds; "
-            "see whether the container engine is well."
+            "check the container engine."
         ) from None
     except OSError as error:
         raise SandboxError(f"`{launch.argv[0]}` cannot be started: {error.strerror}.") from error

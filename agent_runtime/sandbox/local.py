@@ -48,7 +48,9 @@ class Local:
             SandboxError: the workspace does not exist, or this user has no home directory.
         """
         if not workspace.is_dir():
-            raise SandboxError(f"The workspace {workspace} is not a directory; make it before starting programs in it.")
+            raise SandboxError(
+                f"The workspace {workspace} is not a directory; create it before starting programs in it."
+            )
         if sys.platform == "win32":
             return Launch(argv=tuple(argv), env=_windows_environment(self._settings))
         path = ":".join([*map(str, self._settings.path), *_PATH])

@@ -20,8 +20,8 @@ _NO_PROC = ("mount proc", "mounting proc")
 _NO_NAMESPACES = ("uid map", "no permissions to create", "rtm_newaddr", "creating new namespace", "no space left")
 
 _APPARMOR = """\
-AppArmor keeps programs without a profile from making user namespaces (Ubuntu does so from 23.10 on). Give bubblewrap \
-one:
+AppArmor prevents programs without a profile from creating user namespaces (Ubuntu does so from 23.10 on). Give \
+bubblewrap one:
 
 sudo tee /etc/apparmor.d/bwrap >/dev/null <<'END'
 abi <abi/4.0>,
@@ -32,26 +32,26 @@ profile bwrap {program} flags=(unconfined) {{
 END
 sudo apparmor_parser --replace /etc/apparmor.d/bwrap
 
-On a machine that is thrown away after the job, this does as well:
+On a machine that is discarded after the job, this does as well:
 sudo sysctl --write kernel.apparmor_restrict_unprivileged_userns=0"""
 _CLONE = """\
-The kernel lets only root make user namespaces. Allow them to everyone, now and from the next boot on:
+The kernel allows only root to create user namespaces. Allow them for all users, now and after a reboot:
 
 sudo sysctl --write kernel.unprivileged_userns_clone=1
 echo kernel.unprivileged_userns_clone=1 | sudo tee /etc/sysctl.d/60-user-namespaces.conf"""
 _MOST = """\
-The kernel allows no user namespaces at all. Allow some, now and from the next boot on:
+The kernel allows no user namespaces. Allow them, now and after a reboot:
 
 sudo sysctl --write user.max_user_namespaces=10000
 echo user.max_user_namespaces=10000 | sudo tee /etc/sysctl.d/60-user-namespaces.conf"""
 _CONTAINER = """\
-This is a container, whose engine keeps programs from making namespaces. Start it with these options besides:
+This is a container whose engine prevents programs from creating namespaces. Start it with these additional options:
 
 --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined
 
-(podman takes `--security-opt unmask=ALL` for the last.) bubblewrap puts narrower rules on what the agent runs."""
+(podman takes `--security-opt unmask=ALL` for the last.) bubblewrap applies stricter rules to the agent's programs."""
 _UNKNOWN = """\
-The kernel refuses user namespaces and does not say why. See what this prints as the user who runs the bot:
+The kernel refuses user namespaces and does not say why. Run this as the user who runs the bot:
 
 unshare --user --map-root-user true; sysctl kernel.unprivileged_userns_clone user.max_user_namespaces"""
 

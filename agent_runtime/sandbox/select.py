@@ -50,7 +50,7 @@ def _bubblewrap(settings: SandboxSettings) -> Sandbox:
     if sys.platform != "linux":
         raise SandboxError(
             "sandbox: bubblewrap is for Linux. Run this in a Linux container or in WSL; name an image for the sandbox "
-            "`docker`; or ask for `local` by name, which protects nothing: programs may do what you may."
+            "`docker`; or select `local`, which isolates nothing: programs can do what you can."
         )
     return Bubblewrap(settings)
 

@@ -31,8 +31,8 @@ def way_out(
         return None
     if sandbox.level != "bubblewrap":
         raise SettingsError(
-            f"network: a sandbox of the level {sandbox.level!r} cannot keep programs to a list of hosts. "
-            "Use the sandbox `bubblewrap`, or leave the network out."
+            f"network: a sandbox of the level {sandbox.level!r} cannot enforce a list of hosts. "
+            "Use the sandbox `bubblewrap`, or remove the network."
         )
     from agent_runtime.sandbox.egress.proxy import Egress  # noqa: PLC0415 - few runs have a network
 

@@ -25,7 +25,7 @@ from agent_runtime.core.task import Task
 FORMAT = 1
 """The newest format that this version reads, and the one that it writes."""
 
-NEWER = "which a newer Codepilot wrote. Nothing was changed; update this one, or use another session"
+NEWER = "which a newer Codepilot wrote. Nothing was changed; update Codepilot, or use another session"
 """The end of every sentence about a log from the future."""
 
 _T = TypeVar("_T")
@@ -67,7 +67,7 @@ def decode(line: bytes) -> Recorded:
     data = _object(line)
     name = data.pop("kind", None)
     if not isinstance(name, str):
-        raise ValueError("it is no event")  # noqa: TRY004 - about the line, not about a type in Python
+        raise ValueError("it is not an event")  # noqa: TRY004 - about the line, not about a type in Python
     kind = _KINDS.get(name)
     if kind is None:
         raise SessionError(f"it holds an event of the kind {name!r}, {NEWER}")
@@ -93,7 +93,7 @@ def decode_header(line: bytes) -> Header:
     check_format(data.get("format"))
     session_id, agent_name, created_at = (data.get(name) for name in ("session_id", "agent_name", "created_at"))
     if not (isinstance(session_id, str) and isinstance(agent_name, str) and isinstance(created_at, int | float)):
-        raise ValueError("it does not begin with whose session it is")  # noqa: TRY004 - about the line's content
+        raise ValueError("it does not start with the session's id")  # noqa: TRY004 - about the line's content
     return Header(session_id=session_id, agent_name=agent_name, created_at=created_at)
 
 
@@ -105,7 +105,7 @@ def check_format(number: object) -> None:
         ValueError: it is no format's number.
     """
     if not isinstance(number, int) or number < 1:
-        raise ValueError("it does not begin with the number of a format")
+        raise ValueError("it does not start with a format number")
     if number > FORMAT:
         raise SessionError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
 
@@ -141,7 +141,7 @@ def _object(line: bytes) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError("it nests too deep") from error
     if not isinstance(data, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - about the line, not about a type in Python
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - about the line, not about a type in Python
     return data
 
 

@@ -56,8 +56,8 @@ class FileSession(StoredSession):
         """
         if self.path.resolve().is_relative_to(work_dir.resolve()):
             raise SettingsError(
-                f"The session {self.path} lies in {work_dir}, where the agent works and could destroy it. Put it "
-                "elsewhere: pass a `session_dir` outside, or leave it out for ~/.codepilot/sessions."
+                f"The session {self.path} is in {work_dir}, the agent's directory, where it could be destroyed. "
+                "Pass a `session_dir` outside it, or omit it to use ~/.codepilot/sessions."
             )
 
     @override
@@ -78,7 +78,7 @@ class FileSession(StoredSession):
                 with failing_as_session_error(path):
                     known = index.metadata(path)
             except SessionError as error:
-                _LOGGER.warning("A session is left out of the list: %s", error)
+                _LOGGER.warning("A session is not listed: %s", error)
                 continue
             if known is not None:
                 found.append(known)

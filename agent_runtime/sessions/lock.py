@@ -46,10 +46,10 @@ def in_use(session_id: str, holder: Holder | None) -> SessionError:
     else:
         since = f", since {datetime.fromtimestamp(holder.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if holder.is_this_process:
-            who, remedy = f"this very process{since}", "Close the runtime or the session that does"
+            who, remedy = f"this process{since}", "Close that runtime or session"
         else:
             who, remedy = f"process {holder.pid} on {holder.host}{since}", "Wait until that is done, or stop it"
-    return SessionError(f"Session {session_id!r} is being worked on by {who}. {remedy}, or use another session.")
+    return SessionError(f"Session {session_id!r} is in use by {who}. {remedy}, or use another session.")
 
 
 class FileLock:

@@ -190,8 +190,8 @@ class LogFile:
                 os.close(kept)
             os.ftruncate(fd, self._size)
             self.recovered = (
-                f"The last {len(tail)} bytes of the session file {self._path} were no whole event ({torn}). They were "
-                f"cut off and are kept in {self._corrupt}."
+                f"The last {len(tail)} bytes of the session file {self._path} were not a complete event ({torn}). They "
+                f"were removed and are kept in {self._corrupt}."
             )
             _LOGGER.warning("%s", self.recovered)
         elif self._size and os.pread(fd, 1, self._size - 1) != b"\n":
@@ -256,7 +256,7 @@ def failing_as_session_error(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise SessionError(
-            f"The session file {path} cannot be used: {reason}. See to space on the disk and to who may write there."
+            f"The session file {path} cannot be used: {reason}. Check the disk space and the permissions."
         ) from error
 
 

@@ -147,7 +147,7 @@ class RowLog:
             if not tables.beat_lease(connection, self._key, self._lease.token, time.time()):
                 raise SessionError(
                     f"{self._name} was taken over by another process "
-                    "while this one did not answer; what this one recorded since its last step is not kept."
+                    "while this one did not respond; events recorded since its last step are lost."
                 )
             yield connection
 
@@ -170,7 +170,7 @@ class RowLog:
         if len(kept) < self._written or kept != held[: len(kept)]:
             raise SessionError(
                 f"{self._name} does not hold what was recorded here: the connection was lost while it was replaced or "
-                "deleted, or somebody else changed it. Nothing was changed. Open the session anew, or reset it."
+                "deleted, or somebody else changed it. Nothing was changed. Open the session again, or reset it."
             )
         self._keep(len(kept) - self._written)
 
@@ -212,7 +212,7 @@ class RowLog:
                     # The garbage collector found the session dropped while this thread was in the transaction.
                     self._finish()
             except SessionError as error:  # the next `sync` fails as well when it is serious
-                _LOGGER.warning("The hold on a session could not be renewed: %s", error)
+                _LOGGER.warning("The lock of a session could not be renewed: %s", error)
 
     def _finish(self) -> None:
         try:
@@ -225,7 +225,7 @@ class RowLog:
             with self._database.writing() as connection:
                 tables.drop_lease(connection, self._key, self._lease.token)
         except SessionError as error:  # it ends by itself once this process is gone
-            _LOGGER.warning("The hold on a session could not be given back: %s", error)
+            _LOGGER.warning("The lock of a session could not be released: %s", error)
 
 
 def read(database: SessionDatabase, session_id: str) -> list[Recorded]:

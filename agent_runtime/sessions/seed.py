@@ -56,7 +56,7 @@ def import_seed_file(path: Path | str, session: MessageStore) -> int:
     except OSError as error:
         raise SessionError(f"{path} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise SessionError(f"{path} is no session file: it is not text in UTF-8.") from error
+        raise SessionError(f"{path} is not a session file: it is not UTF-8 text.") from error
     return _import(text, str(path), session)
 
 
@@ -113,8 +113,8 @@ def _import(text: str, name: str, session: MessageStore) -> int:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SessionError(f"{name} is not in the form of the original CodePilot's sessions: {error}.") from error
     if session.load():
-        raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it before.")
+        raise SessionError(f"Session {session.session_id!r} is not empty; import into another one, or reset it first.")
     session.save(messages)
     if extra:
-        _LOGGER.warning("%s: what it keeps beside its messages (%s) was not brought over.", name, ", ".join(extra))
+        _LOGGER.warning("%s: its data other than messages (%s) was not imported.", name, ", ".join(extra))
     return len(messages)

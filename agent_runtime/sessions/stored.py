@@ -191,4 +191,4 @@ def _close_forgotten(log: OpenLog, pid: int) -> None:
     try:
         log.close()
     except SessionError as error:
-        _LOGGER.warning("A session was not closed, and now it is too late: %s", error)
+        _LOGGER.warning("A session was not closed before its event loop ended: %s", error)

@@ -133,9 +133,9 @@ class SessionDatabase:
             return False
         if "format" not in {column["name"] for column in inspector.get_columns(SESSIONS.name)}:
             raise SessionError(
-                f"The table {SESSIONS.name} in {self.name} is that of another CodePilot, which keeps its sessions "
-                f"in another form. Nothing was changed. Use another database; or rename the table (ALTER TABLE "
-                f"{SESSIONS.name} RENAME TO codepilot_sessions_original) and bring its sessions over with "
+                f"The table {SESSIONS.name} in {self.name} belongs to another CodePilot, which stores its sessions "
+                f"in another format. Nothing was changed. Use another database; or rename the table (ALTER TABLE "
+                f"{SESSIONS.name} RENAME TO codepilot_sessions_original) and import its sessions with "
                 "`import_seed_table`."
             )
         return inspector.has_table(LEASES.name)
@@ -250,7 +250,7 @@ def _engine(url: str) -> Engine:
         engine = sa.create_engine(address, poolclass=NullPool, hide_parameters=True, connect_args=options)
     except exc.ArgumentError as error:
         raise SettingsError(
-            f"db_url is no address of a database that can be used: {error}. It looks like sqlite:///sessions.db or "
+            f"db_url is not a valid database address: {error}. It looks like sqlite:///sessions.db or "
             "postgresql://user:password@host/name."
         ) from None
     except ModuleNotFoundError as error:

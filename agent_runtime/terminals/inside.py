@@ -77,7 +77,7 @@ class Inside:
         except SandboxError as error:
             if self._watcher is None or (breach := self._watcher.verdict()) is None:
                 raise
-            raise SandboxError(f"The sandbox was ended as soon as it was started. {breach.told()}") from error
+            raise SandboxError(f"The sandbox ended immediately after its start. {breach.told()}") from error
 
     async def close(self) -> None:
         """Kill the sandbox, and with it everything in it."""
@@ -144,8 +144,8 @@ class Inside:
 def _limits_kept_broken(breaches: Sequence[Breach]) -> str:
     names = ", ".join(dict.fromkeys(map(str, breaches)))
     return (
-        f"The sandbox was ended {len(breaches)} times because its programs went over its limits ({names}). "
-        "Raise the limits of the sandbox, or ask for less to be run."
+        f"The sandbox was ended {len(breaches)} times because its programs exceeded its limits ({names}). "
+        "Raise the limits of the sandbox, or run less."
     )
 
 

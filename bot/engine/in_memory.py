@@ -58,7 +58,7 @@ class InMemoryEngine:
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """See `Inbox.cancel`."""
         if TRANSITIONS[state]:
-            raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
+            raise TransitionError(f"job {job_id} cannot end as {state}, which is not a final state")
         entry = self._entry(job_id)
         if entry.stored.state not in {JobState.QUEUED, JobState.WAITING}:
             return False

@@ -226,7 +226,7 @@ def decode_record(text: str) -> JobRecord:
     except ValidationError as error:
         # One value that cannot be read must not keep the job, and its thread, from all else.
         unreadable = {each["loc"][0] for each in error.errors()}
-        log.warning("a job's record has values that this version cannot read, and does without: %s", unreadable)
+        log.warning("a job's record has values that this version cannot read; they are ignored: %s", unreadable)
         return _RECORD.validate_python({key: value for key, value in read.items() if key not in unreadable})
 
 

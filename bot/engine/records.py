@@ -195,7 +195,7 @@ def _readable(found: Iterable[_Row]) -> tuple[Stored, ...]:
         try:
             readable.append(_stored(row))
         except ValidationError:
-            log.warning("the stored job %s cannot be read by this version, and is passed over", row[0])
+            log.warning("the stored job %s cannot be read by this version and is skipped", row[0])
     return tuple(readable)
 
 

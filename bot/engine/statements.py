@@ -122,7 +122,7 @@ def claim(
             try:
                 return records.loaded(body), attempts + 1, deaths.deaths_of(rows, job_id)
             except ValidationError as error:
-                log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
+                log.error("job %s: the stored job cannot be read by this version; its end is not reported", job_id)  # noqa: TRY400 - the reason has it
                 _end(rows, job_id, JobState.FAILED, f"the stored job cannot be read by this version: {error}", now)
     return None
 
@@ -248,9 +248,17 @@ def _requeue_orphan(rows: sqlite3.Connection, job_id: str, now: float) -> None:
     charged = deaths.charge(rows, job_id)
     if charged >= deaths.HOPELESS_DEATHS:
         log.error(
-            "job %s: given up without a word: %d workers died of it, the last while only telling", job_id, charged
+            "job %s: given up without a report: %d workers died while running it, the last while reporting",
+            job_id,
+            charged,
         )
-        _end(rows, job_id, JobState.FAILED, f"{charged} workers died of it, the last while only telling that", now)
+        _end(
+            rows,
+            job_id,
+            JobState.FAILED,
+            f"{charged} workers died while running it, the last while reporting that",
+            now,
+        )
         return
     _requeue(rows, job_id)
     rows.execute("UPDATE jobs SET held_until = ? WHERE id = ?", (now + deaths.pause_after(charged), job_id))
@@ -280,7 +288,7 @@ def _move(rows: sqlite3.Connection, job_id: str, to: JobState) -> None:
 
 def _check_last(job_id: str, state: JobState) -> None:
     if TRANSITIONS[state]:
-        raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
+        raise TransitionError(f"job {job_id} cannot end as {state}, which is not a final state")
 
 
 def _state(rows: sqlite3.Connection, job_id: str) -> JobState:

@@ -102,7 +102,7 @@ def branch_name(job: Job, *, prefix: str = OWN_PREFIX, unfinished: bool = False,
     unique = job.origin.id if is_named_by_run(job) else job.id
     name = f"{place}-{unique}{f'-{number}' if number > 1 else ''}{'-wip' if unfinished else ''}"
     if not _BRANCH.fullmatch(name):
-        raise ValueError(f"{name!r} is no branch name of ours; job ids are letters, digits, - and _")
+        raise ValueError(f"{name!r} is not a valid branch name; job ids are letters, digits, - and _")
     return f"{prefix}{name}"
 
 

@@ -168,7 +168,7 @@ def _unknown(facts: RedFacts) -> Skip | None:
 
 def _infrastructure(facts: RedFacts) -> Skip | None:
     if facts.conclusion == "cancelled":
-        reason = f"{_failed(facts)}, which is no fault of the code. Re-run it; I changed nothing."
+        reason = f"{_failed(facts)}, which the code did not cause. Re-run it; I changed nothing."
         return Skip(cause="infrastructure", reason=reason)
     if why := infrastructure(facts.jobs, facts.conclusion):
         reason = f"{_failed(facts)} for a reason outside the code: {why}. Re-run it; I changed nothing."

@@ -61,7 +61,7 @@ def described(text: str, name: str, steps: list[tuple[int, str, bool]]) -> dict[
         # Texts, lists and mappings, and nothing else: https://github.com/yaml/pyyaml/wiki/PyYAMLDocumentation#baseloader
         root = _mapping(yaml.load(text, Loader=yaml.BaseLoader))  # noqa: S506 - see above
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError("the workflow's file is no YAML") from error
+        raise ValueError("the workflow's file is not YAML") from error
     job, rest = _found(root, name)
     if job is None:
         return {}

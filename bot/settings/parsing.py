@@ -166,7 +166,7 @@ def content_of(name: str | Path, *, most: int) -> tuple[bytes, int]:
         with open(name, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
-                raise ValueError(f"must name a file, and {name} is no file")
+                raise ValueError(f"must name a file, and {name} is not a file")
             content = file.read(most + 1)
     except OSError as error:
         raise ValueError(f"names a file that cannot be read: {name}: {error.strerror}") from error

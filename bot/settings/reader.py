@@ -18,7 +18,7 @@ from bot.settings.table import AGENT, CONFIG, INPUTS, PROVIDER_KEYS, SETTINGS
 
 _ACTION_OUTAGE = 900.0
 """Seconds for which a run itself waits for the model; in a workflow nobody tries again after it."""
-_UNSEALED = "With `approvals: artifact` it seals the runs that wait, as there is no key of a model service."
+_UNSEALED = "With `approvals: artifact` it encrypts waiting runs, because there is no key of a model service."
 
 
 def spellings(setting: Setting) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ async def test_a_workspace_that_fills_the_disk(
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert _status(stage) is Status.SANDBOX_FAILED
         assert end.state is JobState.FAILED
-        assert "ended 3 times because its programs went over its limits (disk 20 MiB)" in end.status
+        assert "ended 3 times because its programs exceeded its limits (disk 20 MiB)" in end.status
         _is_kept(stage, end)
 
 
@@ -112,6 +112,6 @@ async def test_a_proxy_that_dies(hub: LocalHub, tmp_path: Path, monkeypatch: pyt
         end = await stage.ask(stage.issue().number, "/codepilot fix")
         assert _status(stage) is Status.NETWORK_LOST
         assert end.state is JobState.FAILED
-        assert "no network any more: the proxy broke: MemoryError('there is none left')" in end.status
+        assert "lost its network: the proxy broke: MemoryError('there is none left')" in end.status
         _is_kept(stage, end)
         assert sum(isinstance(each, Replied) for each in stage.events) == 1

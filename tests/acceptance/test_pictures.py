@@ -110,7 +110,7 @@ async def test_what_is_elsewhere_too_large_gone_or_no_picture_is_left_out_and_sa
     for said in (
         "a picture of issue #1 by @mona: it is not an attachment on GitHub",
         f"a picture of issue #1 by @mona, picture 2: it has more than {LARGEST_BYTES:,} bytes",
-        "a picture of issue #1 by @mona, picture 3: it is no PNG, JPEG, GIF or WebP",
+        "a picture of issue #1 by @mona, picture 3: it is not a PNG, JPEG, GIF or WebP image",
         "a picture of issue #1 by @mona, picture 4: it was deleted",
     ):
         assert said in models.text, said

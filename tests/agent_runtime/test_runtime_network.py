@@ -95,5 +95,5 @@ def test_a_list_of_hosts_needs_a_sandbox_that_keeps_to_it(tmp_path: Path) -> Non
         sandbox=pick_sandbox("local", SandboxSettings()),
         network=Network.of("a.example"),
     )
-    with pytest.raises(SettingsError, match="cannot keep programs to a list of hosts"):
+    with pytest.raises(SettingsError, match="cannot enforce a list of hosts"):
         AsyncRuntime(agent)

@@ -282,7 +282,7 @@ async def test_a_job_gets_no_more_bytes_than_it_may(site: Site, tmp_path: Path) 
         assert "100000" not in said
         # Nor does a new sandbox get it more.
         await each.shell.reset()
-        assert "403 the 150000 bytes that may pass are used up" in await each.attack(f"tunnel({target!r})")
+        assert "403 the limit of 150000 bytes is used up" in await each.attack(f"tunnel({target!r})")
         assert sum(one.sent + one.received for one in each.seen) <= 150_000
 
 

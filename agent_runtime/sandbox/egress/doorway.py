@@ -48,8 +48,8 @@ def listen_inside(namespace: int) -> socket.socket:
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise SandboxError(
-                f"The sandbox's network cannot be opened: {said or 'its helper said nothing'}. Run without a network, "
-                "or let this user enter the namespaces it makes (setns)."
+                f"The sandbox's network cannot be opened: {said or 'its helper gave no reason'}. Run without a "
+                "network, or let this user enter the namespaces that it creates (setns)."
             )
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     listener = socket.socket(fileno=descriptors[0])

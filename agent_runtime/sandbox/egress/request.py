@@ -46,14 +46,14 @@ class ConnectRequest:
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise RequestError(400, "this is no HTTP request that the proxy understands") from error
+            raise RequestError(400, "this is not an HTTP request that the proxy supports") from error
         if event is h11.NEED_DATA:
             return None
         if not isinstance(event, h11.Request):
             raise RequestError(400, "the request ended before its head did")
         self.rest = self._http.trailing_data[0]
         if event.method != b"CONNECT":
-            raise RequestError(405, "plain HTTP is not let out of this sandbox; use https")
+            raise RequestError(405, "plain HTTP is not allowed in this sandbox; use https")
         target = _TARGET.fullmatch(event.target)
         if target is None:
             raise RequestError(403, "hosts can be reached by name only")

@@ -43,7 +43,7 @@ class TransferBudget:
 
     def spent(self) -> str:
         """What to say when nothing is left."""
-        return f"the {self.total} bytes that may pass are used up"
+        return f"the limit of {self.total} bytes is used up"
 
 
 class TunnelClosedError(Exception):
@@ -99,7 +99,7 @@ class Tunnel:
         except TunnelClosedError as error:
             self._reason = str(error)
         except TimeoutError:
-            self._reason = "it stood still for too long"
+            self._reason = "it was idle for too long"
         except OSError as error:
             self._reason = f"it broke: {error.strerror or error}"
 
@@ -137,7 +137,7 @@ class Tunnel:
             raise RequestError(502, f"the name {host} cannot be resolved") from error
         for address in addresses:
             if (kind := self._rules.refusal(address)) is not None:
-                raise RequestError(403, f"the name {host} leads to {address} ({kind}), which nobody may reach")
+                raise RequestError(403, f"the name {host} leads to {address} ({kind}), which is not a public address")
         for address in addresses[:_ADDRESSES]:
             with contextlib.suppress(OSError):  # the next one may answer
                 async with asyncio.timeout(limit):

@@ -30,7 +30,7 @@ def write_outputs(
     written = []
     for name, value in outputs.items():
         if not _OUTPUT_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for an output")
+            raise ValueError(f"{name!r} is not a valid output name")
         delimiter = new_delimiter()
         while delimiter in value:
             delimiter = new_delimiter()

@@ -71,7 +71,7 @@ async def test_what_a_function_raises_is_raised_again() -> None:
 
 
 async def test_only_a_module_s_function_can_be_run() -> None:
-    with pytest.raises(TypeError, match="must be a function that a module defines"):
+    with pytest.raises(TypeError, match="must be a function at the top level of a module"):
         await run_bounded(lambda: 1)
 
 

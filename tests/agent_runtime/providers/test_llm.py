@@ -233,7 +233,7 @@ def test_the_default_model_is_the_one_llm_is_set_to(plugin: Plugin, tmp_path: Pa
 
 
 def test_an_address_is_refused_because_plugins_know_theirs(plugin: Plugin) -> None:
-    with pytest.raises(SettingsError, match="takes no base_url"):
+    with pytest.raises(SettingsError, match="does not support base_url"):
         provider_for("llm", model="parrot", base_url="https://models.example.com/v1")
 
 

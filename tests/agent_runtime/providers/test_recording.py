@@ -112,7 +112,7 @@ async def test_one_request_too_many_is_refused(tmp_path: Path) -> None:
     await recorded(path, conversation(1))
     provider = ReplayProvider(path)
     await chunks_of(provider, conversation(1))
-    with pytest.raises(ScriptError, match="has 1 requests, and the conversation makes one more"):
+    with pytest.raises(ScriptError, match="has 1 requests, but the conversation makes one more"):
         await chunks_of(provider, conversation(2))
 
 
@@ -162,7 +162,7 @@ async def test_two_conversations_at_once_stay_apart(tmp_path: Path) -> None:
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("mine")
-    with pytest.raises(SettingsError, match="exists already"):
+    with pytest.raises(SettingsError, match="already exists"):
         RecordingProvider(ScriptedProvider([]), path)
     with pytest.raises(SettingsError, match="cannot be made: No such file"):
         RecordingProvider(ScriptedProvider([]), tmp_path / "nowhere" / "run.jsonl")

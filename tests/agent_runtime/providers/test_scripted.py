@@ -56,7 +56,7 @@ async def test_replies_come_in_chunks_of_the_chosen_size(size: int) -> None:
 async def test_a_request_beyond_the_last_reply_is_an_error() -> None:
     provider = ScriptedProvider(["one"], source="demo.yml")
     await collect(provider.reply(conversation()))
-    with pytest.raises(ScriptError, match=r"demo\.yml has 1 reply, .*asks for one more.*Result 1"):
+    with pytest.raises(ScriptError, match=r"demo\.yml has 1 reply, .*needs one more.*Result 1"):
         await collect(provider.reply(conversation(2)))
 
 
@@ -100,7 +100,7 @@ async def test_only_the_newest_message_is_searched() -> None:
         ("- hi", "entry 1: an entry must be a mapping"),
         ("- reply: a\n- replay: b", r"entry 2: unknown key 'replay'. Did you mean 'reply'\?"),
         ("- expect: a", "entry 1: `reply` is missing"),
-        ("- reply: 3", "entry 1: `reply` is missing, or not text"),
+        ("- reply: 3", "entry 1: `reply` is missing or not text"),
         ("- reply: a\n  stop: lenght", r"unknown stop 'lenght'. Did you mean 'length'\?"),
         ("- reply: a\n  usage: {input: 3}", "unknown key 'input'. Did you mean 'input_tokens'"),
         ("- reply: a\n  usage: {input_tokens: many}", "`usage` input_tokens must be a whole number"),

@@ -98,7 +98,9 @@ async def test_a_provider_sees_what_its_model_does_unless_told_otherwise(name: s
 
 @pytest.mark.parametrize(("count", "said"), [(1, "has 1 image, "), (2, "has 2 images, ")])
 def test_showing_images_to_a_model_that_does_not_see_is_refused_with_the_setting(count: int, said: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{said}.*'scripted' is not known to see.*`images: true`.*images=True"):
+    with pytest.raises(
+        SettingsError, match=rf"{said}.*'scripted' is not known to support images.*`images: true`.*images=True"
+    ):
         require_sight(ScriptedProvider([]), (picture(),) * count)
 
 

@@ -108,9 +108,12 @@ def test_a_torn_last_line_is_left_out_and_told() -> None:
         ("[]\n", "line 1 is not an object"),
         ("hello\n", "t, line 1 is not JSON"),
         ('{"recording": 2}\n', "not a recording of format 1 .*update the package"),
-        ('{"recording": 1, "model": "m"}\n{"surprise": 1}\n', "t, line 2 is no entry"),
+        ('{"recording": 1, "model": "m"}\n{"surprise": 1}\n', "t, line 2 is not an entry"),
         ('{"recording": 1, "model": "m"}\nnonsense\n{"note": "a", "value": 1}\n', "t, line 2 is not JSON"),
-        ('{"recording": 1, "model": "m"}\n{"reply": 1, "chunks": [["odd"]], "error": null}\n', "line 2 is no entry"),
+        (
+            '{"recording": 1, "model": "m"}\n{"reply": 1, "chunks": [["odd"]], "error": null}\n',
+            "line 2 is not an entry",
+        ),
     ],
 )
 def test_what_is_no_recording_is_refused_with_the_line(text: str, told: str) -> None:
@@ -163,7 +166,7 @@ def test_a_message_too_many_is_named() -> None:
 
 def test_a_difference_of_line_ends_only_is_still_told() -> None:
     (told,) = differences(request("a\r\nb"), request("a\nb"))
-    assert told == "message 1: the line ends differ"
+    assert told == "message 1: the line endings differ"
 
 
 def test_a_large_difference_is_cut() -> None:
@@ -250,5 +253,5 @@ def test_secrets_are_kept_out_of_images_too_and_the_request_is_known_again() -> 
 @pytest.mark.parametrize("images", ['[{"source": "s"}]', '"x"', "[3]", "3", "[], []"])
 def test_what_is_no_image_is_no_entry_of_a_recording(images: str) -> None:
     text = written(TapeWriter(), request("One")).replace('["user", "One"]', f'["user", "One", {images}]')
-    with pytest.raises(ScriptError, match="t, line 2 is no entry"):
+    with pytest.raises(ScriptError, match="t, line 2 is not an entry"):
         read_tape(text, source="t")

@@ -93,7 +93,7 @@ def test_a_message_that_is_rendered_otherwise_is_shown() -> None:
 def test_a_reply_that_todays_grammar_refuses_is_shown() -> None:
     bad = "```codepilot\nfind('x')\n```\n```codepilot\nfind('y')\n```\n"
     (told,) = compared(run_of(first_reply=bad), system="Old").differences
-    assert told.startswith("reply 1 was understood, and would be refused now (multiple_control):")
+    assert told.startswith("reply 1 was accepted, and would be rejected now (multiple_control):")
 
 
 def test_a_reply_that_was_refused_then_too_is_no_difference() -> None:
@@ -110,7 +110,7 @@ def test_a_request_for_a_summary_is_counted_and_not_compared() -> None:
 
 
 def test_without_events_there_is_nothing_to_compared() -> None:
-    with pytest.raises(ScriptError, match="holds no events"):
+    with pytest.raises(ScriptError, match="contains no events"):
         compared(taped((asked("Hello"), "Hi.")), system="Old")
 
 

@@ -168,7 +168,7 @@ async def test_a_recording_that_begins_in_the_middle_cannot_be_replayed(work_dir
         recorder.follow(second)
         await second.run("What is there?")
     await runtime.close()
-    with pytest.raises(ScriptError, match="begins in the middle"):
+    with pytest.raises(ScriptError, match="starts in the middle"):
         await replay_recording(tmp_path / "run.jsonl", work_dir=work_dir, sandbox=sandbox())
     assert (await compare_recording(tmp_path / "run.jsonl")).differences == ()
 
@@ -181,13 +181,13 @@ async def test_a_recording_never_lets_file_tools_out_of_the_directory(recording:
 
 async def test_a_recording_that_does_not_say_where_it_was_made_is_refused(recording: Path) -> None:
     _edit(recording, '"work_dir": "', '"work_dir": "", "was": "')
-    with pytest.raises(ScriptError, match="does not say where the agent worked"):
+    with pytest.raises(ScriptError, match="does not contain the agent's directory"):
         await replayed(recording)
 
 
 async def test_a_recording_of_another_version_says_what_it_does_not_know(recording: Path) -> None:
     _edit(recording, '"unsafe_mode": false', '"telepathy": false')
-    with pytest.raises(ScriptError, match=r"in words of this version .*telepathy"):
+    with pytest.raises(ScriptError, match=r"does not describe the agent .*telepathy"):
         await replayed(recording)
 
 
@@ -201,7 +201,7 @@ async def test_a_recording_without_events_cannot_be_replayed(work_dir: Path, tmp
     provider = RecordingProvider(ScriptedProvider([ANSWER]), tmp_path / "run.jsonl")
     async with AsyncRuntime(Agent(provider=provider, work_dir=work_dir, sandbox=sandbox())) as runtime:
         await runtime.run("What is there?")
-    with pytest.raises(ScriptError, match="does not say who worked"):
+    with pytest.raises(ScriptError, match="does not describe the agent"):
         await replay_recording(tmp_path / "run.jsonl", work_dir=work_dir, sandbox=sandbox())
 
 

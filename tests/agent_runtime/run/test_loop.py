@@ -262,7 +262,7 @@ async def test_a_denied_tool_is_refused_in_words_that_code_may_catch(bench: Benc
 
 
 async def test_leaving_the_script_is_loud(bench: Bench) -> None:
-    with pytest.raises(ModelError, match="asks for one more"):
+    with pytest.raises(ModelError, match="needs one more"):
         await bench.run(READ)
 
 

@@ -165,9 +165,9 @@ async def test_nothing_is_fetched_for_a_schema(fetched: tuple[str, list[str]]) -
         {"items": {"$ref": "other.json"}},
     ]
     for schema in schemas:
-        with pytest.raises(SettingsError, match="nothing is fetched"):
+        with pytest.raises(SettingsError, match="is not supported"):
             await require_schema(schema)
-        with pytest.raises(BoundExceededError, match="refers to what is not in it"):
+        with pytest.raises(BoundExceededError, match="refers to something outside it"):
             await check_completion("[1]", schema)
     assert asked == []
 
@@ -176,7 +176,7 @@ async def test_nothing_is_fetched_for_a_schema(fetched: tuple[str, list[str]]) -
     ("schema", "told"),
     [
         ({"$ref": "#/$defs/nowhere"}, "refers to a place that it does not have"),
-        ({"$defs": {"a": {"$id": "https://example.com/a"}}}, "an address of its own"),
+        ({"$defs": {"a": {"$id": "https://example.com/a"}}}, "its own address"),
         ({"description": "x" * MAX_SCHEMA_CHARS}, "is the most"),
         ({"pattern": "("}, "is not a 'regex'"),
         ({"type": {1, 2}}, "not plain JSON"),
@@ -208,7 +208,7 @@ async def test_a_pattern_that_backtracks_is_stopped(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_schema_that_refers_to_itself_without_end_is_stopped() -> None:
-    with pytest.raises(BoundExceededError, match="without end"):
+    with pytest.raises(BoundExceededError, match="endless reference"):
         await check_completion("1", {"$ref": "#"})
 
 

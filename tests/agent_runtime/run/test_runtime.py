@@ -169,7 +169,7 @@ async def test_a_model_that_fails_is_an_outcome_that_says_why(project: Path, san
     async with runtime_for(project, sandbox, ['```codepilot\nread_file("check.sh")\n```\n']) as runtime:
         outcome = await runtime.run("Look")
     assert outcome.status is Status.FAILED
-    assert "asks for one more" in (outcome.reason or "")
+    assert "needs one more" in (outcome.reason or "")
     assert outcome.steps == 1
 
 

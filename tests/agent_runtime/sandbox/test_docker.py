@@ -73,13 +73,13 @@ def test_a_container_that_is_not_closed_is_refused_whatever_the_engine_says(engi
         engine.sandbox().probe()
     loose = 'if [[ $* =~ source=([^,]*) ]]; then cd "${BASH_REMATCH[1]}"; fi; exec bash -c "${@: -1}"'
     engine.program.write_text(f"#!/bin/bash\nif [[ $1 == run ]]; then {loose}; fi\n{real}")
-    with pytest.raises(SandboxError, match="not closed as it must be"):
+    with pytest.raises(SandboxError, match="not isolated as required"):
         engine.sandbox().probe()
 
 
 @pytest.mark.parametrize(
     ("program", "words"),
-    [("no-such-engine", "is missing"), ("/bin/false", "does not reach its engine"), ("/bin/echo", "other than JSON")],
+    [("no-such-engine", "is missing"), ("/bin/false", "cannot reach its engine"), ("/bin/echo", "other than JSON")],
 )
 def test_an_engine_that_is_not_there_is_said(program: str, words: str) -> None:
     settings = SandboxSettings(container=ContainerSettings(image=IMAGE, program=program))

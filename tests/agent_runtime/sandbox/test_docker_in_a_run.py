@@ -43,5 +43,5 @@ async def test_a_container_gets_no_network_by_asking(tmp_path: Path) -> None:
     agent = Agent(
         provider=ScriptedProvider([]), work_dir=tmp_path, sandbox=engine.sandbox(), network=Network.of("registries")
     )
-    with pytest.raises(SettingsError, match="'docker' cannot keep programs to a list of hosts"):
+    with pytest.raises(SettingsError, match="'docker' cannot enforce a list of hosts"):
         AsyncRuntime(agent)

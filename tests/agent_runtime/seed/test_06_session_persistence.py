@@ -87,7 +87,7 @@ async def test_a_session_is_one_runtimes_at_a_time(start: Start, kept: dict[str,
     except SessionError as error:
         refused = str(error)
     assert "ecommerce-api" in (refused or "")
-    assert "this very process" in (refused or "")
+    assert "this process" in (refused or "")
 
 
 async def test_a_file_session_lies_in_the_home_directory_by_default_and_is_nobody_elses(

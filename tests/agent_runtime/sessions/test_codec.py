@@ -145,5 +145,5 @@ def test_a_newer_format_is_refused() -> None:
 
 @pytest.mark.parametrize("line", [b"{}", b'{"format":true}', b'{"format":1}', b'{"format":0,"session_id":"s"}'])
 def test_what_is_no_header_is_a_value_error(line: bytes) -> None:
-    with pytest.raises(ValueError, match="begin"):
+    with pytest.raises(ValueError, match="does not start"):
         decode_header(line)

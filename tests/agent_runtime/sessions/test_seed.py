@@ -40,7 +40,7 @@ def test_a_session_file_of_the_original_is_brought_in(
     assert import_seed_file(seed, session) == 2
     assert store.session("ecommerce-api").load() == MESSAGES
     assert "memory_state" in caplog.text
-    assert "not brought over" in caplog.text
+    assert "not imported" in caplog.text
 
 
 def test_a_session_is_given_back_in_the_form_of_the_original(tmp_path: Path, store: Store) -> None:
@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"none\.json cannot be read: No such file"):
         import_seed_file(tmp_path / "none.json", InMemorySession())
     (tmp_path / "x.json").write_bytes(b"\xff")
-    with pytest.raises(SessionError, match="not text in UTF-8"):
+    with pytest.raises(SessionError, match="not UTF-8 text"):
         import_seed_file(tmp_path / "x.json", InMemorySession())
 
 

@@ -108,7 +108,7 @@ def test_any_value_comes_back_whole(tmp_path: Path, outputs: dict[str, str]) -> 
 
 @pytest.mark.parametrize("name", ["", "a b", "a<<b", "a=b", "a\nb", "1a"])
 def test_an_outputs_name_is_a_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name for an output"):
+    with pytest.raises(ValueError, match="not a valid output name"):
         write_outputs(tmp_path / "out", {name: "x"})
     assert not (tmp_path / "out").exists()
 

@@ -52,7 +52,7 @@ def test_what_failed_in_the_projects_own_step_is_worked_on() -> None:
         (
             replace(RED, conclusion="cancelled"),
             "infrastructure",
-            (", which is no fault of the code. Re-run it; I changed nothing."),
+            (", which the code did not cause. Re-run it; I changed nothing."),
         ),
         (
             replace(RED, passed_before=True),

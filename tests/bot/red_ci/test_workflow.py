@@ -134,7 +134,7 @@ def test_a_file_of_another_shape_says_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a: [", "\t", "[" * 5_000, "a: *b", "\x00"])
 def test_what_is_no_yaml_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ValueError, match="no YAML"):
+    with pytest.raises(ValueError, match="not YAML"):
         told("test", text=text)
 
 

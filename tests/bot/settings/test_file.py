@@ -129,6 +129,6 @@ def test_a_wrong_secret_is_not_shown(file: Path) -> None:
 def test_what_is_no_readable_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     (tmp_path / "binary").write_bytes(b"\xff")
-    cases = {"none": "No such file", ".": "directory", "pipe": "is no file", "binary": "is not UTF-8"}
+    cases = {"none": "No such file", ".": "directory", "pipe": "is not a file", "binary": "is not UTF-8"}
     for name, told in cases.items():
         assert any(told in problem for problem in _problems(tmp_path / name)), name

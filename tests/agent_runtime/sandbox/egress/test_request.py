@@ -82,7 +82,7 @@ def test_anything_else_is_refused(data: bytes, status: int) -> None:
 def test_a_head_without_an_end_is_not_waited_for() -> None:
     request = ConnectRequest()
     assert request.feed(GOOD[:-2] + b"X: " + b"a" * 4000) is None
-    with pytest.raises(RequestError, match="no HTTP request"):
+    with pytest.raises(RequestError, match="not an HTTP request"):
         request.feed(b"a" * 5000)
 
 

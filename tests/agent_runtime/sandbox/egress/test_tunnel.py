@@ -275,8 +275,8 @@ async def test_no_more_bytes_pass_than_may() -> None:
         assert done.received == received
         assert done.sent == len(hello)
         assert done.sent + done.received <= 200_000
-        assert done.reason == "the 200000 bytes that may pass are used up"
-        assert "403 the 200000 bytes that may pass are used up" in await running.refusal(target)
+        assert done.reason == "the limit of 200000 bytes is used up"
+        assert "403 the limit of 200000 bytes is used up" in await running.refusal(target)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ async def test_whoever_dawdles_is_let_go_and_holds_nobody_up(said: bytes) -> Non
         await other.read(-1)  # idle, it ends as well
         await close(its_writer)
         await eventually(lambda: len(running.seen) == 2)
-        assert {each.reason for each in running.seen} == {"it stood still for too long"}
+        assert {each.reason for each in running.seen} == {"it was idle for too long"}
 
 
 async def test_a_connection_that_moves_in_one_direction_is_not_idle() -> None:
@@ -326,7 +326,7 @@ async def test_whoever_does_not_read_is_let_go() -> None:
 
     async with listed(flood, limits=QUICK) as (running, target):
         _, writer, _ = await running.connect(target, real_hello("a.example"))
-        assert (await running.last()).reason == "it stood still for too long"
+        assert (await running.last()).reason == "it was idle for too long"
         await close(writer)
 
 

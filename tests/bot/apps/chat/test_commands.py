@@ -220,7 +220,7 @@ def test_a_recording_is_made_and_never_written_over(desk: Desk) -> None:
     assert first.returncode == 0, first.stderr
     assert (desk.work / "tape").stat().st_mode & 0o777 == 0o600
     assert second.returncode == 2
-    assert "exists already" in second.stderr
+    assert "already exists" in second.stderr
 
 
 def test_no_sessions_are_said_to_be_none(desk: Desk) -> None:
