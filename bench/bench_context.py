@@ -35,6 +35,8 @@ from agent_runtime.core.outcome import Usage
 from agent_runtime.core.task import Task
 from agent_runtime.providers.prices import Rate, load_prices
 from agent_runtime.providers.protocol import Chunk, Request
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.state import RunState
 from agent_runtime.sessions.memory import InMemorySession
 from bench.measure import Figure, percentile
 
@@ -255,9 +257,8 @@ async def _request_ms(messages: int) -> float:
         session.append(Replied(step=step, text=f"step {step}", usage=Usage()))
         session.append(Observed(step=step, text=f"result {step}", ok=True))
     conversation = Conversation(
-        session=session,
+        log=RunState(session, HookSystem()),
         provider=ScriptedProvider([]),
-        record=session.append,
         system="You are an agent.",
         memory=MemorySettings(max_context_tokens=10_000_000),
         limits=RunLimits(),

@@ -38,9 +38,9 @@ _UNUSUAL = re.compile(
     r"(?:some|any|no)body's hands|in whatever clothes|for want of|whosoever)\b",
     re.IGNORECASE,
 )
-_MAX_CODE_LINES = 42_800
+_MAX_CODE_LINES = 42_780
 """Of the library and the bot together; lower it when code goes, the aim is 29,000."""
-_MAX_SINGLE_USE_HELPERS = 0.195
+_MAX_SINGLE_USE_HELPERS = 0.19
 """As a share of their functions; lower it when helpers are merged, the aim is 0.12."""
 _COUNTED = frozenset({"agent_runtime", "bot"})
 

@@ -18,12 +18,12 @@ from agent_runtime.context.results import Results
 from agent_runtime.context.summary import boundary, mechanical, place, usable
 from agent_runtime.context.transcript import Transcript, sendable
 from agent_runtime.core.errors import ModelError, ModelUnreachableError
-from agent_runtime.core.events import Recorded, ReplyBroken, Summarised
+from agent_runtime.core.events import ReplyBroken, Summarised
 from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
-from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.protocol import Log
 
 _CACHE_SECONDS = 300.0
 """How long a provider keeps a prefix that nobody asks for: Anthropic 5 minutes, OpenAI longer."""
@@ -66,9 +66,8 @@ class Conversation:
     def __init__(
         self,
         *,
-        session: Session,
+        log: Log,
         provider: Provider,
-        record: Callable[[Recorded], None],
         system: str,
         memory: MemorySettings,
         limits: RunLimits,
@@ -77,17 +76,15 @@ class Conversation:
         """Take over a session's log, which may hold earlier runs.
 
         Args:
-            session: the log that the messages are derived from.
+            log: what the messages are derived from.
             provider: the model; asked for summaries, too.
-            record: appends an event to the session and tells watchers.
             system: the system prompt.
             memory: how much conversation there may be.
             limits: bounds of a run, from which its remaining requests are guessed.
             clock: seconds, for the age of the provider's cache.
         """
-        self._session = session
+        self._log = log
         self._provider = provider
-        self._record = record
         self.system = system
         self._memory = memory
         self._limits = limits
@@ -148,11 +145,11 @@ class Conversation:
         return await self._summarise(min(self._memory.max_context_tokens, self.tokens) // 2)
 
     def _messages(self) -> tuple[Message, ...]:
-        return self._transcript.messages(self._session.events)
+        return self._transcript.messages(self._log.events)
 
     def _estimated(self) -> int:
         """Tokens of the next request by our own estimate alone."""
-        self._transcript.update(self._session.events)
+        self._transcript.update(self._log.events)
         return self._system_tokens + self._transcript.tokens
 
     def _shrink(self, *, cached: int, least: int = 0) -> bool:
@@ -165,7 +162,7 @@ class Conversation:
         Returns:
             Whether something was left out.
         """
-        events = self._session.events
+        events = self._log.events
         self._results.update(events)
         self._pace.update(events)
         total = self._estimated()
@@ -181,12 +178,12 @@ class Conversation:
         saved = sum(each.saves for each in found if each.task in shrunk.tasks or each.output in shrunk.outputs)
         if self._meter.expect(saved) < least:
             return False
-        self._record(shrunk)
+        self._log.record(shrunk)
         return True
 
     async def _summarise(self, window: int) -> bool:
         """Replace the oldest part by a summary, so that the rest takes a good part of `window` tokens at most."""
-        events, entries = self._session.events, self._transcript.entries
+        events, entries = self._log.events, self._transcript.entries
         most = self._memory.global_summary_max_tokens
         upto = boundary(events, entries, keep=round(_KEPT * window / self._meter.ratio), least=_WORTH_IT * most)
         if upto is None:
@@ -201,7 +198,7 @@ class Conversation:
             except ModelError as error:
                 failure = str(error)
         summary = usable(text, max_tokens=most) or mechanical(events, upto, max_tokens=most, failure=failure)
-        self._record(Summarised(upto=upto, text=summary, usage=usage))
+        self._log.record(Summarised(upto=upto, text=summary, usage=usage))
         return True
 
     def _charge(self, request: Request, fault: ReplyFault, text: str) -> None:
@@ -209,7 +206,7 @@ class Conversation:
         told = (request.system, request.status)
         sent = sum(map(estimate, told)) + sum(map(estimate_message, request.messages))
         usage = self._cost(fault.model or self._provider.model, sent, text)
-        self._record(ReplyBroken(reason=fault.reason, usage=usage))
+        self._log.record(ReplyBroken(reason=fault.reason, usage=usage))
 
     def _cost(self, model: str, sent: int, text: str) -> Usage:
         received = estimate(text) if text else 0

@@ -59,15 +59,13 @@ class IgnoredPaths:
         """What holds in a directory, deepest first: where the path begins that a file speaks of, and its patterns."""
         if directory not in self._files:
             outer = self._above(directory.rpartition("/")[0]) if directory else ()
-            prefix = f"{directory}/" if directory else ""
-            file = self._compiled(f"{prefix}.gitignore") if self._files_left else None
-            self._files[directory] = outer if file is None else ((len(prefix), file), *outer)
+            self._files[directory] = outer
+            if self._files_left:
+                prefix = f"{directory}/" if directory else ""
+                data = self._read(f"{prefix}.gitignore").encode("utf-8", "surrogateescape")
+                file = IgnoreFile(data, most=self._lines_left)
+                if file.patterns:
+                    self._files_left -= 1
+                    self._lines_left -= len(file.patterns)
+                    self._files[directory] = ((len(prefix), file), *outer)
         return self._files[directory]
-
-    def _compiled(self, path: str) -> IgnoreFile | None:
-        file = IgnoreFile(self._read(path).encode("utf-8", "surrogateescape"), most=self._lines_left)
-        if not file.patterns:
-            return None
-        self._files_left -= 1
-        self._lines_left -= len(file.patterns)
-        return file

@@ -324,9 +324,8 @@ class AsyncRuntime:
         agent, system = self.agent, self._toolbox.system_prompt
         if self._talk is None or self._talk.system != system:
             self._talk = Conversation(
-                session=self.session,
+                log=self._state,
                 provider=agent.provider,
-                record=self._state.record,
                 system=system,
                 memory=agent.memory,
                 limits=agent.policy.limits,

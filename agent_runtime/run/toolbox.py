@@ -80,9 +80,18 @@ class Toolbox:
         self._shell = ShellTools(sandbox, place, self._logs, egress, start_in=agent.start_in)
         self.transport: Transport = BlockTransport()
         self.registry = Registry(self.transport.adapt)
-        context = ContextTools(lambda: state.events, state.record)
-        families = (self.files, self._search, self._shell, QuestionTools(ask), context)
-        self._register(families, agent.tools)
+        context = ContextTools(state)
+        families: Sequence[ToolFamily] = (self.files, self._search, self._shell, QuestionTools(ask), context)
+        known = [name for family in families for name in family.value_types]
+        for name in agent.tools or ():
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise SettingsError(f"there is no built-in tool {name!r}.{hint} Known: {', '.join(known)}")
+        for family in families:
+            chosen = [name for name in family.value_types if agent.tools is None or name in agent.tools]
+            if chosen:
+                self.registry.add_family(family, only=chosen)
 
     @property
     def system_prompt(self) -> str:
@@ -172,15 +181,3 @@ class Toolbox:
     def _hidden(self, path: str) -> bool:
         """Whether a file is not to be shown unasked."""
         return self._agent.policy.withholds("read_file", path)
-
-    def _register(self, families: Sequence[ToolFamily], wanted: Sequence[str] | None) -> None:
-        known = [name for family in families for name in family.value_types]
-        for name in wanted or ():
-            if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f" Did you mean {close[0]!r}?" if close else ""
-                raise SettingsError(f"there is no built-in tool {name!r}.{hint} Known: {', '.join(known)}")
-        for family in families:
-            chosen = [name for name in family.value_types if wanted is None or name in wanted]
-            if chosen:
-                self.registry.add_family(family, only=chosen)

@@ -65,7 +65,9 @@ class LogFile:
         self._covered = _Covered(0, 0, 0.0)
         self._guard = threading.Lock()
         with failing_as_session_error(path):
-            _make_private_directory(path.parent)
+            for directory in reversed(path.parents):
+                if not directory.exists():
+                    directory.mkdir(mode=0o700, exist_ok=True)
             self._lock = FileLock(path.with_suffix(".lock"), header.session_id)
             try:
                 self._open()
@@ -271,12 +273,6 @@ def _created(path: Path) -> int:
 def _write_all(fd: int, data: bytes) -> None:
     while data:
         data = data[os.write(fd, data) :]
-
-
-def _make_private_directory(path: Path) -> None:
-    for directory in [*reversed(path.parents), path]:
-        if not directory.exists():
-            directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def _sync_directory(path: Path) -> None:

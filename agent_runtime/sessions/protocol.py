@@ -48,3 +48,16 @@ class Session(Protocol):
     def close(self) -> None:
         """Give the store and its lock back; idempotent."""
         ...
+
+
+class Log(Protocol):
+    """A session's log as a run writes it."""
+
+    @property
+    def events(self) -> Sequence[Recorded]:
+        """Everything that was recorded, oldest first."""
+        ...
+
+    def record(self, event: Recorded) -> None:
+        """Append an event, and tell those who watch the run."""
+        ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from agent_runtime.context.archive import TaskRecord, original, savings, tasks
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
-from agent_runtime.core.events import Archived, Recorded, Revealed
+from agent_runtime.core.events import Archived, Revealed
+from agent_runtime.sessions.protocol import Log
 
 Numbers = int | list[int] | tuple[int, ...]
 Texts = str | list[str] | tuple[str, ...]
@@ -36,15 +37,9 @@ class ContextTools:
         "Numbers = int | list[int] | tuple[int, ...]\nTexts = str | list[str] | tuple[str, ...]\n"
     )
 
-    def __init__(self, events: Callable[[], Sequence[Recorded]], record: Callable[[Recorded], None]) -> None:
-        """Work on one session.
-
-        Args:
-            events: gives the session's log as it is now.
-            record: appends an event to it and tells watchers.
-        """
-        self._events = events
-        self._record = record
+    def __init__(self, log: Log) -> None:
+        """Work on one session's log."""
+        self._log = log
 
     async def archive_context(
         self, position: Numbers | None = None, summary: Texts | None = None, task: Numbers | None = None
@@ -57,7 +52,7 @@ class ContextTools:
         """
         numbers = _numbers(position, task)
         summaries = _summaries(summary, len(numbers))
-        known = {record.number: record for record in tasks(self._events())}
+        known = {record.number: record for record in tasks(self._log.events)}
         for number in numbers:
             record = _find(number, known, "archive_context")
             if number == max(known):
@@ -70,8 +65,8 @@ class ContextTools:
                 continue
             raise ToolError(f"archive_context: {problem}", kind="ValueError")
         for number, text in zip(numbers, summaries, strict=True):
-            self._record(Archived(task=number, summary=text))
-        events = self._events()
+            self._log.record(Archived(task=number, summary=text))
+        events = self._log.events
         saved = sum(savings(events, record) for record in tasks(events) if record.number in numbers)
         text = (
             f"[archive_context] {_named(numbers)} archived, about {max(0, saved):,} tokens less in requests to come. "
@@ -85,12 +80,12 @@ class ContextTools:
         Raises:
             ToolError: no such task, or it is in the conversation anyway.
         """
-        events = self._events()
+        events = self._log.events
         record = _find(position, {each.number: each for each in tasks(events)}, "reveal_context")
         if record.summary is None and not record.summarised and not record.applied:
             raise ToolError(f"reveal_context: task {position} is not archived; its messages are in the conversation")
         if record.summary is not None:
-            self._record(Revealed(task=position))
+            self._log.record(Revealed(task=position))
         if not record.applied and not record.summarised:
             text = f"[reveal_context] task {position} is no longer archived; its messages were not replaced yet"
         else:
@@ -100,7 +95,7 @@ class ContextTools:
 
     async def list_archived_context(self) -> ToolResult:
         """Which tasks are archived, and the tokens that saves."""
-        events = self._events()
+        events = self._log.events
         archived = [record for record in tasks(events) if record.summary is not None]
         value: list[Plain] = [
             {"task": record.number, "summary": record.summary, "tokens_saved": max(0, savings(events, record))}

@@ -92,7 +92,10 @@ def whole(lines: Iterable[str]) -> str:
     kept: list[str] = []
     room = _MAX_CHARS
     for mark, run in groupby(lines, _blank_mark):
-        for shown in run if mark is None else _blanks(mark, list(run)):
+        pieces = list(run)
+        if mark is not None and len(pieces) > _BLANK_LINES:
+            pieces = [f"… {len(pieces):,} {_BLANK[mark]}"]
+        for shown in pieces:
             if len(shown) > _MAX_CHARS:
                 return ""
             folded = _folded(visible(shown))
@@ -131,10 +134,6 @@ def of_typing(text: str, *, terminal: str, running: str) -> str:
 def _blank_mark(line: str) -> str | None:
     """The mark of a blank line; None for any other."""
     return line[:1] if line[:1] in _BLANK and not line[1:].strip(" \t") else None
-
-
-def _blanks(mark: str, run: Sequence[str]) -> Sequence[str]:
-    return run if len(run) <= _BLANK_LINES else [f"… {len(run):,} {_BLANK[mark]}"]
 
 
 def _folded(line: str) -> list[str]:

@@ -184,7 +184,11 @@ class Workspace:
             with confined.held(descriptor):
                 status = os.fstat(descriptor)
                 _require_regular(status.st_mode, path)
-                data = _read(descriptor, limit + 1)
+                chunks, left = list[bytes](), limit + 1
+                while left > 0 and (chunk := os.read(descriptor, min(left, _READ_CHUNK))):
+                    chunks.append(chunk)
+                    left -= len(chunk)
+        data = b"".join(chunks)
         if len(data) > limit:
             size = max(status.st_size, len(data))
             raise ToolError(
@@ -338,14 +342,6 @@ class Workspace:
 
 def _reopened(root: Path, seen_as: str | None, confined_to_root: bool, readable: Mapping[str, Path]) -> Workspace:  # noqa: FBT001 - called by pickle
     return Workspace(root, seen_as=seen_as, confined_to_root=confined_to_root, readable=readable)
-
-
-def _read(descriptor: int, most: int) -> bytes:
-    chunks: list[bytes] = []
-    while most > 0 and (chunk := os.read(descriptor, min(most, _READ_CHUNK))):
-        chunks.append(chunk)
-        most -= len(chunk)
-    return b"".join(chunks)
 
 
 def _require_regular(mode: int, path: str) -> None:

@@ -101,7 +101,12 @@ class Overlay:
             ToolError: there is no such file, or it is no regular one, or too large.
         """
         if not self.exists(path):
-            raise ToolError(self._missing(path), kind="FileNotFoundError")
+            parent, _, name = self.resolve(path).rpartition("/")
+            if not self._workspace.is_directory(parent or "."):
+                raise ToolError(f"{path!r} does not exist, nor does its directory", kind="FileNotFoundError")
+            near = get_close_matches(name, [each.rstrip("/") for each in self._workspace.names(parent or ".")], n=3)
+            hint = f"; there are {', '.join(repr(f'{parent}/{each}'.lstrip('/')) for each in near)}" if near else ""
+            raise ToolError(f"{path!r} does not exist{hint}", kind="FileNotFoundError")
         if self.is_directory(path):
             names = self._workspace.names(path) if self._workspace.is_directory(path) else []
             more = f", … {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -140,11 +145,3 @@ class Overlay:
 
     def _is_new_directory(self, canonical: str) -> bool:
         return any(data is not None and path.startswith(f"{canonical}/") for path, data in self._pending.items())
-
-    def _missing(self, path: str) -> str:
-        parent, _, name = self.resolve(path).rpartition("/")
-        if not self._workspace.is_directory(parent or "."):
-            return f"{path!r} does not exist, nor does its directory"
-        near = get_close_matches(name, [each.rstrip("/") for each in self._workspace.names(parent or ".")], n=3)
-        hint = f"; there are {', '.join(repr(f'{parent}/{each}'.lstrip('/')) for each in near)}" if near else ""
-        return f"{path!r} does not exist{hint}"

@@ -87,7 +87,11 @@ class Staged:
         self._temporary = temporary
         with confined.held(descriptor):
             _write(descriptor, data)
-            _keep_owner(descriptor, old)
+            new = os.fstat(descriptor)
+            if old is not None and (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+                # An ordinary user cannot; the content matters more than the owner.
+                with contextlib.suppress(PermissionError):
+                    os.fchown(descriptor, old.st_uid, old.st_gid)
             if mode is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
@@ -215,13 +219,3 @@ def _write(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def _keep_owner(descriptor: int, old: os.stat_result | None) -> None:
-    """Give the new file its predecessor's owner, as an edit in place would have."""
-    if old is None:
-        return
-    new = os.fstat(descriptor)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        with contextlib.suppress(PermissionError):  # an ordinary user cannot; the content matters more than the owner
-            os.fchown(descriptor, old.st_uid, old.st_gid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from agent_runtime.workspace.diffs import changed_spans
 
@@ -19,7 +19,13 @@ def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
         after: the same of the new text.
     """
     hunks: list[str] = []
-    for group in _groups(changed_spans(before, after)):
+    groups: list[list[_Span]] = []
+    for span in changed_spans(before, after):  # changes whose contexts touch, together
+        if groups and span[0] - groups[-1][-1][1] <= 2 * _CONTEXT:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    for group in groups:
         (first, _, new_first, _), (_, last, _, new_last) = group[0], group[-1]
         lead, trail = min(_CONTEXT, first), min(_CONTEXT, len(before) - last)
         old = _range(first - lead, last + trail)
@@ -32,18 +38,6 @@ def unified(before: Sequence[str], after: Sequence[str]) -> list[str]:
             at = b
         hunks += [f" {line}" for line in before[at : last + trail]]
     return hunks
-
-
-def _groups(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """Changes whose contexts touch, together."""
-    group: list[_Span] = []
-    for span in spans:
-        if group and span[0] - group[-1][1] > 2 * _CONTEXT:
-            yield group
-            group = []
-        group.append(span)
-    if group:
-        yield group
 
 
 def _range(start: int, end: int) -> str:

@@ -173,24 +173,19 @@ def _literal_text(node: ast.expr | None) -> str | None:
 
 def _new_writers(tree: ast.Module, known_writers: frozenset[str]) -> frozenset[str]:
     """Functions and aliases of the block that reach a write, directly or through each other."""
-    bindings = [pair for node in ast.walk(tree) for pair in _bindings(node)]
+    bindings: list[tuple[str, frozenset[str]]] = []  # names bound to code, and the names which that code mentions
+    for node in ast.walk(tree):
+        if isinstance(node, _DEFINITION):
+            bindings.append((node.name, frozenset(name.id for name, _ in _uses(node))))
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+            # Names whose value lives on in the expression: all but those merely called on the spot.
+            parts = list(ast.walk(node.value))
+            in_lambda = any(isinstance(part, ast.Lambda) for part in parts)
+            called = set() if in_lambda else {part.func for part in parts if isinstance(part, ast.Call)}
+            kept = frozenset(name.id for name, _ in _uses(node.value) if name not in called)
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bindings += [(name.id, kept) for target in targets for name, _ in _uses(target)]
     writers = known_writers | {WRITE}
     while grown := {name for name, mentioned in bindings if name not in writers and mentioned & writers}:
         writers |= grown
     return writers - known_writers - {WRITE}
-
-
-def _bindings(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each name that a node binds to code, with the names which that code mentions."""
-    if isinstance(node, _DEFINITION):
-        yield node.name, frozenset(name.id for name, _ in _uses(node))
-    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        # Names whose value lives on in the expression: all but those merely called on the spot.
-        parts = list(ast.walk(node.value))
-        called = {part.func for part in parts if isinstance(part, ast.Call)}
-        if any(isinstance(part, ast.Lambda) for part in parts):
-            called = set()
-        kept = frozenset(name.id for name, _ in _uses(node.value) if name not in called)
-        for target in targets:
-            yield from ((name.id, kept) for name, _ in _uses(target))

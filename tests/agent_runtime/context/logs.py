@@ -15,6 +15,8 @@ from agent_runtime.core.outcome import Outcome, Status, Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.core.task import Task
 from agent_runtime.providers.protocol import Chunk, ReplyEnd, ReplyStart, Request, StopReason, TextChunk
+from agent_runtime.run.hooks import HookSystem
+from agent_runtime.run.state import RunState
 from agent_runtime.sessions.memory import InMemorySession
 
 
@@ -119,9 +121,8 @@ class Talk:
         self.session = InMemorySession()
         self.add(*self.log)
         self.conversation = Conversation(
-            session=self.session,
+            log=RunState(self.session, HookSystem()),
             provider=self.model,
-            record=self.session.append,
             system=self.system,
             memory=self.memory,
             limits=RunLimits(),

@@ -109,9 +109,8 @@ class Bench:
         self.provider = ScriptedProvider(replies, chunk_chars=5)
         state = RunState(self.session, HookSystem(self.live.append))
         conversation = Conversation(
-            session=self.session,
+            log=state,
             provider=self.provider,
-            record=state.record,
             system="system",
             memory=MemorySettings(),
             limits=policy.limits,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -22,6 +23,16 @@ LOG: list[Recorded] = [
 ]
 
 
+@dataclass
+class Kept:
+    """A log that nobody watches."""
+
+    events: list[Recorded]
+
+    def record(self, event: Recorded) -> None:
+        self.events.append(event)
+
+
 @pytest.fixture
 def log() -> list[Recorded]:
     return [*LOG]
@@ -31,7 +42,7 @@ def log() -> list[Recorded]:
 def call(log: list[Recorded]) -> Call:
     """Calls a tool as control code does: by name, through the argument check."""
     registry = Registry()
-    registry.add_family(ContextTools(lambda: log, log.append))
+    registry.add_family(ContextTools(Kept(log)))
 
     async def call(name: str, *args: Plain, **kwargs: Plain) -> str:
         tool = registry.get(name)
