@@ -23,7 +23,7 @@ from agent_runtime.core.outcome import Usage
 from agent_runtime.core.policy import RunLimits
 from agent_runtime.providers.prices import load_prices
 from agent_runtime.providers.protocol import Message, Provider, ReplyEnd, ReplyFault, ReplyStart, Request, TextChunk
-from agent_runtime.sessions.protocol import Log
+from agent_runtime.sessions.protocol import EventLog
 
 _CACHE_SECONDS = 300.0
 """How long a provider keeps a prefix that nobody asks for: Anthropic 5 minutes, OpenAI longer."""
@@ -66,7 +66,7 @@ class Conversation:
     def __init__(
         self,
         *,
-        log: Log,
+        log: EventLog,
         provider: Provider,
         system: str,
         memory: MemorySettings,

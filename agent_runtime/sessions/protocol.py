@@ -50,7 +50,7 @@ class Session(Protocol):
         ...
 
 
-class Log(Protocol):
+class EventLog(Protocol):
     """A session's log as a run writes it."""
 
     @property

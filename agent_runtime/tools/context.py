@@ -9,7 +9,7 @@ from agent_runtime.context.archive import TaskRecord, original, savings, tasks
 from agent_runtime.core.calls import Plain, ToolResult
 from agent_runtime.core.errors import ToolError
 from agent_runtime.core.events import Archived, Revealed
-from agent_runtime.sessions.protocol import Log
+from agent_runtime.sessions.protocol import EventLog
 
 Numbers = int | list[int] | tuple[int, ...]
 Texts = str | list[str] | tuple[str, ...]
@@ -37,7 +37,7 @@ class ContextTools:
         "Numbers = int | list[int] | tuple[int, ...]\nTexts = str | list[str] | tuple[str, ...]\n"
     )
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: EventLog) -> None:
         """Work on one session's log."""
         self._log = log
 
