@@ -97,8 +97,8 @@ def _drop(where: Definition, part: str, _: str) -> None:
     for node in ast.walk(where):
         if isinstance(node, ast.Dict) and (at := [n for n, key in enumerate(node.keys) if key and _is(key, part)]):
             del node.keys[at[0]], node.values[at[0]]
-        for items in (getattr(node, field, None) for field in ("elts", "args", "keywords")):
-            if isinstance(items, list):
+        for field in () if isinstance(node, ast.arguments) else ("elts", "args", "keywords"):
+            if isinstance(items := getattr(node, field, None), list):
                 items[:] = [each for each in items if not (_is(each, part) or getattr(each, "arg", None) == part)]
         if isinstance(node, ast.BinOp) and _is(node.right, part):
             _put(where, node, [node.left])

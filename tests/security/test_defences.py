@@ -57,7 +57,7 @@ RULES = {"a": 1, "b": 2}
 class Gate:
     def opens(self, who):
         if who.known and not who.banned:
-            log(clean(who.name), level=5)
+            log(clean(who.name), level=5, who=who)
             return True
         return False
 """
@@ -69,8 +69,9 @@ class Gate:
         ("LIMIT", "becomes", "99", "", "LIMIT = 3", "LIMIT = 99"),
         ("Gate.opens", "never", "known", "", "who.known", "False"),
         ("Gate.opens", "always", "banned", "", "(not who.banned)", "True"),
-        ("Gate.opens", "skip", "log", "", "log(clean(who.name), level=5)", "pass"),
+        ("Gate.opens", "skip", "log", "", "log(clean(who.name), level=5, who=who)", "pass"),
         ("Gate.opens", "drop", "level", "", ", level=5", ""),
+        ("Gate.opens", "drop", "who", "", ", who=who", ""),
         ("RULES", "drop", "a", "", "'a': 1, ", ""),
         ("Gate.opens", "unwrap", "clean", "", "clean(who.name)", "who.name"),
         ("Gate.opens", "replace", "who . name", "who.name, who.id", "who.name", "who.name, who.id"),

@@ -1,0 +1,95 @@
+"""The worker: whatever a job comes to, no other job suffers for it, and its end is kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bot.domain.errors import BotError, QueueError
+from bot.domain.job import Job, JobState
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.records import Stored
+from bot.github import GitHubError
+from bot.jobs.context import JobContext, JobContextFactory
+from bot.jobs.patience import Patience
+from bot.pipeline.worker import Worker
+from bot.publishing.active import Allowed
+from tests.builders import a_job
+
+DOWN = GitHubError("read octo/calc", 502, "Bad gateway", "Try again later.")
+REFUSED = GitHubError("read octo/calc", 422, "Unprocessable", "Check it.")
+
+
+class _Contexts:
+    """Makes no context of a job, but raises what it is given."""
+
+    def __init__(self, queue: InMemoryEngine, error: Exception | None) -> None:
+        self.queue = queue
+        self.services = SimpleNamespace(
+            marker=lambda job: f"mark of {job.id}",
+            allowed=lambda _job: Allowed(server="https://github.com", repo="octo/calc", number=7, login="hubot-owner"),
+        )
+        self._error = error
+
+    @asynccontextmanager
+    async def case(self, _: Job) -> AsyncIterator[JobContext]:
+        if self._error is not None:
+            raise self._error
+        yield cast("Any", None)
+
+
+async def _ran(error: Exception, job: Job | None = None) -> tuple[InMemoryEngine, Stored]:
+    """A job's first attempt, which meets an error before it has begun."""
+    clock = [0.0]
+    engine, job = InMemoryEngine(clock=lambda: clock[0]), job or a_job()
+    await engine.accept(job)
+    contexts = cast("JobContextFactory", _Contexts(engine, error))
+    await engine.run_next(Worker(contexts, Patience(longest_pause=30.0)))
+    stored = await engine.get(job.id)
+    assert stored is not None
+    return engine, stored
+
+
+@pytest.mark.parametrize("error", [DOWN, REFUSED])
+async def test_a_job_that_github_does_not_answer_is_put_off_and_not_charged(error: GitHubError) -> None:
+    engine, stored = await _ran(error)
+    assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+    assert (await engine.record("j1")).ending is None
+    # It is held: it is not the next at once.
+    assert not await engine.run_next(Worker(cast("JobContextFactory", None), Patience()))
+
+
+async def test_a_fault_of_ours_fails_one_job_whose_ending_is_kept_without_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine, stored = await _ran(ZeroDivisionError("secret detail"))
+    assert stored.state is JobState.FAILED
+    ending = (await engine.record("j1")).ending
+    assert ending is not None
+    assert ending.state is JobState.FAILED
+    assert "secret detail" not in f"{stored.reason} {ending.body}"
+    assert "secret detail" in caplog.text
+
+
+async def test_an_error_that_is_meant_for_people_is_told_to_them() -> None:
+    engine, stored = await _ran(BotError("the disk is full"))
+    ending = (await engine.record("j1")).ending
+    assert stored.reason == "the disk is full"
+    assert ending is not None
+    assert "the disk is full" in ending.body
+
+
+async def test_when_the_queue_itself_fails_the_job_is_left_as_it_is() -> None:
+    engine = InMemoryEngine()
+    await engine.accept(a_job())
+    worker = Worker(cast("JobContextFactory", _Contexts(engine, QueueError("locked"))), Patience())
+    with pytest.raises(QueueError):
+        await engine.run_next(worker)
+    stored = await engine.get("j1")
+    assert stored is not None
+    assert (stored.state, stored.attempts) == (JobState.QUEUED, 0)
+    assert (await engine.record("j1")).ending is None

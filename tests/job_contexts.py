@@ -1,0 +1,76 @@
+"""A job's context for tests of one module: an engine in memory, and only as much of GitHub as the test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from bot.domain.job import Job
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.job_record import StoredRecord
+from bot.engine.ledger import Ledger
+from bot.github import GitHub, RepoFacts, Snapshot
+from bot.jobs.context import JobContext
+from bot.jobs.phase_reader import PhaseReader
+from bot.jobs.services import JobServices
+from bot.jobs.snapshot import ThreadSnapshot
+from bot.jobs.snapshot_cache import AccessChecks
+from tests.builders import thread_facts
+
+_T = TypeVar("_T")
+
+
+def context_of(
+    engine: InMemoryEngine,
+    job: Job,
+    *,
+    github: object = None,
+    services: object = None,
+    ledger: object = None,
+) -> JobContext:
+    """The context of a job; what it asks of anything that is not given is an error."""
+    return JobContext(
+        job=job,
+        services=cast("JobServices", services),
+        github=cast("GitHub", github),
+        queue=engine,
+        ledger=cast("Ledger", ledger),
+        record=StoredRecord(engine, job.id),
+        access_checks=AccessChecks(),
+        marker="",
+    )
+
+
+def snapshot(*, labels: tuple[str, ...] = (), reader: object = None, **thread: Any) -> ThreadSnapshot:  # noqa: ANN401 - see `thread_facts`
+    """The place of `a_job` with these facts of its thread."""
+    repo = RepoFacts(
+        id=10,
+        full_name="octo/calc",
+        private=False,
+        archived=False,
+        default_branch="main",
+        clone_url="https://github.com/octo/calc.git",
+        html_url="https://github.com/octo/calc",
+    )
+    return ThreadSnapshot(
+        snapshot=Snapshot(repo=repo, default_head="d" * 40),
+        roles=("write",),
+        reader=cast("PhaseReader", reader),
+        thread=thread_facts(**thread),
+        labels=labels,
+    )
+
+
+def answering(value: _T) -> Callable[..., Awaitable[_T]]:
+    """A call that answers with this, whatever it is given."""
+
+    async def answer(*_: object, **__: object) -> _T:
+        return value
+
+    return answer
+
+
+def account(account_id: int = 99) -> SimpleNamespace:
+    """The bot's own account, as `GitHub.accounts` tells it."""
+    return SimpleNamespace(me=answering(SimpleNamespace(id=account_id, login="codepilot[bot]")))
