@@ -93,7 +93,7 @@ async def _pushed(context: JobContext, head_sha: str) -> Ending:
     job = context.job
     if job.actor.id == (await context.github.accounts.me()).id:
         return Ending(state=JobState.DONE)
-    for each in await _jobs(context):
+    for each in await _working_on(context):
         if each.state in LIVE and await resume_base(context.about(each.job)) != head_sha:
             await approvals.void_alike(context.of(each.job))
         asked = await approvals.awaited(context.of(each.job)) if each.state is JobState.WAITING else None
@@ -138,6 +138,16 @@ async def _end_or_stop(context: JobContext, live: Stored, why: str) -> None:
         await context.services.workspaces.discard(live.job.id)
     else:
         await context.queue.send(live.job.id, Signal(kind="stop", text=why, by="GitHub", id=context.job.id))
+
+
+async def _working_on(context: JobContext) -> tuple[Stored, ...]:
+    """The jobs of a pull request, and those of issues whose work goes on in it."""
+    job, jobs = context.job, await _jobs(context)
+    if job.installation is None:  # a workflow's run knows only its own thread
+        return jobs
+    found = [each for each in await context.queue.live_of(job.installation, (job.repo.id,)) if each not in jobs]
+    there = [each for each in found if (await context.of(each.job).read()).continues == job.thread.number]
+    return (*jobs, *there)
 
 
 async def _jobs(context: JobContext) -> tuple[Stored, ...]:

@@ -125,11 +125,15 @@ async def _answer(
         remedy = f"Answer it with `{context.job.trigger} continue` and your text."
         raise _Unfit("question", f"{code(asked.request_id)} is a question. {remedy}")
     if approved:
+        facts = here.thread
+        if number := (await context.of(target).read()).continues:
+            pull = await context.github.pulls.get(here.repo.full_name, number)
+            facts = replace(facts, continues=number, head_sha=pull.head_sha)
         refusal = approver_refusal(
             target,
             approver=context.job.actor,
             role=here.roles[0],
-            facts=here.thread,
+            facts=facts,
             author_id=here.thread.author_id,
             bound_to_sha=asked.bound_to,
             trusted_bots=context.services.bounds.trusted_bots,

@@ -80,7 +80,7 @@ def approver_refusal(
         job: the one that waits.
         approver: who says yes.
         role: the approver's, asked of GitHub now.
-        facts: the thread now.
+        facts: the thread now; where work on an issue goes on in a pull request, with the head of that.
         author_id: who opened the pull request; None when that account is gone.
         bound_to_sha: the commit that the request was made for; where it is empty, the head that the job names.
         trusted_bots: bots that may command; none of them may approve.
@@ -96,7 +96,7 @@ def approver_refusal(
             reason="This pull request comes from your own fork, so somebody else with write access has to approve.",
         )
     meant = bound_to_sha or job.head_sha
-    if pull and meant and meant != facts.head_sha:
+    if (pull or facts.continues) and meant and meant != facts.head_sha:
         return Refusal(
             cause="moved-head",
             reason=f"The request was made at commit {meant[:10]}, and the head is {facts.head_sha[:10]} now, so I "

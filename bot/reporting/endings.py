@@ -14,12 +14,15 @@ from bot.engine.job_record import RecordedEnding, StoredRecord
 from bot.engine.owed_endings import KEEP_SECONDS
 from bot.engine.queue import Owed
 from bot.github import GitHubError, Urgency
+from bot.github.drafts import CHECK_TEXT_LIMIT
 from bot.jobs.context import Ending, JobContext, JobContextFactory
 from bot.jobs.snapshot import check_access
 from bot.publishing.check import render_check
 from bot.publishing.render import render_reply, render_status
+from bot.publishing.text import clip
 from bot.publishing.view import StatusView
 from bot.reporting.check_run import JobCheckRun
+from bot.reporting.reporter import StatusReporter
 from bot.reporting.status_comment import StatusComment
 
 log = logging.getLogger(__name__)
@@ -96,7 +99,8 @@ async def tell(
         check: its check run, likewise.
     """
     record, job = context.record, context.job
-    kept = (await record.read()).ending
+    known = await record.read()
+    kept = known.ending
     if kept is None:
         return None
     settled, doubtful = True, False
@@ -111,7 +115,14 @@ async def tell(
         doubtful = await comment.fold_late()
     except GitHubError as error:
         settled = not _may_come(job.id, error)
-    if (shown := kept.check) is not None:
+    shown = kept.check
+    if shown is None and known.check.requests and (head_sha := known.check.head_sha) is not None:
+        # The ending has no draft, or one of another version: the check run ends all the same.
+        view = StatusReporter(context).now(state=kept.state.value)
+        plain = await asyncio.to_thread(render_check, view, job=job, head_sha=head_sha)
+        said = clip(kept.body.replace(context.marker, "").rstrip(), CHECK_TEXT_LIMIT, "")
+        shown = replace(plain, summary=said)
+    if shown is not None:
         check = check or JobCheckRun(context.github, record.check, job, head_sha=shown.head_sha)
         try:
             await check.put(shown)

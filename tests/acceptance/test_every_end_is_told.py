@@ -14,7 +14,8 @@ from bot.domain.job import JobState
 from bot.engine import records, statements
 from bot.engine.database import connect
 from bot.engine.job_record import RecordedEnding
-from localhub import LocalHub
+from localhub import CheckRun, LocalHub
+from tests.pauses import ASKING, buttons_of, check_of, pause_of
 from tests.stage import COMPLETION, FIX, WAIT_FOR_GO, Stage, acting, staged
 from tests.waiting import eventually
 
@@ -152,6 +153,23 @@ async def test_an_ending_that_cannot_be_read_whole_stops_no_other_job(hub: Local
         assert done
         assert any("GitHub did not answer." in each for each in stage.bot_comments(issue.number))
         assert (await stage.ask(stage.issue().number, "/codepilot fix")).state is JobState.DONE
+
+
+async def test_a_check_run_ends_although_its_last_text_cannot_be_read(hub: LocalHub, tmp_path: Path) -> None:
+    asks = acting('execute("main", "echo ran >> ran.txt")')
+    async with staged(hub, tmp_path, [asks], operator=ASKING) as stage:
+        pause = await pause_of(stage, stage.say(stage.issue().number, "/codepilot fix"))
+        kept = RecordedEnding(state=JobState.STOPPED, body="It ended.")
+        assert await stage.queue.cancel(pause.job_id, JobState.STOPPED, "It ended.", ending=kept)
+
+        async def ended() -> CheckRun | None:
+            check = check_of(stage, pause.job_id)
+            return check if check.summary == "It ended." else None
+
+        check: CheckRun = await eventually(ended, within=30)
+        assert (check.status, check.conclusion) == ("completed", "neutral")
+        assert (check.title or "").startswith("Stopped: ")
+        assert set(buttons_of(check)) == {"Retry"}
 
 
 async def test_without_check_runs_the_comment_alone_tells_of_the_job(hub: LocalHub, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from localhub import Issue, LocalHub
-from tests.stage import FILES, FIX, WAIT_FOR_GO, Stage, acting, staged
+from tests.pauses import ASKING, pause_of
+from tests.stage import FILES, FIX, FIXED_CALC, WAIT_FOR_GO, Stage, acting, staged
 from tests.workflow_runs import Workflows
 
 MORE = acting('write_file("more.txt")', "More.\n", completion="Added more.")
@@ -146,6 +147,32 @@ async def test_a_pull_request_that_is_closed_under_the_run_gets_nothing(hub: Loc
         assert f"`#{pull.number}`, in which this was to continue, was closed" in end.status
         assert hub.branches(stage.repo)[branch] == before
         assert len(stage.pulls()) == 1
+
+
+ASKS = acting('write_file("more.txt")\nexecute("main", "echo ran >> ran.txt")', "More.\n", completion="Added more.")
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+async def test_a_push_to_it_voids_what_waits_for_approval_in_the_issue(
+    hub: LocalHub, tmp_path: Path, *, delivered: bool
+) -> None:
+    first = acting('write_file("calc.py")', FIXED_CALC, completion="Fixed it.")
+    async with staged(hub, tmp_path, [first], [ASKS], operator=ASKING) as stage:
+        number, pull = await first_fix(stage)
+        [branch] = stage.bot_branches()
+        pause = await pause_of(stage, stage.say(number, "/codepilot fix and write more"))
+        if not delivered:
+            hub.set_webhook(stage.app, "http://127.0.0.1:9/lost", "lost")
+        head = hub.commit(stage.repo, {"theirs.txt": "x\n"}, message="Mine", author="mona", branch=branch)
+        if not delivered:
+            hub.set_webhook(stage.app, f"{stage.address}/webhook", "acceptance-webhook-secret-4f1c")
+            refused = await stage.ask(number, f"/codepilot approve {pause.request_id}")
+            assert refused.state is JobState.REFUSED
+        end = await stage.ended(pause.job_id)
+        assert end.state is JobState.STOPPED
+        assert head[:10] in end.status
+        assert hub.branches(stage.repo)[branch] == head
+        assert pull.number == stage.pulls()[-1].number
 
 
 async def test_the_action_goes_on_in_it_too(hub: LocalHub, tmp_path: Path) -> None:
