@@ -59,12 +59,10 @@ class InputsError(ConfigError):
     """
 
     def __init__(self, wrong: tuple[InputProblem, ...]) -> None:
-        super().__init__(tuple(" ".join(filter(None, (each.text, _to_write(each)))) for each in wrong))
+        super().__init__(
+            tuple(f"{each.text} Write below `with:`: `{each.line}`" if each.line else each.text for each in wrong)
+        )
         self.wrong = wrong
-
-
-def _to_write(problem: InputProblem) -> str:
-    return f"Write below `with:`: `{problem.line}`" if problem.line else ""
 
 
 class DeliveryError(BotError):

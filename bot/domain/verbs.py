@@ -230,12 +230,7 @@ def _group(group: Group, trigger: str) -> str:
 def _options() -> str:
     lines = []
     for name, option in OPTIONS.items():
-        takers = [verb.name for verb in VERBS if name in (verb.options or ())]
+        takers = [f"`{verb.name}`" for verb in VERBS if name in (verb.options or ())]
         usage = f"--{name} {option.argument}".strip()
-        lines.append(f"- `{usage}`: {option.meaning} For {_and(takers)}.")
+        lines.append(f"- `{usage}`: {option.meaning} For {', '.join(takers[:-1])} and {takers[-1]}.")
     return "\n".join(["**Options**, on the command's own line\n", *lines])
-
-
-def _and(names: list[str]) -> str:
-    marked = [f"`{name}`" for name in names]
-    return " and ".join([", ".join(marked[:-1]), marked[-1]])

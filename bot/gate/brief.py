@@ -229,15 +229,20 @@ def _parts(job: Job, material: Material, left_out: Counter[str]) -> tuple[list[Q
     verdicts = [_verdict(each) for each in before(material.verdicts, lambda each: each.comment, "review")]
     threads = _threads(before(material.line_comments, lambda each: each.comment, "review_comment"))
     lines, described = job.origin.lines, job.thread.title or job.thread.body
-    failing = _failing(material)
+    failing, diff = _failing(material), clean_code(material.diff, limit=BUDGET)
+    plan = clean(material.approved_plan, limit=_BODY_CHARS)
     kinds: tuple[tuple[str, int, Iterable[Quote]], ...] = (
         ("commented lines", 4_000, [_lines(lines)] if lines else []),
-        ("plan", 8_000, _own("the plan that a maintainer approved", material.approved_plan)),
+        (
+            "plan",
+            8_000,
+            [Quote(source="the plan that a maintainer approved", text=plan)] if material.approved_plan.strip() else [],
+        ),
         ("description", 9_000, [_description(job)] if described else []),
         # The first job that failed is cut before it is left out, whatever the others take.
         ("failing checks", 8_000, failing[:1]),
         ("further failing checks", 0, failing[1:]),
-        ("diff", 17_000, [_diff(material.diff)] if material.diff.strip() else []),
+        ("diff", 17_000, [Quote(source="the pull request's diff", text=diff)] if material.diff.strip() else []),
         ("changes since the last green run", 0, change_quotes(material.failed) if material.failed else []),
         ("comments from the middle of the threads about lines", 5_000, _quotes(threads)),
         ("reviews from the middle", 2_000, _quotes(verdicts)),
@@ -257,12 +262,12 @@ def _pictures(job: Job, words: str, said: Iterable[_Told]) -> tuple[Picture, ...
         )
     description = PictureText(kind="thread", id=0, name=_thread(job), text=job.thread.body)
     in_order = sorted(said, key=lambda each: (each.comment.created_at, each.comment.id))
-    return pictures(description, [_words(each.kind, each.comment) for each in in_order], command)
-
-
-def _words(kind: Literal["comment", "review_comment", "review"], comment: ThreadComment) -> PictureText:
-    name = f"{kind.replace('review_comment', 'line comment')} {comment.id} by @{_name(comment.author)}"
-    return PictureText(kind=kind, id=comment.id, name=name, text=comment.body)
+    spoken = []
+    for each in in_order:
+        comment, kind = each.comment, each.kind.replace("review_comment", "line comment")
+        name = f"{kind} {comment.id} by @{_name(comment.author)}"
+        spoken.append(PictureText(kind=each.kind, id=comment.id, name=name, text=comment.body))
+    return pictures(description, spoken, command)
 
 
 def _quotes(told: Iterable[_Told]) -> list[Quote]:
@@ -290,7 +295,7 @@ def _before(
         if _is_later(comment, job, kind):
             if not comment.ours:  # as the answer to this very command is
                 left_out["comments made after the command"] += 1
-        elif _is_edited_later(comment, job):
+        elif job.origin.at and comment.updated_at != comment.created_at and comment.updated_at >= job.origin.at:
             left_out["comments edited after the command was given"] += 1
         else:
             kept.append(item)
@@ -311,10 +316,6 @@ def _is_later(comment: ThreadComment, job: Job, kind: OriginKind) -> bool:
     return bool(job.origin.at) and comment.created_at >= job.origin.at
 
 
-def _is_edited_later(comment: ThreadComment, job: Job) -> bool:
-    return bool(job.origin.at) and comment.updated_at != comment.created_at and comment.updated_at >= job.origin.at
-
-
 def _name(text: str) -> str:
     return clean_line(text, limit=_NAME_CHARS)
 
@@ -330,10 +331,6 @@ def _numbers(first: int | None, last: int | None) -> str:
     if last is None:
         return ""
     return f" line {last}" if first in {None, last} else f" lines {first}-{last}"
-
-
-def _own(source: str, text: str) -> list[Quote]:
-    return [Quote(source=source, text=clean(text, limit=_BODY_CHARS))] if text.strip() else []
 
 
 def _description(job: Job) -> Quote:
@@ -372,10 +369,6 @@ def _check(check: FailingCheck) -> Quote:
     return Quote(
         source=f"failing check {_name(check.name)}: {_name(check.conclusion)}", text=text or "(it says nothing)"
     )
-
-
-def _diff(diff: str) -> Quote:
-    return Quote(source="the pull request's diff", text=clean_code(diff, limit=BUDGET))
 
 
 def _threads(comments: Sequence[LineComment]) -> list[_Told]:

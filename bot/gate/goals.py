@@ -99,7 +99,11 @@ def _goal(job: Job, command: Work, workflow: str) -> str:
         case Explain():
             return _EXPLAIN.format(what="what is asked below") + f"\n\n{words}" if words else _explain_thread(job)
         case Plan():
-            return _PLAN.format(what="the request below") + f"\n\n{words}" if words else _plan_thread(job)
+            return (
+                _PLAN.format(what="the request below") + f"\n\n{words}"
+                if words
+                else _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
+            )
         case Ask():
             return _ASK.format(goal=words) if words else _explain_thread(job)
         case Test():
@@ -134,10 +138,6 @@ def _explain_thread(job: Job) -> str:
         "branch": "what this project is, and how it is built",
     }
     return _EXPLAIN.format(what=what[job.thread.kind])
-
-
-def _plan_thread(job: Job) -> str:
-    return _PLAN.format(what=f"what is asked for in {_this_thread(job)}")
 
 
 def _this_thread(job: Job) -> str:

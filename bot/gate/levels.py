@@ -76,7 +76,11 @@ def level_for(request: AccessRequest) -> LevelDecision:
             notes.append(f"The label `{label.name}` does not count: {objection}")
         else:
             counting.append(label)
-    lowest = min((_by(label) for label in counting), key=lambda each: _RANK[each.level], default=usual)
+    remove = "Remove it and give the command again."
+    by_label = (
+        LevelDecision(level=each.level, because=f"the label `{each.name}` is set", remedy=remove) for each in counting
+    )
+    lowest = min(by_label, key=lambda each: _RANK[each.level], default=usual)
     if _RANK[lowest.level] > _RANK[request.config.highest]:
         broken, remedy = "the repository's configuration is not valid", "Fix it on the base branch."
         lowest = LevelDecision(level=request.config.highest, because=broken, remedy=remedy)
@@ -154,12 +158,6 @@ def _usual(request: AccessRequest) -> LevelDecision:
             remedy=f"Change it there, or set the label `{request.config.labels.ask}`.",
         )
     return LevelDecision(level=operator, because="the operator of this bot sets it", remedy="")
-
-
-def _by(label: SetLabel) -> LevelDecision:
-    return LevelDecision(
-        level=label.level, because=f"the label `{label.name}` is set", remedy="Remove it and give the command again."
-    )
 
 
 def _void(request: AccessRequest, label: SetLabel) -> str:

@@ -178,6 +178,8 @@ def _granted(
     spared = (
         ("Nothing is pushed to a fork: the patch is kept.",) if isinstance(command, Fix) and is_fork(request) else ()
     )
+    number = request.facts.continues
+    continues = (f"#{number} is open for this issue; I continue there. `--new` opens another.",) if number else ()
     return Grant(
         policy=policy_for(
             level,
@@ -198,14 +200,9 @@ def _granted(
         dry_run=options.dry_run or request.bounds.dry_run,
         replay=publish == "pull_branch" and not found.bound,
         protected=request.config.protected,
-        notes=(*_going_on(request), *found.notes, *made.notes, *spared),
+        notes=(*continues, *found.notes, *made.notes, *spared),
         voided=found.voided,
     )
-
-
-def _going_on(request: AccessRequest) -> tuple[str, ...]:
-    number = request.facts.continues
-    return (f"#{number} is open for this issue; I continue there. `--new` opens another.",) if number else ()
 
 
 def _publish(request: AccessRequest, command: Work | Undo) -> Publish:

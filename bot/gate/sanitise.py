@@ -20,7 +20,10 @@ def clean(text: str, *, limit: int) -> str:
     text, removed = without_hidden(_with_line_feeds(text))
     parts = [f"{number:,} {noun}{'s' if number > 1 else ''}" for noun, number in removed.items() if number]
     text = clip(text, limit=limit)
-    return f"{text}\n\n[removed from this text: {_listed(parts)}]".lstrip() if parts else text
+    if not parts:
+        return text
+    listed = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"{text}\n\n[removed from this text: {listed}]".lstrip()
 
 
 def clean_code(text: str, *, limit: int) -> str:
@@ -50,7 +53,3 @@ def clip(text: str, *, limit: int) -> str:
 
 def _with_line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _listed(parts: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

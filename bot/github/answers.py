@@ -34,7 +34,8 @@ def parsed(what: str, text: str, *, status: int = _OK) -> Any:  # noqa: ANN401 -
     try:
         return json.loads(text, object_hook=lambda fields: _Fields(what, fields))
     except (ValueError, RecursionError) as error:
-        raise unreadable(what, status, f"not JSON, but `{_beginning(text)}`") from error
+        beginning = " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")
+        raise unreadable(what, status, f"not JSON, but `{beginning}`") from error
 
 
 def explained(text: str) -> dict[str, Any]:
@@ -64,7 +65,3 @@ class _Fields(dict[str, Any]):
 
     def __missing__(self, name: str) -> Never:
         raise unreadable(self._what, _OK, f"an answer without `{name}`")
-
-
-def _beginning(text: str) -> str:
-    return " ".join(text[: 4 * _SHOWN_CHARS].split())[:_SHOWN_CHARS].replace("`", "'")

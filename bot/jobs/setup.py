@@ -20,8 +20,8 @@ from bot.gate.network import Narrowed, narrowed, reach
 from bot.gate.repo_config import RepoConfig, RepoConfigError, in_the_way
 from bot.gate.sanitise import clean_code
 from bot.jobs.setup_network import INPUT, VARIABLE, Reach, network_remedy, refused_hosts
-from bot.publishing.render import Activity
 from bot.publishing.text import code, fenced, one_line
+from bot.publishing.view import Activity
 from bot.workspace import SetupCache, Tree, WorkspaceError
 
 log = logging.getLogger(__name__)

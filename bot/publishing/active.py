@@ -49,7 +49,9 @@ class Allowed:
         if {".", ".."} & set(path.split("/")):  # a browser walks up before it asks
             return False
         root, rest = path[: len(self.repo) + 1], path[len(self.repo) + 1 :]
-        return root == f"/{self.repo}" and (_PAGE.fullmatch(rest) is not None or rest in self._own_thread())
+        pull = f"/pull/{self.number}"
+        own_thread = {f"/issues/{self.number}", pull, f"{pull}/files", f"{pull}/commits", f"{pull}/checks"}
+        return root == f"/{self.repo}" and (_PAGE.fullmatch(rest) is not None or rest in own_thread)
 
     def mention(self, name: str) -> bool:
         """Whether `@name` may stay."""
@@ -64,10 +66,6 @@ class Allowed:
         if match["ref"] is not None:
             return self.reference(match["ref"])
         return match["name"] is not None and self.mention(match["name"].rstrip("-"))
-
-    def _own_thread(self) -> set[str]:
-        pull = f"/pull/{self.number}"
-        return {f"/issues/{self.number}", pull, f"{pull}/files", f"{pull}/commits", f"{pull}/checks"}
 
 
 # GitHub's patterns know ASCII alone: a letter of another alphabet before `@`, `#` or `https` is no part of a word.

@@ -20,9 +20,10 @@ from bot.github.drafts import (
 )
 from bot.publishing.live import sealed
 from bot.publishing.pieces import may_be_approved
-from bot.publishing.render import STARTED_BY_CI, StatusView, framing, render_status, title_of
+from bot.publishing.render import STARTED_BY_CI, framing, render_status, title_of
 from bot.publishing.text import clean, clip, duration, fenced, one_line
 from bot.publishing.verdict import Check, Verdict, failing
+from bot.publishing.view import StatusView
 
 _STOP = Button(label="Stop", description="Stop the run and keep its work", identifier="stop")
 _RETRY = Button(label="Retry", description="Run it again from the start", identifier="retry")

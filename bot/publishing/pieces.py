@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agent_runtime import Usage
 from bot.publishing.showing import fits
 from bot.publishing.text import clip, code, fenced, one_line
 from bot.publishing.unseen import spelled_out
@@ -118,7 +117,10 @@ def footer(view: StatusView) -> str:
     if view.steps:
         parts.append(f"{view.steps} step{'' if view.steps == 1 else 's'}")
     if view.usage is not None and view.usage.total_tokens:
-        parts.append(_tokens(view.usage))
+        usage = view.usage
+        sent = usage.total_tokens - usage.output_tokens
+        share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
+        parts.append(f"{usage.total_tokens:,} tokens{share}")
     if view.usage is not None and view.usage.cost_usd:
         parts.append(f"${view.usage.cost_usd:.2f}" if view.usage.cost_usd >= 0.01 else "under $0.01")  # noqa: PLR2004 - a cent
     if view.usage is not None and view.usage.total_tokens and view.usage.cost_usd is None:
@@ -130,9 +132,3 @@ def footer(view: StatusView) -> str:
     if view.sandbox:
         parts.append(f"sandbox: {code(view.sandbox)}")
     return " · ".join([*parts, f"job {code(view.job_id)}"])
-
-
-def _tokens(usage: Usage) -> str:
-    sent = usage.total_tokens - usage.output_tokens
-    share = f", {usage.cached_tokens * 100 // sent} % of the input cached" if sent and usage.cached_tokens else ""
-    return f"{usage.total_tokens:,} tokens{share}"

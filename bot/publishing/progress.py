@@ -16,9 +16,10 @@ from agent_runtime import (
     Usage,
 )
 from bot.publishing.checking import checking
-from bot.publishing.render import Activity, Check, DeniedCall, duration
 from bot.publishing.rerun import Rerun, step_lines
-from bot.publishing.verdict import Edits, judged
+from bot.publishing.text import duration
+from bot.publishing.verdict import Check, Edits, judged
+from bot.publishing.view import Activity, DeniedCall
 
 _MOST_DENIED = 50
 

@@ -23,24 +23,7 @@ from bot.publishing.pieces import (
 from bot.publishing.proof import headline, reason, table
 from bot.publishing.text import COMMENT_LIMIT, clip, code, duration, fenced, one_line
 from bot.publishing.verdict import Verdict
-from bot.publishing.view import Activity, Check, DeniedCall, PendingView, State, StatusView
-
-__all__ = [
-    "COMPLETION_LIMIT",
-    "STARTED_BY_CI",
-    "Activity",
-    "Check",
-    "DeniedCall",
-    "PendingView",
-    "State",
-    "StatusView",
-    "duration",
-    "framing",
-    "render_part",
-    "render_reply",
-    "render_status",
-    "title_of",
-]
+from bot.publishing.view import State, StatusView
 
 _STATES: dict[State, tuple[str, str]] = {
     "queued": ("🕐", "Waiting its turn"),

@@ -13,7 +13,7 @@ from bot.engine.job_record import CheckRecord, Posted
 from bot.github import CheckDraft, GitHub, GitHubError, ReviewDraft
 from bot.publishing.check import render_check
 from bot.publishing.published import RecordPart
-from bot.publishing.render import StatusView
+from bot.publishing.view import StatusView
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from bot.jobs.context import JobContext
 from bot.publishing.marker import marker
-from bot.publishing.render import StatusView, render_part
+from bot.publishing.render import render_part
 from bot.publishing.showing import parts_of
+from bot.publishing.view import StatusView
 from bot.reporting.status_comment import StatusComment
 
 

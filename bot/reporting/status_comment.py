@@ -16,7 +16,8 @@ from bot.engine.job_record import CommentRecord, Posted
 from bot.github import CommentFacts, GitHub, GitHubError, Spot
 from bot.jobs.context import spot_of
 from bot.publishing.published import RecordPart
-from bot.publishing.render import StatusView, render_status
+from bot.publishing.render import render_status
+from bot.publishing.view import StatusView
 
 log = logging.getLogger(__name__)
 

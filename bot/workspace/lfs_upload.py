@@ -95,7 +95,9 @@ class _Server:
         }
         headers = {"Authorization": self._authorization}
         answer = await self._patiently(files, lambda: self._post(self._address, asked, headers))
-        told = {each.get("oid"): each for each in _list(answer.get("objects")) if isinstance(each, dict)}
+        objects = answer.get("objects")
+        known = objects if isinstance(objects, list) else []
+        told = {each.get("oid"): each for each in known if isinstance(each, dict)}
         for file in files:
             await self._keep_one(file, told.get(file.oid))
 
@@ -185,10 +187,6 @@ def _parsed(content: bytes) -> _Json:
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _headers(action: _Json) -> dict[str, str]:

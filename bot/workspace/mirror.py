@@ -258,7 +258,8 @@ class Mirror:
             try:
                 return await git.run(*_FETCH, "--", source.url, refspec, credential=source.credential)
             except GitError as error:
-                if self._largest_unfinished() >= most // 512 * 512:  # as the limit is counted
+                largest = max((left.stat().st_size for left in self._unfinished()), default=0)
+                if largest >= most // 512 * 512:  # as the limit is counted
                     setting = "CODEPILOT_PULL_FETCH_MB" if source.is_pull else "CODEPILOT_FETCH_MB"
                     raise FetchTooLargeError(source.name, _short(source.ref), most, setting) from error
                 raise
@@ -271,9 +272,6 @@ class Mirror:
         """Remove what a git that was ended has left unfinished; only for who has the lock."""
         for left in self._unfinished():
             left.unlink(missing_ok=True)
-
-    def _largest_unfinished(self) -> int:
-        return max((left.stat().st_size for left in self._unfinished()), default=0)
 
     def _unfinished(self) -> list[Path]:
         return list(self.path.glob("objects/pack/tmp_*"))

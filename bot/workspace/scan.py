@@ -72,7 +72,8 @@ def read_folder(root: int, path: bytes) -> Folder | None:
                     if stat.S_ISDIR(status.st_mode):
                         folders.append(name)
                     elif (mode := _git_mode(status.st_mode)) is not None:
-                        files[name] = ScannedFile(mode, _stamp(status))
+                        written = (status.st_mtime_ns, status.st_ctime_ns)
+                        files[name] = ScannedFile(mode, (status.st_ino, status.st_size, *written, status.st_mode))
     except (FileNotFoundError, NotADirectoryError, OSError) as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError) or _is_link(error):
             return None
@@ -201,10 +202,6 @@ def _git_mode(mode: int) -> str | None:
     if stat.S_ISREG(mode):
         return "100755" if mode & stat.S_IXUSR else "100644"
     return None
-
-
-def _stamp(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
 
 
 def _is_link(error: OSError) -> bool:

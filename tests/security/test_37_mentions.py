@@ -10,7 +10,8 @@ from bot.gate.permissions import Grant
 from bot.publishing.inert import Allowed, escape_markdown, harmless
 from bot.publishing.marker import marker
 from bot.publishing.plan import CommitTarget, plan
-from bot.publishing.render import StatusView, render_status
+from bot.publishing.render import render_status
+from bot.publishing.view import StatusView
 from tests.builders import a_job
 from tests.changes import BASE, a_change, a_file
 

@@ -13,7 +13,7 @@ from bot.github import CheckDraft, GitHub
 from bot.publishing.check import render_check
 from bot.publishing.inert import Allowed
 from bot.publishing.marker import job_of, marker
-from bot.publishing.render import StatusView
+from bot.publishing.view import StatusView
 from bot.reporting.check_run import JobCheckRun
 from bot.reporting.status_comment import StatusComment
 from localhub import LocalHub

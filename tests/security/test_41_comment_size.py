@@ -11,7 +11,9 @@ from bot.github import GitHub, Spot
 from bot.publishing.check import render_check
 from bot.publishing.inert import Allowed
 from bot.publishing.marker import marker
-from bot.publishing.render import Activity, Check, StatusView, render_status
+from bot.publishing.render import render_status
+from bot.publishing.verdict import Check
+from bot.publishing.view import Activity, StatusView
 from localhub import LocalHub
 from tests.builders import a_job
 from tests.changes import a_file

@@ -12,8 +12,9 @@ from bot.gate.permissions import Grant
 from bot.publishing.inert import Allowed
 from bot.publishing.plan import CommitTarget, plan
 from bot.publishing.proof import RunReport
-from bot.publishing.render import StatusView, render_status
+from bot.publishing.render import render_status
 from bot.publishing.verdict import Verdict
+from bot.publishing.view import StatusView
 from bot.workspace import ChangeError
 from bot.workspace.staging import MAX_FILE_BYTES
 from localhub import LocalHub

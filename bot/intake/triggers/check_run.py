@@ -48,7 +48,10 @@ def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
     event = read(_Event if delivery.action == "rerequested" else _Pressed, delivery)
     if isinstance(event, IgnoredDelivery):
         return event
-    refusal = _not_ours(event, listening) or no_commander(event.sender, listening)
+    app = event.check_run.app
+    if app is None or app.id != listening.own_app_id:
+        return IgnoredDelivery(reason="the check run is not the bot's own")
+    refusal = no_commander(event.sender, listening)
     button = event.requested_action.identifier if isinstance(event, _Pressed) else "retry"
     return refusal or _pressed(delivery, listening, event, button)
 
@@ -74,12 +77,6 @@ def _completed(delivery: Delivery, listening: Listening) -> Job | IgnoredDeliver
         pull=number,
     )
     return reddened(delivery, listening, event, command, at=run.started_at or "", unique=f"red:{run.id}")
-
-
-def _not_ours(event: _Event, listening: Listening) -> IgnoredDelivery | None:
-    app = event.check_run.app
-    ours = app is not None and app.id == listening.own_app_id
-    return None if ours else IgnoredDelivery(reason="the check run is not the bot's own")
 
 
 def _pressed(delivery: Delivery, listening: Listening, event: _Event, button: str) -> Job | IgnoredDelivery:

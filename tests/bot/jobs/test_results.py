@@ -10,7 +10,7 @@ from bot.engine.job_record import RunResult, StoredRecord
 from bot.engine.queue import SqliteQueue
 from bot.jobs.results import RunResults
 from bot.publishing.progress import Progress
-from bot.publishing.render import Activity
+from bot.publishing.view import Activity
 from tests.builders import a_job
 from tests.changes import a_change, a_file
 

@@ -14,7 +14,7 @@ from agent_runtime import CommandRunner, Network, SandboxSettings, pick_sandbox
 from bot.gate.repo_config import RepoConfigError, defaults_when_broken
 from bot.jobs.repo_settings import asked_by
 from bot.jobs.setup import RepoSettings, Setup, SetupResult
-from bot.publishing.render import Activity
+from bot.publishing.view import Activity
 from bot.workspace import SetupCache, Source, WorkspaceError, Workspaces
 from tests.origin import Origin
 

@@ -11,7 +11,8 @@ from bot.domain.job import Thread
 from bot.github import ReviewDraft, ReviewNote
 from bot.publishing.check import render_check
 from bot.publishing.inert import Allowed
-from bot.publishing.render import Check, PendingView, StatusView
+from bot.publishing.verdict import Check
+from bot.publishing.view import PendingView, StatusView
 from tests.builders import a_job
 
 MARK = "<!-- codepilot:job=j1 sig=00 -->"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from agent_runtime import Connection, NetworkLost, NetworkUsed, ToolReturned
 from bot.publishing.progress import Progress
-from bot.publishing.render import Activity, DeniedCall
 from bot.publishing.verdict import Edits
+from bot.publishing.view import Activity, DeniedCall
 
 
 def test_a_network_that_went_away_is_remembered() -> None:

@@ -12,16 +12,10 @@ from agent_runtime import Usage
 from bot.publishing.inert import Allowed, harmless
 from bot.publishing.marker import job_of, marker
 from bot.publishing.pieces import answers
-from bot.publishing.render import (
-    Activity,
-    Check,
-    DeniedCall,
-    PendingView,
-    StatusView,
-    duration,
-    render_reply,
-    render_status,
-)
+from bot.publishing.render import render_reply, render_status
+from bot.publishing.text import duration
+from bot.publishing.verdict import Check
+from bot.publishing.view import Activity, DeniedCall, PendingView, StatusView
 from tests.changes import a_file
 
 KEY = b"a key of the bot's"

@@ -9,9 +9,9 @@ import pytest
 from bot.publishing.check import render_check
 from bot.publishing.inert import Allowed
 from bot.publishing.proof import RunReport, reason, table
-from bot.publishing.render import StatusView, render_status
+from bot.publishing.render import render_status
 from bot.publishing.verdict import Check, Edits, Verdict, judged, verdict_of
-from bot.publishing.view import DeniedCall
+from bot.publishing.view import DeniedCall, StatusView
 from bot.publishing.wording import commit_body, pull_body
 from tests.builders import a_job
 from tests.changes import a_file

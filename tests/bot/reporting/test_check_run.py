@@ -14,7 +14,8 @@ from bot.github import GitHub, GitHubError
 from bot.github.pace import Limits
 from bot.publishing.check import render_check
 from bot.publishing.inert import Allowed
-from bot.publishing.render import Check, StatusView
+from bot.publishing.verdict import Check
+from bot.publishing.view import StatusView
 from bot.reporting.check_run import JobCheckRun
 from localhub import LocalHub
 from tests.builders import a_job

@@ -12,7 +12,7 @@ from bot.domain.job import Job, Origin
 from bot.engine.job_record import CommentRecord
 from bot.jobs.context import spot_of
 from bot.publishing.inert import Allowed
-from bot.publishing.render import StatusView
+from bot.publishing.view import StatusView
 from bot.reporting.status_comment import StatusComment, edit_pause
 from localhub import LocalHub
 from tests.builders import a_job
