@@ -26,6 +26,18 @@ class SessionError(AgentError):
     """The store of a session cannot be read or written, or another process works on it; the text says which and why."""
 
 
+class SessionInUseError(SessionError):
+    """Another process works on the session, or this one does elsewhere."""
+
+
+class SessionNewerError(SessionError):
+    """A newer version wrote the session; nothing of it was changed."""
+
+
+class SessionDamagedError(SessionError):
+    """What is stored of the session cannot be read; nothing of it was changed."""
+
+
 class ResumeCode(Enum):
     """Why a paused run cannot be resumed, with the text of the error."""
 

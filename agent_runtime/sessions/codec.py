@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from agent_runtime.core.calls import Plain
-from agent_runtime.core.errors import SessionError
+from agent_runtime.core.errors import SessionNewerError
 from agent_runtime.core.events import Observed, Recorded, Started
 from agent_runtime.core.outcome import Outcome, Status
 from agent_runtime.core.task import Task
@@ -70,7 +70,7 @@ def decode(line: bytes) -> Recorded:
         raise ValueError("it is not an event")  # noqa: TRY004 - about the line, not about a type in Python
     kind = _KINDS.get(name)
     if kind is None:
-        raise SessionError(f"it holds an event of the kind {name!r}, {NEWER}")
+        raise SessionNewerError(f"it holds an event of the kind {name!r}, {NEWER}")
     try:
         return _made(kind, data)
     except (TypeError, AttributeError) as error:
@@ -107,7 +107,7 @@ def check_format(number: object) -> None:
     if not isinstance(number, int) or number < 1:
         raise ValueError("it does not start with a format number")
     if number > FORMAT:
-        raise SessionError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
+        raise SessionNewerError(f"it has format {number} and this version knows {FORMAT}, {NEWER}")
 
 
 def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
@@ -151,7 +151,7 @@ def _made(kind: type[_T], data: object) -> _T:
         raise TypeError(f"a {kind.__name__} in it is {type(data).__name__}")
     readers = _readers(cast("Any", kind))
     if unknown := data.keys() - readers.keys():
-        raise SessionError(f"a {kind.__name__} in it has the field {min(unknown)!r}, {NEWER}")
+        raise SessionNewerError(f"a {kind.__name__} in it has the field {min(unknown)!r}, {NEWER}")
     return kind(**{name: readers[name](value) for name, value in data.items()})
 
 
@@ -184,7 +184,7 @@ def _chosen(choices: Mapping[str, object], value: object) -> object:
     if not isinstance(value, str):
         raise TypeError(f"it has {type(value).__name__} where one of {', '.join(choices)} belongs")
     if value not in choices:
-        raise SessionError(f"it has {value!r} where this version knows {', '.join(choices)}, {NEWER}")
+        raise SessionNewerError(f"it has {value!r} where this version knows {', '.join(choices)}, {NEWER}")
     return choices[value]
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from agent_runtime.core.errors import SessionError
+from agent_runtime.core.errors import SessionError, SessionInUseError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Holder:
         return self.pid == os.getpid() and self.host == socket.gethostname()
 
 
-def in_use(session_id: str, holder: Holder | None) -> SessionError:
+def in_use(session_id: str, holder: Holder | None) -> SessionInUseError:
     """The error for whoever comes second; None for a holder that has not said who it is."""
     if holder is None:
         who, remedy = "another process", "Try again in a moment"
@@ -49,7 +49,7 @@ def in_use(session_id: str, holder: Holder | None) -> SessionError:
             who, remedy = f"this process{since}", "Close that runtime or session"
         else:
             who, remedy = f"process {holder.pid} on {holder.host}{since}", "Wait until that is done, or stop it"
-    return SessionError(f"Session {session_id!r} is in use by {who}. {remedy}, or use another session.")
+    return SessionInUseError(f"Session {session_id!r} is in use by {who}. {remedy}, or use another session.")
 
 
 class FileLock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent_runtime.core.errors import SessionError
+from agent_runtime.core.errors import SessionDamagedError, SessionNewerError
 from agent_runtime.core.events import Recorded
 from agent_runtime.sessions.codec import Header, decode, decode_header
 
@@ -48,13 +48,13 @@ def parse(data: bytes, name: str) -> Log:
                 events.append(decode(line))
         except ValueError as error:
             if _anything_whole(lines[number + 1 :]):
-                raise SessionError(
+                raise SessionDamagedError(
                     f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
                     "changed; bring it back from a backup, or move it away to begin anew."
                 ) from error
             return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
-        except SessionError as error:
-            raise SessionError(f"{name}, line {number + 1}: {error}.") from error
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}, line {number + 1}: {error}.") from error
         size += len(line) + 1
     return Log(header=header, events=events, size=len(data), torn="")
 
@@ -71,8 +71,8 @@ def parse_rest(data: bytes, name: str) -> list[Recorded]:
             events.append(decode(line))
         except ValueError:
             break  # the session reports and repairs this when it is opened
-        except SessionError as error:
-            raise SessionError(f"{name}: {error}.") from error
+        except SessionNewerError as error:
+            raise SessionNewerError(f"{name}: {error}.") from error
     return events
 
 
@@ -82,7 +82,7 @@ def _anything_whole(lines: Sequence[bytes]) -> bool:
             decode(line)
         except ValueError:
             continue
-        except SessionError:
+        except SessionNewerError:
             return True  # whole, but from a newer version
         else:
             return True

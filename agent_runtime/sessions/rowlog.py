@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from sqlalchemy.engine import Connection
 
-from agent_runtime.core.errors import SessionError
+from agent_runtime.core.errors import SessionDamagedError, SessionError, SessionInUseError, SessionNewerError
 from agent_runtime.core.events import Recorded
 from agent_runtime.sessions import tables
 from agent_runtime.sessions.codec import Header, check_format, decode, encode
@@ -145,7 +145,7 @@ class RowLog:
         """A transaction in which the session is ours; nobody can take it before it ends."""
         with self._database.writing() as connection:
             if not tables.beat_lease(connection, self._key, self._lease.token, time.time()):
-                raise SessionError(
+                raise SessionInUseError(
                     f"{self._name} was taken over by another process "
                     "while this one did not respond; events recorded since its last step are lost."
                 )
@@ -247,9 +247,9 @@ def _kept(connection: Connection, session_id: str, name: str) -> list[Recorded]:
         check_format(number)
         return [_event(position, line) for position, line in enumerate(lines)]
     except ValueError as error:
-        raise SessionError(f"{name} is damaged: {error}. Nothing was changed.") from error
-    except SessionError as error:
-        raise SessionError(f"{name}: {error}.") from error
+        raise SessionDamagedError(f"{name} is damaged: {error}. Nothing was changed.") from error
+    except SessionNewerError as error:
+        raise SessionNewerError(f"{name}: {error}.") from error
 
 
 def _event(position: int, line: bytes) -> Recorded:

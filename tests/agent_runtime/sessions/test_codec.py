@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent_runtime.core.errors import SessionError
+from agent_runtime.core.errors import SessionNewerError
 from agent_runtime.core.events import Observed, Recorded, Started, ToolReturned
 from agent_runtime.core.task import Task
 from agent_runtime.sessions.codec import FORMAT, Header, decode, decode_header, encode, encode_header
@@ -78,7 +78,7 @@ def test_what_is_no_plain_data_is_refused_when_it_is_recorded() -> None:
     ],
 )
 def test_what_only_a_newer_version_knows_is_said_to_be_newer(line: object) -> None:
-    with pytest.raises(SessionError, match=r"a newer Codepilot wrote.*Nothing was changed"):
+    with pytest.raises(SessionNewerError):
         decode(json.dumps(line).encode())
 
 
@@ -99,7 +99,7 @@ def test_an_image_comes_back_to_the_byte() -> None:
 )
 def test_what_is_no_image_is_a_value_error(image: object) -> None:
     line = {"kind": "Started", "task": {"goal": "g", "images": [image]}, "opening": ""}
-    with pytest.raises(ValueError, match="it is no whole Started"):
+    with pytest.raises(ValueError, match="Started"):
         decode(json.dumps(line).encode())
 
 
@@ -139,7 +139,7 @@ def test_a_header_comes_back_as_it_was() -> None:
 
 def test_a_newer_format_is_refused() -> None:
     line = json.dumps({"format": FORMAT + 1, "owner": "s"}).encode()
-    with pytest.raises(SessionError, match=r"format 2 .* a newer Codepilot wrote.*Nothing was changed"):
+    with pytest.raises(SessionNewerError, match=f"format {FORMAT + 1} "):
         decode_header(line)
 
 

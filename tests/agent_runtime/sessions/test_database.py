@@ -12,7 +12,13 @@ import pytest
 import sqlalchemy as sa
 from typing_extensions import override
 
-from agent_runtime.core.errors import SessionError, SettingsError
+from agent_runtime.core.errors import (
+    SessionDamagedError,
+    SessionError,
+    SessionInUseError,
+    SessionNewerError,
+    SettingsError,
+)
 from agent_runtime.core.events import Observed
 from agent_runtime.sessions import rowlog, tables
 from agent_runtime.sessions.codec import Header, encode
@@ -175,14 +181,14 @@ async def test_many_processes_may_make_the_tables_at_once(make: Make) -> None:
 async def test_of_many_that_open_one_session_at_once_one_gets_it(make: Make) -> None:
     make("first").reset()
     sessions = [make() for _ in range(6)]
-    opened, refused = list[DatabaseSession](), list[str]()
+    opened, refused = list[DatabaseSession](), list[SessionError]()
 
     def open_it(session: DatabaseSession) -> None:
         try:
             session.reset()
             opened.append(session)
         except SessionError as error:
-            refused.append(str(error))
+            refused.append(error)
 
     threads = [threading.Thread(target=open_it, args=[session]) for session in sessions]
     for thread in threads:
@@ -190,7 +196,7 @@ async def test_of_many_that_open_one_session_at_once_one_gets_it(make: Make) -> 
     for thread in threads:
         thread.join()
     assert len(opened) == 1
-    assert all("in use by this process" in reason for reason in refused)
+    assert [type(error) for error in refused] == [SessionInUseError] * 5
 
 
 @pytest.mark.parametrize(("silent_for", "free"), [(EXPIRY_SECONDS - 5, False), (EXPIRY_SECONDS + 5, True)])
@@ -204,7 +210,7 @@ async def test_a_holder_on_another_machine_is_dead_when_it_says_nothing_any_more
     if free:
         assert make().events == []
     else:
-        with pytest.raises(SessionError, match="process 7 on elsewhere"):
+        with pytest.raises(SessionInUseError, match="process 7 on elsewhere"):
             _ = make().events
 
 
@@ -223,14 +229,14 @@ async def test_whoever_lost_its_session_writes_nothing_more(make: Make, db_url: 
     run(db_url, LEASES.update().values(beat=0, machine="another"))
     taker = make()
     assert len(taker.events) == 1
-    with pytest.raises(SessionError, match=r"'s' .* was taken over by another process"):
+    with pytest.raises(SessionInUseError, match="'s' "):
         await session.commit()
-    with pytest.raises(SessionError, match="taken over"):
+    with pytest.raises(SessionInUseError):
         session.reset()
     taker.append(a_message(3))
     await taker.commit()
     assert [message["content"] for message in taker.load()] == ["text 1", "text 3"]
-    with pytest.raises(SessionError, match="taken over"):
+    with pytest.raises(SessionInUseError):
         session.close()
     session.close()
 
@@ -241,7 +247,7 @@ async def test_a_newer_format_is_refused_and_never_overwritten(make: Make, db_ur
     session.close()
     run(db_url, "UPDATE codepilot_sessions SET format = 2")
     for use in (session.load, session.reset, lambda: session.append(a_message(2)), lambda: session.save([])):
-        with pytest.raises(SessionError, match=r"'s' in .*: it has format 2 .*a newer Codepilot.*Nothing was changed"):
+        with pytest.raises(SessionNewerError, match=r"'s' in .*format 2 "):
             use()
     assert run(db_url, "SELECT count(*) FROM codepilot_events") == [(1,)]
 
@@ -252,7 +258,7 @@ async def test_damage_is_refused_with_its_position(make: Make, db_url: str) -> N
         session.append(a_message(number))
     session.close()
     run(db_url, sa.text("UPDATE codepilot_events SET body = :body WHERE position = 1").bindparams(body=b'{"kind":'))
-    with pytest.raises(SessionError, match=r"'s' in .* is damaged: at position 1, .*Nothing was changed"):
+    with pytest.raises(SessionDamagedError, match=r"'s' in .*position 1, "):
         _ = session.events
     assert run(db_url, "SELECT count(*) FROM codepilot_events") == [(3,)]
 
@@ -276,7 +282,7 @@ async def test_the_table_of_the_original_codepilot_is_left_alone_and_told_of(mak
         session.reset,
         lambda: session.append(a_message()),
     ):
-        with pytest.raises(SessionError, match=r"another CodePilot.*Nothing was changed.*import_seed_table"):
+        with pytest.raises(SessionError, match="import_seed_table"):
             use()
     assert sa.inspect(sa.create_engine(db_url, poolclass=sa.NullPool)).get_table_names() == ["codepilot_sessions"]
     assert len(run(db_url, "SELECT * FROM codepilot_sessions")) == 1
@@ -292,7 +298,7 @@ def test_the_file_of_an_sqlite_database_is_closed_to_others(tmp_path: Path) -> N
 def test_a_file_that_is_no_database_is_said_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes\n" * 1_000)
-    with pytest.raises(SessionError, match=r"notes\.txt cannot be used: file is not a database"):
+    with pytest.raises(SessionError, match=r"notes\.txt"):
         DatabaseSession("s", db_url=f"sqlite:///{path}").append(a_message())
     assert path.read_text() == "my notes\n" * 1_000
 
@@ -327,7 +333,7 @@ def test_a_wrong_password_is_said_without_it(postgres_server: Postgres | str) ->
     if isinstance(postgres_server, str):
         pytest.skip(postgres_server)
     session = DatabaseSession("s", db_url=postgres_server.url(password="hunter2"))
-    with pytest.raises(SessionError, match=r"postgresql://127\.0\.0\.1/postgres cannot be used") as caught:
+    with pytest.raises(SessionError, match=r"postgresql://127\.0\.0\.1/postgres") as caught:
         session.append(a_message())
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None

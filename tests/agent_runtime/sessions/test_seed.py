@@ -86,7 +86,7 @@ def test_a_file_in_another_form_is_refused_and_nothing_changes(tmp_path: Path, c
 
 
 def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match=r"none\.json cannot be read: No such file"):
+    with pytest.raises(SessionError, match=r"none\.json .*No such file"):
         import_seed_file(tmp_path / "none.json", InMemorySession())
     (tmp_path / "x.json").write_bytes(b"\xff")
     with pytest.raises(SessionError, match="not UTF-8 text"):
