@@ -13,7 +13,15 @@ from bot.github.client import GitHub
 from bot.github.comments import Reaction
 from bot.github.commits import is_made
 from bot.github.connection import SECONDS_BETWEEN_WRITES, AppSession
-from bot.github.downloads import LogError, LogGoneError, PictureError, TooLargeError, fetch_picture, save_log
+from bot.github.downloads import (
+    ForeignAddressError,
+    LogError,
+    LogGoneError,
+    PictureError,
+    TooLargeError,
+    fetch_picture,
+    save_log,
+)
 from bot.github.drafts import Annotation, Button, CheckDraft, Conclusion, PullDraft, ReviewDraft, ReviewNote
 from bot.github.errors import CannotExpressError, GitHubError, HeadMovedError, thread_is_gone
 from bot.github.graphql import check_expressible
@@ -56,6 +64,7 @@ __all__ = [
     "CommentFacts",
     "CommitFacts",
     "Conclusion",
+    "ForeignAddressError",
     "GitHub",
     "GitHubError",
     "HeadMovedError",

@@ -25,7 +25,6 @@ _MOVED = frozenset(
 _GONE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _REDIRECTS = 3
 _PIECE_BYTES = 256 * 1024
-_NOT_OURS = "it is not an attachment on GitHub"
 LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
 """A line of its own in a saved log that is not whole."""
 
@@ -40,6 +39,10 @@ class LogGoneError(LogError):
 
 class PictureError(BotError):
     """A picture that cannot be had; the text says why, for the agent to read."""
+
+
+class ForeignAddressError(PictureError):
+    """An address that is not an attachment on GitHub; nothing was asked of it."""
 
 
 class TooLargeError(PictureError):
@@ -166,7 +169,7 @@ async def fetch_picture(address: str, *, server_url: str, limit: int, seconds: f
 async def _followed(client: aiohttp.ClientSession, address: str, server_url: str, limit: int) -> bytes:
     for hop in range(_REDIRECTS + 1):
         if not may_be_fetched(address, server_url, redirected=hop > 0):
-            raise PictureError(_NOT_OURS)
+            raise ForeignAddressError("it is not an attachment on GitHub")
         async with client.get(address, allow_redirects=False, proxy=_proxy_for(address)) as response:
             if response.status not in _MOVED:
                 return await _body(response, limit)

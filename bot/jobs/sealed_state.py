@@ -28,6 +28,10 @@ class SealError(BotError):
     """A sealed job cannot be used; the text says why, in one sentence."""
 
 
+class OtherKeyError(SealError):
+    """It was not sealed with this key, or it was altered since."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedJob:
     """All that another machine needs to go on.
@@ -85,7 +89,7 @@ def unseal(sealed: bytes, key: bytes, *, repo_id: int, thread: int) -> SavedJob:
         # Nothing is unpacked or parsed that was not made with the key.
         packed = Fernet(_fernet_key(key)).decrypt(sealed)
     except InvalidToken as error:
-        raise SealError("it was made with another key, or was altered") from error
+        raise OtherKeyError("it was made with another key, or was altered") from error
     opened = zlib.decompressobj()
     try:
         content = json.loads(opened.decompress(packed, _MAX_OPEN_BYTES))

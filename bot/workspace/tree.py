@@ -29,7 +29,7 @@ Hold = Callable[[Source], Awaitable[None]]
 
 _Told = Mapping[bytes, Mapping[str, str]]
 
-_INSEPARABLE = "The rest of the change does not work without the withheld files."
+INSEPARABLE = "The rest of the change does not work without the withheld files."
 _FILES = frozenset({"100644", "100755"})
 
 # Of an App it asks for the permission `workflows`, of a person's token for the scope `workflow`.
@@ -204,10 +204,10 @@ class Tree:
                 await git.run("update-index", "-z", "--index-info", stdin=records)
                 tree = (await git.run("write-tree")).decode().strip()
             except GitError as error:
-                raise ChangeError(_INSEPARABLE, "Apply the patch yourself.") from error
+                raise ChangeError(INSEPARABLE, "Apply the patch yourself.") from error
             rest = await self._describe(change.base_sha, tree)
         if {file.path for file in rest.files} != {file.path for file in change.files} - set(paths):
-            raise ChangeError(_INSEPARABLE, "Apply the patch yourself.")
+            raise ChangeError(INSEPARABLE, "Apply the patch yourself.")
         return replace(rest, notes=change.notes)
 
     async def replay(self, change: Change, onto: Source) -> Change:

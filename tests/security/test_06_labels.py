@@ -28,7 +28,7 @@ def test_a_label_raises_only_when_who_set_it_may_write(role: Role) -> None:
         assert found.level == "auto"
     else:
         assert found.level == "ask"
-        assert "rita, who set it, has no write access" in found.notes[0]
+        assert "rita" in found.notes[0]
 
 
 @pytest.mark.parametrize("role", get_args(Role))
@@ -45,7 +45,8 @@ def test_a_push_voids_a_label_and_says_so() -> None:
     assert isinstance(after, Grant)
     assert (before.level, before.voided) == ("auto", ())
     assert (after.level, after.voided) == ("ask", ("codepilot:auto",))
-    assert after.notes[0].startswith("I removed the label `codepilot:auto`: it was set on commit aaaaaaaaaa")
+    assert "`codepilot:auto`" in after.notes[0]
+    assert "aaaaaaaaaa" in after.notes[0]
 
 
 def test_what_a_label_allowed_for_one_commit_is_not_carried_to_the_next() -> None:

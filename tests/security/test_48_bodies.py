@@ -95,7 +95,7 @@ async def test_deep_json_is_malformed_and_harms_nobody(queue: SqliteQueue, body:
     headers, _ = a_request({})
     async with receiving(queue) as receiver:
         status, answer = await receiver.post({**headers, "X-Hub-Signature-256": signature(body)}, body)
-        assert (status, answer["reason"]) == (400, "the body's JSON is nested too deeply")
+        assert (status, "nested" in answer["reason"]) == (400, True)
         assert (await receiver.post(*a_request(a_comment_event())))[0] == 202
 
 

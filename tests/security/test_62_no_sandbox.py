@@ -41,22 +41,22 @@ async def test_the_service_does_not_start_and_says_what_to_install(
 ) -> None:
     (tmp_path / "git").symlink_to(shutil.which("git") or "/nowhere")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SandboxError, match="`bwrap` is missing; install it with: "):
+    with pytest.raises(SandboxError, match=r"`bwrap`.*install"):
         async with composition.service(_settings(tmp_path / "data")):
             pass
 
 
 def test_auto_is_never_the_sandbox_that_protects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: SandboxSettings) -> Sandbox:
-        raise SandboxError("there is none here")
+        raise SandboxError("none here")
 
     monkeypatch.setattr(select, "_bubblewrap", refused)
-    with pytest.raises(SandboxError, match="there is none here"):
+    with pytest.raises(SandboxError, match="none here"):
         pick_sandbox("auto", SandboxSettings())
 
 
 def test_the_bot_cannot_be_told_to_do_without(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"CODEPILOT_SANDBOX must be one of auto, bubblewrap, docker.*'local'"):
+    with pytest.raises(ConfigError, match=r"CODEPILOT_SANDBOX .* auto, bubblewrap, docker.*'local'"):
         load({"CODEPILOT_SANDBOX": "local"})
 
 
@@ -66,7 +66,7 @@ async def test_a_network_that_the_sandbox_cannot_keep_is_refused_before_any_job(
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(services, "pick_sandbox", lambda *_: container)
     settings = _settings(tmp_path / "data", network=Network.of("a.example"))
-    with pytest.raises(ConfigError, match="The sandbox `docker` cannot enforce CODEPILOT_NETWORK"):
+    with pytest.raises(ConfigError, match=r"`docker`.*CODEPILOT_NETWORK"):
         async with composition.service(settings):
             pass
     apart = replace(settings, agent=replace(settings.agent, network=Network(), setup_network=Network.of("a.example")))

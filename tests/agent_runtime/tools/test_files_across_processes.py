@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runtime.core.errors import ToolError
+from agent_runtime.tools.writing import CHANGED_MEANWHILE
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles
 
@@ -114,12 +115,12 @@ def test_a_write_that_would_do_something_else_than_was_approved_is_refused(works
     (workspace.root / "build.log").write_text("theirs\n")
     again = reply.go_on(workspace, state)
     told = again.planned("write_file", {"path": "build.log"})
-    assert "no longer as they were" in told.refusal
-    with pytest.raises(ToolError, match="no longer as they were"):
+    assert CHANGED_MEANWHILE in told.refusal
+    with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
         told.apply()
     assert (workspace.root / "build.log").read_text() == "theirs\n"
     unasked = reply.go_on(workspace, state)
-    with pytest.raises(ToolError, match="no longer as they were"):
+    with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
         unasked.write("build.log")
 
 

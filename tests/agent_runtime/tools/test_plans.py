@@ -12,6 +12,7 @@ from agent_runtime.core.errors import ToolError
 from agent_runtime.core.policy import CallFacts, Policy, Rule
 from agent_runtime.tools.planned import Planned
 from agent_runtime.tools.search import SearchTools
+from agent_runtime.tools.writing import CHANGED_MEANWHILE
 from agent_runtime.workspace.files import Workspace
 from tests.block_files import BlockFiles, call
 
@@ -212,13 +213,13 @@ async def test_a_call_does_what_was_shown_or_nothing(desk: Desk) -> None:
     desk.step("2\n", "2\n")
     told = desk.plan("write_file", path="a.txt", mode="edit", start_line=2, end_line=2)
     (desk.root / "a.txt").write_text("one\nzwei\nthree\n")
-    with pytest.raises(ToolError, match="no longer as they were"):
+    with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
         told.apply()
     assert (desk.root / "a.txt").read_text() == "one\nzwei\nthree\n"
     told = desk.plan("write_file", path="way/new.txt")
     (desk.root / "way").unlink()
     (desk.root / "way").symlink_to(".")
-    with pytest.raises(ToolError, match="no longer as they were"):
+    with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
         told.apply()
     assert not (desk.root / "new.txt").exists()
 
@@ -237,7 +238,7 @@ def test_what_a_name_leads_to_is_where_it_is_written(desk: Desk) -> None:
     told = desk.plan("write_file", path="src/new.txt")
     (desk.root / "src").rmdir()
     (desk.root / "src").symlink_to(".")
-    with pytest.raises(ToolError, match="no longer as they were"):
+    with pytest.raises(ToolError, match=CHANGED_MEANWHILE):
         told.apply()
     assert not (desk.root / "new.txt").exists()
 

@@ -124,7 +124,7 @@ async def test_a_damaged_entry_is_dropped(
             (entry / "note.json").write_text('{"digest": ')
     assert await restored(cache, tmp_path / "two") is None
     assert not entry.exists()
-    assert "is damaged and was removed" in caplog.text
+    assert [str(entry) in each for each in caplog.messages] == [True]
     await cache.keep(REPO, KEY, made(tmp_path / "three"), PATHS)
     assert await restored(cache, tmp_path / "four") is not None
 
@@ -153,7 +153,7 @@ async def test_a_link_on_the_way_to_what_is_kept_is_not_followed(cache: SetupCac
     one = made(tmp_path / "one")
     shutil.rmtree(one / "web")
     (one / "web").symlink_to(outside)
-    with pytest.raises(WorkspaceError, match="`web`, on the way to `web/node_modules`, is not a directory"):
+    with pytest.raises(WorkspaceError, match=r"`web`.*`web/node_modules`"):
         await cache.keep(REPO, KEY, one, PATHS)
     await cache.keep(REPO, KEY, made(tmp_path / "two"), PATHS)
     three = tmp_path / "three"
@@ -180,13 +180,13 @@ async def test_a_copy_that_breaks_off_leaves_nothing_and_touches_nothing_that_wa
 async def test_a_pipe_is_neither_kept_nor_waited_for(cache: SetupCache, tmp_path: Path) -> None:
     one = made(tmp_path / "one")
     os.mkfifo(one / ".venv/pipe")
-    with pytest.raises(WorkspaceError, match="`pipe` is a pipe, socket or device"):
+    with pytest.raises(WorkspaceError, match="`pipe`"):
         await cache.keep(REPO, KEY, one, PATHS)
     assert await restored(cache, tmp_path / "two") is None
 
 
 async def test_what_is_too_large_is_not_kept_and_says_what_would_help(cache: SetupCache, tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match=r"the limit is 10,000.*CODEPILOT_SETUP_CACHE_GB"):
+    with pytest.raises(WorkspaceError, match=r"10,000.*CODEPILOT_SETUP_CACHE_GB"):
         await cache.keep(REPO, KEY, made(tmp_path / "one", "x" * 20_000), PATHS)
     assert not (tmp_path / "cache" / str(REPO) / KEY).exists()
 

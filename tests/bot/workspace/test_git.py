@@ -11,7 +11,7 @@ from bot.workspace.process import ProcessBounds
 
 async def test_a_machine_without_git_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.workspace.git._program", lambda: "/nowhere/git")
-    with pytest.raises(GitMissingError, match="`git` cannot be started on the machine"):
+    with pytest.raises(GitMissingError):
         await Git().run("version")
 
 

@@ -93,6 +93,6 @@ async def test_a_commit_that_has_a_name_twice_is_not_checked_out(
 ) -> None:
     odd = twice(origin)
     origin.git("update-ref", "refs/heads/main", odd)
-    with pytest.raises(WorkspaceError, match="twice in one directory"):
+    with pytest.raises(WorkspaceError, match=f"{odd[:10]}.*twice"):
         async with Workspaces(tmp_path / "state").open("job", REPO, main_at(origin, odd)):
             pass

@@ -76,10 +76,10 @@ async def test_a_disk_that_refuses_is_said(tmp_path: Path, origin: Origin, monke
     sha = origin.commit({"a.txt": "one"})
     failing = tmp_path / "bin"
     failing.mkdir()
-    (failing / "cp").write_text("#!/bin/sh\necho 'No space left on device' >&2\nexit 1\n")
+    (failing / "cp").write_text("#!/bin/sh\necho 'ENOSPC' >&2\nexit 1\n")
     (failing / "cp").chmod(0o755)
     monkeypatch.setenv("PATH", f"{failing}:{os.environ['PATH']}")
     workspaces = Workspaces(tmp_path / "bot")
-    with pytest.raises(WorkspaceError, match="No space left on device"):
+    with pytest.raises(WorkspaceError, match="ENOSPC"):
         await files_of(workspaces, origin, "job", sha)
     assert list((tmp_path / "bot" / "jobs").iterdir()) == []

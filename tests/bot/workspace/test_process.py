@@ -57,7 +57,8 @@ async def test_the_size_of_files_is_bounded(tmp_path: Path) -> None:
 
 async def test_time_is_bounded_and_nothing_is_left() -> None:
     ended = await run(["sh", "-c", "sleep 1000 & wait"], env=SH, bounds=ProcessBounds(seconds=0.2))
-    assert (ended.code, ended.said) == (None, "it took more than 0.2 s")
+    assert ended.code is None
+    assert "0.2 s" in ended.said
 
 
 async def test_a_program_that_writes_on_and_on_is_not_waited_for() -> None:

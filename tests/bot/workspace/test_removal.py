@@ -114,7 +114,7 @@ def frozen(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_what_cannot_be_removed_is_said_and_the_rest_is_gone(frozen: Path) -> None:
-    with pytest.raises(OSError, match="not all of it could be removed"):
+    with pytest.raises(OSError, match=str(frozen)):
         remove_tree(frozen)
     assert [path.name for path in frozen.rglob("*") if path.is_file()] == ["frozen"]
 
@@ -130,7 +130,6 @@ async def test_a_sweep_sets_aside_what_it_cannot_remove_and_goes_on(
         assert await workspaces.sweep(keep=()) == ()
     left = [path.name for path in frozen.parent.iterdir()]
     [said] = caplog.messages
-    assert "Remove it by hand" in said
     assert len(left) == 1
     assert left[0].startswith(".set-aside-evil-")
     assert left[0] in said

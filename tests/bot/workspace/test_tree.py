@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.workspace import ChangeError, PushRejectedError, Source, Tree, Workspaces
+from bot.workspace.tree import INSEPARABLE
 from tests.origin import Origin
 
 
@@ -135,7 +136,7 @@ async def test_change_can_be_asked_again_after_more_edits(tree: Tree) -> None:
 async def test_a_file_that_github_would_refuse_is_named_before_it_is_read(tree: Tree) -> None:
     with (tree.path / "huge").open("wb") as file:
         file.truncate(20 * 1024**3)
-    with pytest.raises(ChangeError, match="`huge` is larger than 100 MiB"):
+    with pytest.raises(ChangeError, match=r"`huge`.*100 MiB"):
         await tree.change()
 
 
@@ -175,7 +176,7 @@ async def test_a_branch_that_moved_is_never_overwritten(tree: Tree, origin: Orig
     (tree.path / "edit.txt").write_text("x\n")
     sha = await tree.commit(await tree.change(), message="Fix it")
     theirs = origin.commit({"edit.txt": "a person was faster\n"})
-    with pytest.raises(PushRejectedError, match="The push to `main` was refused:"):
+    with pytest.raises(PushRejectedError, match="`main`"):
         await tree.push(sha, branch="main", expected=tree.base_sha, url=origin.url, token="")
     assert origin.head("main") == theirs
 
@@ -204,5 +205,5 @@ async def test_a_change_that_cannot_stand_without_a_file_is_told_so(tree: Tree, 
     if taken == "dir":
         assert [f.path for f in (await tree.without(change, {taken})).files] == ["dir/file"]
         return
-    with pytest.raises(ChangeError, match="does not work without"):
+    with pytest.raises(ChangeError, match=INSEPARABLE):
         await tree.without(change, {taken})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import re
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,14 @@ async def test_an_empty_repository_is_named(origin: Origin, workspaces: Workspac
 
 async def test_a_branch_that_is_gone_is_named(origin: Origin, workspaces: Workspaces) -> None:
     origin.commit({"a": "1"})
-    with pytest.raises(BranchGoneError, match="`feature/x` no longer exists"):
+    with pytest.raises(BranchGoneError, match="`feature/x`"):
         async with workspaces.open("one", REPO, source(origin, "1" * 40, "refs/heads/feature/x")):
             pass
 
 
 async def test_a_commit_that_is_gone_is_named(origin: Origin, workspaces: Workspaces, tmp_path: Path) -> None:
     origin.commit({"a": "1"})
-    with pytest.raises(CommitGoneError, match="no longer on `main`"):
+    with pytest.raises(CommitGoneError, match="`main`"):
         async with workspaces.open("one", REPO, source(origin, "1" * 40)):
             pass
     assert list((tmp_path / "state" / "jobs").glob("*/")) == []
@@ -128,7 +129,7 @@ async def test_a_server_that_is_not_there_is_named_with_a_remedy(name: str, tmp_
     with pytest.raises(CloneError) as caught:
         async with workspaces.open("one", REPO, nowhere):
             pass
-    assert "could not be fetched" in caught.value.reason
+    assert type(caught.value) is CloneError
     assert "is reachable" in caught.value.remedy
 
 
@@ -136,7 +137,7 @@ async def test_a_server_that_is_not_there_is_named_with_a_remedy(name: str, tmp_
     "ref", ["main", "refs/heads/-x", "refs/heads/a..b", "refs/heads/*", "refs/heads/a b", "refs/tags/v1"]
 )
 def test_a_ref_that_could_be_something_else_is_refused(ref: str) -> None:
-    with pytest.raises(CloneError, match="not the name of a branch"):
+    with pytest.raises(CloneError, match=re.escape(repr(ref))):
         Source(url="x", token="", ref=ref, sha="1" * 40)
 
 
@@ -239,6 +240,6 @@ async def test_a_held_mirror_is_waited_for(origin: Origin, tmp_path: Path) -> No
     sha = origin.commit({"a": "1"})
     with (tmp_path / "state" / "mirrors" / f"{REPO}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(WorkspaceError, match="Another process has held"):
+        with pytest.raises(WorkspaceError, match=rf"{REPO}\.lock.* 0 s"):
             async with workspaces.open("one", REPO, source(origin, sha)):
                 pass
