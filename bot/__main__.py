@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def finish(work: Coroutine[object, object, T], *, stopping: Callable[[], None] = lambda: None) -> T | None:
-    """Run to the end; SIGTERM and Ctrl+C cancel the work, so that jobs in hand go back to the queue.
+    """Run to the end; SIGTERM and Ctrl+C cancel the work, so that running jobs return to the queue.
 
     A second one ends the process at once, without the event loop's help.
 

@@ -35,7 +35,8 @@ _MAX_MODULE_LINES = 300
 _MAX_FUNCTION_LINES = 60
 _UNUSUAL = re.compile(
     r"\b(?:mend(?:s|ed|ing)?|holes?|there(?:of|in|by)|errands?|corridors?|households?|front doors?|the house|"
-    r"(?:some|any|no)body's hands|in whatever clothes|for want of|whosoever)\b",
+    r"(?:some|any|no)body's hands|in whatever clothes|for want of|whosoever|(?:is|are) told of|be had|lest|afresh|"
+    r"nothing is said|for who has|has had go on|voids)\b",
     re.IGNORECASE,
 )
 _MAX_CODE_LINES = 42_780

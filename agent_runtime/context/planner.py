@@ -1,6 +1,6 @@
 """Decides when a conversation is made shorter: tokens saved are weighed against the cache that is lost. Pure.
 
-Whatever stands behind the first change has to be written to the provider's cache anew. So with D tokens removed and S
+Everything after the first change has to be written to the provider's cache again. So with D tokens removed and S
 behind them, shortening pays after S*(write - read) / (D*read) more requests, or at once where the cache is cold anyway.
 Changes are made in batches: once the cache is broken at one place, all that can go behind it goes with it.
 """

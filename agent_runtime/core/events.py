@@ -231,7 +231,7 @@ class Recovered:
     """The run went on after its process had died in the middle of a step. Recorded.
 
     Attributes:
-        text: what the model is told of it.
+        text: what the model is told.
     """
 
     text: str

@@ -1,7 +1,7 @@
 """Run a function on strangers' bytes in a worker process, within a bound of time and one of memory.
 
 A regular expression that backtracks, or a comparison of two large texts, holds the interpreter: in a thread it stops
-the event loop all the same, and nothing can end it. A process can be killed.
+the event loop, and nothing can end it. A process can be killed.
 """
 
 from __future__ import annotations

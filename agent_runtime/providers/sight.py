@@ -26,7 +26,7 @@ _SEEING: tuple[tuple[str, str], ...] = (
 _KNOWN = re.compile("|".join(names for _, names in _SEEING))
 
 
-def sees(model: str, said: bool | None = None) -> bool:  # noqa: FBT001 - `ModelOptions.images`, as it stands there
+def sees(model: str, said: bool | None = None) -> bool:  # noqa: FBT001 - `ModelOptions.images`, unchanged
     """Whether a model sees.
 
     Args:

@@ -57,7 +57,7 @@ def thinking_param(model: str, thinking: Thinking) -> ThinkingConfigParam | None
 
 
 def thinks_by_itself(model: str) -> bool:
-    """Whether a model of Anthropic thinks where nothing is said of it; one whose name tells no version may."""
+    """Whether an Anthropic model thinks by default; one whose name contains no version may."""
     _, version = _version(model)
     return version >= _THINKS_BY_ITSELF or version == (0, 0)
 

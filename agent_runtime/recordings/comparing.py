@@ -34,7 +34,7 @@ class Comparison:
 def compare(
     tape: Tape, *, system: str, read: Callable[[str, StopReason], object], max_entry_chars: int | None = None
 ) -> Comparison:
-    """Make every request of a recording anew, and compare.
+    """Make every request of a recording again, and compare.
 
     The replies are the recorded ones, and so is what the tools answered: nothing is run. The system prompt and the
     rendering of the log are today's, and each reply is read by today's grammar. The status is not compared: clock and

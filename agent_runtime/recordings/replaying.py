@@ -84,7 +84,7 @@ async def replay_recording(
     Args:
         path: a recording that `Recorder` made.
         work_dir: a directory as it was when the recording began; it is not touched.
-        sandbox: where commands run; of the recorded kind, as the model is told of it. A recording never chooses it:
+        sandbox: where commands run; of the recorded kind, which the model knows. A recording never chooses it:
             what it makes run are programs.
         exact: whether to compare what differs between any two runs, too: times, durations, numbers of processes
             (`VOLATILE`). Where the work directory lies never is.
@@ -125,7 +125,7 @@ async def replay_recording(
 
 
 async def compare_recording(path: Path | str) -> Comparison:
-    """Make every recorded request anew by the code of today, and compare; see `comparing.compare`.
+    """Make every recorded request again with the current code, and compare; see `comparing.compare`.
 
     Raises:
         ScriptError: it is no recording, or holds no events.

@@ -37,7 +37,7 @@ from agent_runtime.transports.protocol import ReplyReader, ReplyStep, TransportL
 
 
 class FileWatch(Protocol):
-    """What the tools that keep track of files are told of a step, and what they tell of it."""
+    """What the tools that track files learn about a step, and what they report."""
 
     @property
     def knows_any(self) -> bool:
@@ -88,7 +88,7 @@ class Loop:
         provider: the model.
         transport: reads its replies.
         calls: answers the tool calls that they ask for.
-        files: is told of each step.
+        files: learns about each step.
         state: the log that everything is derived from, and those who are told; it holds at least the run's `Started`.
         conversation: makes requests of the log.
         status: the short text sent after the last message of a request, from the step's number.
@@ -276,7 +276,7 @@ class Loop:
         return Checked() if completion is None or schema is None else await check_completion(completion, schema)
 
     def _unfit(self, step: int, checked: Checked) -> str:
-        """What the model is told of a completion that does not fit the output schema."""
+        """The message to the model about a completion that does not match the output schema."""
         self.state.emit(CompletionWithdrawn(step=step))
         return self.transport.unfit(checked.problems, max(0, TIMES_ASKED_AGAIN - 1 - self.state.progress.unfit))
 

@@ -46,7 +46,7 @@ class RunProgress:
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
-        """Follow a log that only grows, or begins anew."""
+        """Follow a log that only grows, or starts again."""
         self._events = events
         self._taken = 0
         self._forget()
@@ -166,7 +166,7 @@ class Repeats:
     def count(self, calls: Sequence[ToolReturned], contents: Sequence[str]) -> int:
         """How many steps in a row, this one included, have made these calls with these contents.
 
-        Waiting is no repetition: a step in which a command still runs starts the count anew.
+        Waiting is no repetition: a step in which a command still runs resets the count.
         """
         waits = any(isinstance(call.value, dict) and call.value.get("status") == "running" for call in calls)
         made = json.dumps([[[call.tool, call.args] for call in calls], [*contents]], sort_keys=True)

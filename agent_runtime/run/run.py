@@ -205,7 +205,7 @@ class Run:
             manifest=manifest.to_plain(),
             terminals=[*self.toolbox.terminals],
         )
-        # Who is told of a request must be able to answer it, whatever happens to us.
+        # People who see a request must be able to answer it, whatever happens to this process.
         await self.state.record_durably(seal(saved, self.key()))
         what = "an answer" if pending.kind == "question" else f"approval of {pending.tool}"
         reason = f"The run waits for {what} (request {pending.request_id})."

@@ -320,7 +320,7 @@ class AsyncRuntime:
         return outcome
 
     def _conversation(self) -> Conversation:
-        """The one of this session; a new one when tools came or went, as the model is told of them first."""
+        """The one of this session; a new one when tools were added or removed, so that the model knows them."""
         agent, system = self.agent, self._toolbox.system_prompt
         if self._talk is None or self._talk.system != system:
             self._talk = Conversation(

@@ -108,7 +108,7 @@ class Calls:
         self._max_output_chars = max_output_chars or {}
 
     def begin_step(self) -> None:
-        """Start collecting anew what the step shows."""
+        """Clear what the step has shown, and collect again."""
         self.shown = ShownOutput(self._policy.limits.max_output_chars_per_step)
 
     async def __call__(self, tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:

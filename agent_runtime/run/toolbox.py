@@ -95,7 +95,7 @@ class Toolbox:
 
     @property
     def system_prompt(self) -> str:
-        """What the model is told of itself, its tools and how to use them; it changes when tools come or go."""
+        """The system prompt: the agent, its tools and how to use them; it changes when tools are added or removed."""
         agent = self._agent
         replies = self.transport.guide(self.registry.declarations, chat=agent.chat)
         return prompts.system_prompt(name=agent.name, role=agent.role, replies=replies, instructions=agent.instructions)
@@ -154,7 +154,9 @@ class Toolbox:
         if not self.network_lost:
             return []
         await self._end_terminals()
-        return ["Every terminal was ended, because its sandbox had lost its network. The next command starts anew."]
+        return [
+            "Every terminal was ended, because its sandbox had lost its network. The next command starts a new one."
+        ]
 
     async def reset(self) -> None:
         """Forget everything about files, and end every terminal and what was started there."""
@@ -172,7 +174,7 @@ class Toolbox:
 
     async def _end_terminals(self) -> None:
         await self._shell.reset()
-        self.network_lost = ""  # a new sandbox is served anew, within what is left of the network's bounds
+        self.network_lost = ""  # a new sandbox is served again, within what is left of the network's bounds
 
     def _note_lost(self, reason: str) -> None:
         self.network_lost = reason

@@ -231,7 +231,7 @@ def _limited(limits: SandboxLimits) -> list[str]:
 
     Memory is bounded by what a process may write to (`RLIMIT_DATA`), not by its address space (`RLIMIT_AS`): Node sets
     10 GiB of addresses aside for each WebAssembly memory, Go and Java do the like, and use none of it. Should the
-    machine run out of memory all the same, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)); and
+    machine still run out of memory, the kernel takes it from the sandbox first (`oom_score_adj` in proc(5)); and
     when processors are short, whoever runs the sandbox comes first.
     """
     return [

@@ -107,7 +107,7 @@ class Consumption:
             self._walk, self._walked = None, self._begun
             self._rested = time.monotonic() + _REST_SECONDS
         except OSError:
-            self._walk = None  # the next one begins anew
+            self._walk = None  # the next one starts from the beginning
             raise
 
     def _survey(self) -> Generator[None, None, tuple[Growth, Unlinked]]:

@@ -2,7 +2,7 @@
 
 The container has no network, no capabilities, no engine's socket and nothing of the host but the workspace. Its user is
 the caller, never root. It lives as long as somebody holds its standard input open: the end of the bot, however it
-comes, is the end of the container. What an engine left over all the same is removed at the next start.
+comes, is the end of the container. Leftovers of an engine are removed at the next start.
 """
 
 from __future__ import annotations

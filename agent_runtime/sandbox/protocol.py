@@ -64,7 +64,7 @@ class SandboxSettings:
         path: directories put before the usual ones on `PATH`.
         environment: variables set inside; nothing is inherited.
         limits: bounds.
-        container: for the sandbox `docker`, which is not to be had without it.
+        container: for the sandbox `docker`, which requires it.
     """
 
     read_only: tuple[Path, ...] = ()

@@ -112,7 +112,7 @@ def check_format(number: object) -> None:
 
 def _fields_of(value: Any) -> dict[str, object]:  # noqa: ANN401 - any dataclass instance; others raise TypeError
     given = {field.name: getattr(value, field.name) for field in fields(value)}
-    # An output schema without a word in it is one all the same.
+    # An empty output schema is still an output schema.
     return {name: item for name, item in given.items() if item or item == {} or (type(value), name) not in _ADDED}
 
 

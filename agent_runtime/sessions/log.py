@@ -29,7 +29,7 @@ class Log:
 
 
 def parse(data: bytes, name: str) -> Log:
-    """Read a log. A tail that is no whole event is told of, and left out.
+    """Read a log. An incomplete event at the end is reported and skipped.
 
     Args:
         data: the whole log.
@@ -50,7 +50,7 @@ def parse(data: bytes, name: str) -> Log:
             if _anything_whole(lines[number + 1 :]):
                 raise SessionDamagedError(
                     f"{name} is damaged in line {number + 1} ({error}), and whole events follow it. Nothing was "
-                    "changed; bring it back from a backup, or move it away to begin anew."
+                    "changed; restore it from a backup, or move it away to start again."
                 ) from error
             return Log(header=header, events=events, size=size, torn=f"line {number + 1}: {error}")
         except SessionNewerError as error:

@@ -1,7 +1,7 @@
 """The tables of sessions in a database, and every statement about them.
 
 Connections are opened for each transaction and closed after it: sessions are many and write seldom, and what is closed
-does not mind that a server was started anew.
+is not affected by a restart of the server.
 """
 
 from __future__ import annotations

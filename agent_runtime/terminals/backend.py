@@ -34,7 +34,7 @@ class Backend(Protocol):
         ...
 
     async def close(self) -> None:
-        """End everything that was started, at once; idempotent. A later `open` begins anew."""
+        """End everything that was started, at once; idempotent. A later `open` starts again."""
         ...
 
 

@@ -62,7 +62,7 @@ class Inside:
 
         Raises:
             SandboxError: the sandbox cannot be started; the text has its last words.
-            SandboxLimitError: it went over a limit for the last time; whoever asks again begins anew.
+            SandboxLimitError: it went over a limit for the last time; the next call starts again.
         """
         try:
             return await self._open()

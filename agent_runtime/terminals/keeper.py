@@ -5,7 +5,7 @@ comes from the sandbox's own `/dev/pts`, whose master side we open from outside;
 privilege is needed, and whatever the keeper starts inherits the sandbox's namespaces, filter and limits.
 
 Code in the sandbox runs as the keeper's user. The keeper is the sandbox's first process, out of the reach of the others
-(`WITHOUT_GUARD`); should it be taken over all the same, it must do no harm out here. So nothing that it says is trusted
+(`WITHOUT_GUARD`); if it is still taken over, it must do no harm out here. So nothing that it says is trusted
 with more than an exit code: where the terminals are and which processes are the sandbox's is asked of the kernel before
 anything else runs inside (`SCM_CREDENTIALS` in unix(7), `/proc/[pid]/root` and `/proc/[pid]/ns` in proc(5)).
 """

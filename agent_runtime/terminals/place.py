@@ -74,7 +74,7 @@ class Place(Protocol):
 
     @property
     def shells(self) -> tuple[str, ...]:
-        """The shells that are to be had, the usual one first."""
+        """The available shells, the usual one first."""
         ...
 
     def terminal(self, name: str, shell: str) -> LiveTerminal:

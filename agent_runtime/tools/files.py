@@ -75,7 +75,7 @@ class FileTools:
         )
 
     def begin_step(self) -> None:
-        """Let the limits of a step count anew, and line numbers refer to what the last step left."""
+        """Reset the limits of a step, and let line numbers refer to what the last step left."""
         self._writer.begin_step()
         self._seen.begin_step()
 

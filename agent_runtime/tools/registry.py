@@ -1,4 +1,4 @@
-"""The tools of one runtime: which there are, and what the model and the checker are told of them."""
+"""The tools of one runtime: their names, and their declarations for the model and the checker."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class ShellTools:
         await asyncio.gather(*(terminal.interrupt(reason) for terminal in self._terminals.values()))
 
     async def reset(self) -> None:
-        """Kill all terminals and everything they started; the next command starts anew."""
+        """Kill all terminals and everything they started; the next command starts a new one."""
         await self.close()
         self._terminals = {MAIN: self._terminal(MAIN)}
 

@@ -70,7 +70,7 @@ class Writer:
         self._limits = StepLimits()
 
     def begin_step(self) -> None:
-        """Let the limits of a step count anew."""
+        """Reset the limits of a step."""
         self._limits = StepLimits()
 
     def state(self) -> dict[str, Plain]:

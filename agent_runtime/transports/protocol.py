@@ -109,16 +109,16 @@ class TransportLeg(Protocol):
 
     @property
     def no_action(self) -> str:
-        """What the model is told of a reply that neither acts nor finishes."""
+        """The message to the model about a reply that neither acts nor finishes."""
         ...
 
     @property
     def no_output(self) -> str:
-        """What the model is told of a step that showed nothing."""
+        """The message to the model about a step that showed nothing."""
         ...
 
     def unfit(self, problems: str, left: int) -> str:
-        """What the model is told of a completion that does not fit the task's output schema.
+        """The message to the model about a completion that does not match the task's output schema.
 
         Args:
             problems: what is wrong with it, one line each.

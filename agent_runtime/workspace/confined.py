@@ -36,7 +36,7 @@ def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
     """Open an existing file beneath `root` in one system call.
 
     Raises:
-        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not to be had.
+        OSError: as for `open`; `ELOOP` when a component is a link, `ENOSYS` or `EPERM` when the call is not available.
     """
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_SYMLINKS
     how = _OpenHow(flags=flags | os.O_CLOEXEC, mode=0, resolve=resolve)
@@ -72,7 +72,7 @@ def open_by_walking(root: int, parts: Sequence[str], flags: int) -> int:
 
 
 def choose_opener(root: int) -> Opener:
-    """Ask the kernel once whether `openat2` is to be had here: old kernels and some container filters lack it."""
+    """Ask the kernel once whether `openat2` is available: old kernels and some container filters lack it."""
     if sys.platform != "linux":  # elsewhere the number means something else
         return open_by_walking
     try:

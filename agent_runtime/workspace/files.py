@@ -207,7 +207,7 @@ class Workspace:
             mode: permission bits; None keeps an existing file's, and gives a new one what the umask leaves.
 
         Raises:
-            ToolError: as for `resolve`; something that is no regular file stands there, or the disk refuses.
+            ToolError: as for `resolve`; something that is not a regular file is there, or the disk refuses.
         """
         with self.stage(path, data, mode=mode) as staged:
             self.put(path, staged)

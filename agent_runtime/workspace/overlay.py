@@ -133,7 +133,7 @@ class Overlay:
         """The same for a file whose content is going to be replaced: None for one that is missing, large or binary.
 
         Raises:
-            ToolError: what stands there is no regular file.
+            ToolError: what is there is not a regular file.
         """
         if not self.exists(path) or (
             not self.is_pending(self.resolve(path)) and self._workspace.size(path) > MAX_BYTES

@@ -78,7 +78,7 @@ class Seen:
         self._written[path] = version
 
     def lose(self, path: str) -> None:
-        """The version that line numbers refer to is not to be had any more: it changed while nobody looked."""
+        """The version that line numbers refer to is no longer available: it changed while nobody looked."""
         self._lost.add(path)
 
     def bases(self) -> dict[str, tuple[str, Lines]]:

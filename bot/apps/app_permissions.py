@@ -171,7 +171,7 @@ def lacking(permissions: Mapping[str, str], events: Collection[str] | None) -> t
 
     Args:
         permissions: what an App or an installation has, level by name.
-        events: what it is told of; None leaves them out.
+        events: the events that it receives; None to omit them.
     """
     return (
         *(each for each in PERMISSIONS if permissions.get(each.name) not in {each.level, "write", "admin"}),

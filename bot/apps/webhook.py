@@ -51,7 +51,7 @@ class WebhookOptions:
         listening: what it listens for.
         max_body_bytes: larger deliveries are refused.
         read_seconds: how long a body may take to arrive; GitHub itself gives up after 10 s.
-        held_seconds: how long work is kept from the workers, for whoever is told of it to answer first.
+        held_seconds: how long work is held back from the workers, so that it can be acknowledged first.
         checked_seconds: how long a health check counts: anybody may ask for one, and it writes to the disk.
         folder: where large deliveries are kept while they are read; None for the system's own place.
     """

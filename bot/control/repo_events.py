@@ -89,7 +89,7 @@ async def _labelled(context: JobContext, command: Labelled) -> Ending:
 
 
 async def _pushed(context: JobContext, head_sha: str) -> Ending:
-    """What was asked and allowed for the commit before is void; the bot's own commits void nothing."""
+    """Invalidate what was requested and allowed for the previous commit; the bot's own commits invalidate nothing."""
     job = context.job
     if job.actor.id == (await context.github.accounts.me()).id:
         return Ending(state=JobState.DONE)

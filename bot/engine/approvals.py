@@ -20,7 +20,7 @@ class Waiting:
         request_id: names it; hexadecimal digits.
         reason: why it waits; for a question, the question.
         preview: what would happen: a diff, a command.
-        bound_to: the commit that it was asked about; another head of the pull request voids it.
+        bound_to: the commit that it was asked about; another head of the pull request invalidates it.
         until: seconds since the epoch at which it is too late to answer.
         tree_sha: for a publication: the git tree that may be published.
         like: for a command: the patterns that an approval of others like it would allow for the rest of the run.

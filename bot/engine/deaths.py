@@ -1,7 +1,7 @@
 """Find the jobs that may have killed their workers, and the statements that keep count.
 
 A worker that dies takes all its jobs along, and nobody can tell which of them was to blame. So all become suspects, and
-from then on a worker has one suspect in hand at a time. A suspect that is in hand when a worker dies again is charged
+from then on a worker runs one suspect at a time. A suspect that is running when a worker dies again is charged
 with that death. One that gets on, by a step of its agent or by a fact that was not there before, is a suspect no more.
 """
 
@@ -28,7 +28,7 @@ def pause_after(deaths: int) -> float:
 
 
 def charge(rows: sqlite3.Connection, job_id: str) -> int:
-    """Take note that a worker died with the job in hand; with how many deaths it is charged now."""
+    """Record that a worker died while running the job; return the number of deaths that it is charged with."""
     rows.execute(
         "INSERT INTO suspects (job_id, deaths) VALUES (?, 0)"
         " ON CONFLICT (job_id) DO UPDATE SET deaths = deaths + 1, claimed_at = NULL",

@@ -75,7 +75,7 @@ class CheckRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEnding:
-    """What is told of a job's end; nothing changes it any more.
+    """The report of a job's end, which is final.
 
     Attributes:
         state: the state the job ends in.

@@ -152,7 +152,7 @@ def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard
         if request_id in records.record(rows, job_id).approvals.answers:
             return False
         _move(rows, job_id, JobState.WAITING)
-        # This attempt did not die; those after the answer count anew.
+        # This attempt did not die; those after the answer are counted from zero.
         deaths.clear(rows, job_id)
         rows.execute(
             "UPDATE jobs SET waits_until = ?, attempts = 0, worker = NULL, lease_until = NULL WHERE id = ?",
@@ -185,7 +185,7 @@ def finish(  # noqa: PLR0917 - one column each
 def end(  # noqa: PLR0917 - one column each
     rows: sqlite3.Connection, job_id: str, state: JobState, reason: str, now: float, ending: RecordedEnding | None
 ) -> bool:
-    """End a job that no worker has, with what is told of that, if anything; False when one has it, or it has ended."""
+    """End a job that no worker has, with its report, if any; False when one has it, or it has ended."""
     _check_last(job_id, state)
     with exclusive(rows):
         if _state(rows, job_id) not in {JobState.QUEUED, JobState.WAITING}:

@@ -21,7 +21,7 @@ LEASE_SECONDS = 60.0
 _POLL_SECONDS = 2.0
 _HEAR_SECONDS = 0.5
 _STEERING_TASKS = 3
-"""More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
+"""More than one: where GitHub makes one installation wait, the others still want to stop their jobs."""
 
 _TELLING_TASKS = 2
 

@@ -82,7 +82,7 @@ class Grant:
     Attributes:
         policy: what the agent may call, and its limits.
         publish: where the result may go.
-        bound_to_sha: the commit the grant was given for; another head voids it.
+        bound_to_sha: the commit the grant was given for; another head invalidates it.
         level: how much the run may do unasked.
         tools: what the agent has; none where no agent is needed.
         model: which one works; empty for the operator's.

@@ -47,7 +47,7 @@ class PictureText:
     Attributes:
         kind: what it is: the `thread`'s description, a `comment`, a comment on lines or the words of a `review`.
         id: GitHub's id; of no use for the description.
-        name: what the agent is told of where a picture comes from, e.g. `comment 17 by @mona`; cleaned.
+        name: where a picture comes from, for the agent, e.g. `comment 17 by @mona`; cleaned.
         text: the Markdown.
     """
 
@@ -150,7 +150,7 @@ def signed(address: str, page: str, server_url: str) -> str:
 
 
 def notes(left_out: Iterable[tuple[Picture, str]]) -> list[str]:
-    """What the agent is told of the pictures that it is not shown, one note each up to `MOST_NOTES`."""
+    """Notes for the agent about the pictures that it is not shown, up to `MOST_NOTES`."""
     every = list(left_out)
     told = [f"a picture of {picture.source}: {reason}" for picture, reason in every[:MOST_NOTES]]
     return [*told, f"further pictures: {len(every) - MOST_NOTES}"] if len(every) > MOST_NOTES else told

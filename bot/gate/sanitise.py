@@ -10,7 +10,7 @@ def clean(text: str, *, limit: int) -> str:
     """Markdown as its reader sees it, capped in length, with a note below it of what was removed.
 
     Invisible characters, HTML, descriptions of images, titles and definitions of links go; full-width letters and
-    character references become plain text; what is folded away is told of. Code blocks and spans stay to the letter.
+    character references become plain text; collapsed parts are mentioned. Code blocks and spans stay to the letter.
     Line ends become line feeds. Cleaning a cleaned text that was not cut gives the same text.
 
     Args:

@@ -57,7 +57,7 @@ class Installation:
         id: GitHub's.
         permissions: what the account's owner lets the App do there, `read` or `write` by name: what an App wants anew
             has to be accepted first.
-        events: what the App is told of from there.
+        events: the events that the App receives from there.
     """
 
     id: int
@@ -72,7 +72,7 @@ class AppDescription:
     Attributes:
         slug: the App's name in addresses; empty when GitHub did not accept us.
         permissions: what the App may do, `read` or `write` by name.
-        events: what it is told of.
+        events: the events that it receives.
         clock: GitHub's time when it answered; None when no answer came.
         refused: why GitHub did not accept us; empty when it did.
     """

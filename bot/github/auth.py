@@ -114,7 +114,7 @@ class TokenStore:
 
 
 class AppIdentity(Auth.AppAuth):
-    """The App's identity; every request as the App itself is signed anew, by GitHub's clock where ours is wrong.
+    """The App's identity; every request as the App itself is signed separately, by GitHub's clock where ours is wrong.
 
     Args:
         app_id: the App's.

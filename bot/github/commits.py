@@ -25,7 +25,7 @@ class Commits:
     repos: Repos
 
     async def create_branch(self, repo: str, name: str, sha: str) -> None:
-        """Make a branch at a commit; one that stands there already will do.
+        """Create a branch at a commit, unless it is already there.
 
         Raises:
             HeadMovedError: a branch of this name stands elsewhere.

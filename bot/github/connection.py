@@ -157,7 +157,7 @@ class GitHubConnection:
 
         A rate limit is waited for, since GitHub has not acted then; so is one that another client of the installation
         met. A server error or a broken connection leaves open whether it has: only what may happen twice is asked
-        again. A token that GitHub does not take is minted anew, once: it may have been revoked, or this machine's clock
+        again. A token that GitHub rejects is replaced once: it may have been revoked, or this machine's clock
         be wrong, or what it may do be out of date.
 
         Args:
@@ -224,7 +224,7 @@ class GitHubConnection:
         return failure
 
     def _renewed(self, refused: GithubException, *, may_be_absent: bool) -> bool:
-        """Whether there is a new token to be had in place of the one that GitHub did not take."""
+        """Whether there is a new token to replace the one that GitHub rejected."""
         auth, status = self.auth, refused.status
         if status == HTTPStatus.UNAUTHORIZED:
             app = auth.app if isinstance(auth, InstallationAuth) else auth

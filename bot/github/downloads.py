@@ -30,7 +30,7 @@ LEFT_OUT = b"\n[codepilot: the middle of this log was not read]\n"
 
 
 class LogError(BotError):
-    """A log that cannot be had; the text says why, in one sentence, for the agent and for people."""
+    """A log is not available; the text says why, in one sentence, for the agent and for people."""
 
 
 class LogGoneError(LogError):
@@ -38,7 +38,7 @@ class LogGoneError(LogError):
 
 
 class PictureError(BotError):
-    """A picture that cannot be had; the text says why, for the agent to read."""
+    """A picture is not available; the text says why, for the agent."""
 
 
 class ForeignAddressError(PictureError):
@@ -62,7 +62,7 @@ async def save_log(address: str, file: Path, *, most: int, tail: int, seconds: f
         plain: whether an address without TLS will do, as it does where the API has none either.
 
     Raises:
-        LogError: it could not be had.
+        LogError: it is not available.
         LogGoneError: it is there no longer.
     """
     client = _anonymous_session(accept="*/*", seconds=min(seconds, 30.0))

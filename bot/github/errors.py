@@ -62,7 +62,7 @@ class GitHubError(BotError):
 
     @property
     def may_be_done(self) -> bool:
-        """Whether GitHub may have done it all the same, and only its answer was lost; a rate limit stops it before."""
+        """Whether GitHub may still have done it, and only its answer was lost; a rate limit stops it before."""
         return self.passing and not self.limited
 
 

@@ -12,7 +12,7 @@ from bot.github.connection import GitHubConnection
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of the installation; `minted` is told of each before it is used."""
+    """Tokens of the installation; `minted` is called with each before it is used."""
 
     connection: GitHubConnection
     minted: Callable[[str], None] = field(repr=False)

@@ -14,7 +14,7 @@ _ANNOTATIONS = 20
 
 
 class PhaseReader:
-    """What GitHub says while a job begins, or while it publishes; what is decided later is asked anew.
+    """What GitHub says while a job begins, or while it publishes; later decisions use new requests.
 
     Args:
         github: acts for the job.

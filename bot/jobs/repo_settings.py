@@ -66,7 +66,7 @@ async def asked_by(workspaces: Workspaces, repo_id: int, base: Source, path: str
     """What the base branch itself says, through the trusted git directory.
 
     Raises:
-        WorkspaceError: the commit could not be fetched, or what stands there is no file.
+        WorkspaceError: the commit could not be fetched, or what is there is not a file.
     """
     file = await workspaces.read(repo_id, base, path, limit=MAX_BYTES)
     other = OTHER_SPELLING if file is None and path == PATH else ""

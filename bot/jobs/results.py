@@ -36,7 +36,7 @@ class RunResults:
         await record.update(lambda kept: replace(kept, result=work))
 
     async def find(self, job_id: str, record: StoredRecord) -> tuple[RunResult, Path] | None:
-        """The work of an earlier attempt and the file with its patch, or None where they are not to be had here."""
+        """The work of an earlier attempt and the file with its patch, or None if they are not available here."""
         result = (await record.read()).result
         path = self._path(job_id)
         return (result, path) if result is not None and path.is_file() else None

@@ -51,7 +51,7 @@ class AgentSpec:
 
 
 AgentMaker = Callable[[AgentSpec, Sequence[Listener]], AsyncRuntime]
-"""Makes a ready agent, whose listeners are told of every event."""
+"""Makes a ready agent, whose listeners receive every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ class SetupResult:
     """What came of it.
 
     Attributes:
-        facts: what the agent is told of it, one line each.
+        facts: notes for the agent about it, one line each.
         quotes: what commands wrote, for the agent: nobody's words that are to be followed.
         warning: what the comment says when something failed, or empty.
         failed: the command that failed, and how, as Markdown; or empty.

@@ -10,7 +10,7 @@ from bot.github import GitHub
 from bot.jobs.snapshot import AccessCheck
 
 FRESH_SECONDS = 15.0
-"""Older answers are asked for anew. They are asked for once more in any case before anything is published."""
+"""Older answers are requested again. All are requested again before anything is published."""
 
 
 class AccessChecks:

@@ -10,7 +10,7 @@ from bot.publishing.view import DeniedCall
 from bot.reporting.reporter import StatusReporter
 
 NOBODY_ANSWERS = "Nobody can be asked in this run: decide for yourself, and say in the completion what you decided."
-"""What the agent is told of it before it begins."""
+"""The agent's instructions about it, before it starts."""
 
 _ASKED_CHARS = 2_000
 _NOBODY = "nobody can be asked in this run"

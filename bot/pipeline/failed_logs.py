@@ -61,7 +61,7 @@ class FailedLogs:
         """What a job's log says of its failures, and how many more it has.
 
         Raises:
-            LogError: it cannot be had; the text says why.
+            LogError: it is not available; the text says why.
             GitHubError: GitHub failed in a way that may pass.
         """
         try:

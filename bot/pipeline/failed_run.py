@@ -33,7 +33,7 @@ _SAYS_NOTHING = "Process completed with exit code "
 async def failed_run(context: JobContext, here: ThreadSnapshot, source: Source, run_id: int) -> FailedRun:
     """What failed in a workflow run, with all that an agent needs to see it fail again.
 
-    A log that cannot be had leaves its job without an excerpt, and the job says why.
+    If a log is not available, its job has no excerpt, and says why.
 
     Args:
         context: whose client reads it.

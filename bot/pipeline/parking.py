@@ -16,7 +16,7 @@ async def parked(context: JobContext, reporter: StatusReporter, outcome: Outcome
 
     Args:
         context: the job.
-        reporter: what is told of it.
+        reporter: reports it.
         outcome: how its run ended its leg.
         stopped: who has stopped the job, as a sentence; empty when nobody has.
 

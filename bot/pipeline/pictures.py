@@ -26,7 +26,7 @@ _NO_TIME = "fetching the other images took too long"
 
 
 async def shown(context: JobContext, repo: str, brief: Brief, *, sees: bool) -> Task:
-    """The task with the pictures that could be had, and a note of each of the others. No picture fails a job.
+    """The task with the available pictures, and a note about each of the others. No picture fails a job.
 
     Args:
         context: whose job it is.
@@ -74,7 +74,7 @@ class _Look:
         return brief.task(images, notes(self._left_out))
 
     async def _taken(self, picture: Picture, seconds: float) -> str:
-        """Why it is not to be had, or nothing when it is."""
+        """Why it is not available, or nothing if it is."""
         room = TOGETHER_BYTES - self._bytes
         address = signed(picture.address, await self._page(picture.words), self._server)
         try:

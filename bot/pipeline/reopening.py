@@ -20,7 +20,7 @@ async def reopened(
 
     Args:
         context: the job.
-        reporter: what is told of it.
+        reporter: reports it.
         begun: what it may do, and where.
         keep: asked as the body ends: whether the files stay.
 

@@ -13,7 +13,7 @@ from bot.jobs.context import JobContext
 def approves_alike(context: JobContext, assignment: Assignment) -> Callable[..., Awaitable[bool | None]]:
     """A handler of requests for permission that approves what fits a pattern which was approved in this run.
 
-    What was approved is looked up for each call: a push voids it while the run goes on, and it outlives the process.
+    What was approved is looked up for each call: a push invalidates it during the run, and it survives the process.
 
     Args:
         context: the job.

@@ -119,7 +119,7 @@ class Worker:
             finished = attempt.exhausted and (await context.record.read()).result is not None
             if not attempt.exhausted or (finished and attempt.deaths < _PUBLISHING_DEATHS):
                 return await pipeline.run()
-            # Its workers keep dying of it: as much of what it did is told as can be had without dying of that.
+            # Its workers keep dying while running it: report as much of what it did as is possible without dying again.
             reason = "The bot's process died several times while this job was running, so the job was ended."
             remedy = f"The operator finds the cause in the log under job `{attempt.job.id}`; then ask again."
             ending = await pipeline.give_up(f"{reason} {remedy}") if attempt.deaths < _KEEPING_DEATHS else None

@@ -147,7 +147,7 @@ def _patch_text(patch: str, job_id: str) -> str:
     if not patch:
         return ""
     heading = "### The patch\n\n"
-    # A carriage return would be taken for a line drawn anew, and belongs to the lines of some files.
+    # A carriage return would count as a redrawn line, and it is part of the lines of some files.
     # Of a patch of many megabytes no more is looked at than could be shown.
     read = patch[:_PATCH_READ]
     shown = "\r".join(map(clean, read.split("\r")))

@@ -1,4 +1,4 @@
-"""Decide whether a command's exit code proves anything, and which earlier runs it makes void. Pure.
+"""Decide whether a command's exit code proves anything, and which earlier runs it supersedes. Pure.
 
 The words of a command say it, read about as bash does. Nothing is guarded by this: exit codes come out of the sandbox,
 where hostile code can forge them (decision 15), and who reads the comment sees every command.
@@ -54,7 +54,7 @@ class Checking:
     rest: tuple[str, ...]
 
     def covers(self, earlier: Checking) -> bool:
-        """Whether its result makes that of an earlier run void: the same check, or one that selects less narrowly."""
+        """Whether its result supersedes that of an earlier run: the same check, or one that selects less narrowly."""
         if self.tool != earlier.tool or self.known != earlier.known:
             return False
         if self.rest == earlier.rest:

@@ -137,7 +137,7 @@ def _spoken(nodes: Iterable[Node], own: Own) -> Iterator[str]:
 
 
 def _label(text: str, link: Node, own: Own) -> str:
-    """GitHub takes nothing inside a link for a reference; what the model's links say is looked at all the same."""
+    """GitHub takes nothing inside a link for a reference; the texts of the model's links are still checked."""
     return "" if link.target in own.links else _ADDRESS.sub(" ", text)
 
 

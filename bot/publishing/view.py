@@ -102,7 +102,7 @@ class StatusView:
         kept: where the work is that was not published, and for how long.
         would: for a dry run: what would have been sent.
         warning: what went wrong and did not end the job.
-        notes: what else to know, a sentence or two each: an option that was cut, a label that is void.
+        notes: what else to know, a sentence or two each: an option that was reduced, a label that no longer counts.
         files: what changed.
         checks: commands the agent ran whose exit codes say whether something is right, oldest first.
         denied: calls that needed a person where nobody could be asked, oldest first.

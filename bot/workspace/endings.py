@@ -28,7 +28,7 @@ def rule(attributes: Mapping[str, str]) -> str:
     """
     if attributes.get("working-tree-encoding", "unspecified") not in {"unspecified", "unset"}:
         return ""
-    # `crlf` is what `text` was called once. Git does not heed values that it does not know.
+    # `crlf` is what `text` was called once. Git ignores values that it does not know.
     said = (attributes.get(name, "unspecified") for name in ("text", "crlf"))
     text = next((each for each in said if each in {"set", "unset", "auto", "input"}), "")
     if text == "auto":

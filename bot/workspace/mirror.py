@@ -165,7 +165,7 @@ class Mirror:
             limit: bytes that are read; a longer file is not.
 
         Raises:
-            WorkspaceError: what stands there is no file, or too long.
+            WorkspaceError: what is there is not a file, or is too long.
         """
         if "\0" in path:  # no file is called so, and no program can be asked for it
             return None
@@ -269,7 +269,7 @@ class Mirror:
         await patiently(fetch, self.pauses)
 
     def clear(self) -> None:
-        """Remove what a git that was ended has left unfinished; only for who has the lock."""
+        """Remove what a killed git process has left unfinished; the caller must hold the lock."""
         for left in self._unfinished():
             left.unlink(missing_ok=True)
 

@@ -112,7 +112,7 @@ class Upkeep:
             try:
                 if await mirror.git.run("for-each-ref", "--count=1", KEPT, RECENT):
                     return False
-            except WorkspaceError:  # it is damaged, and may be held all the same; it was told above
+            except WorkspaceError:  # it is damaged, and may still be in use; it was logged above
                 return False
             # Renamed first: half a mirror would be taken for a whole one.
             for path in (mirror.path, mirror.path.with_suffix(".files")):

@@ -141,7 +141,7 @@ class Workspaces:
                     given = await asyncio.to_thread(load, folder / "trusted")
                 except (OSError, ValueError) as error:
                     raise _gone(folder) from error
-                # A mirror that was deleted and fetched anew has neither the ref nor, after a force-push, the commit.
+                # A mirror that was deleted and fetched again has neither the ref nor, after a force-push, the commit.
                 if repo_id is None or not await self._mirror(repo_id).hold(given.base_sha, keep=folder.name):
                     raise _gone(folder)
                 tree = self._tree(folder, self._mirror(repo_id), given)
@@ -170,7 +170,7 @@ class Workspaces:
 
         Raises:
             CloneError: the commit could not be fetched.
-            WorkspaceError: what stands there is no file, or too long.
+            WorkspaceError: what is there is not a file, or is too long.
         """
         mirror = self._mirror(repo_id)
         await mirror.provide(source, keep=None)

@@ -190,7 +190,7 @@ def ref(path: Path, name: str) -> Ref | None:
 
 
 def update_ref(path: Path, name: str, new: str, old: str | None = None) -> None:
-    """Move or create a reference; with `old`, only if it stands there (`NULL_SHA`: does not exist)."""
+    """Move or create a reference; with `old`, only if it points there (`NULL_SHA`: does not exist)."""
     run(path, "update-ref", name, new, *([] if old is None else [old]))
 
 

@@ -35,7 +35,7 @@ def move(call: Call, repo: Repo, name: str, new: str, old: str) -> None:
     """Let a reference that stands at `old` stand at `new`.
 
     Raises:
-        HubError: it does not stand there, or the viewer may not.
+        HubError: it does not point there, or the viewer may not.
     """
     workflow_guard.demand_for_commit(repo.path, call.viewer, new)
     try:

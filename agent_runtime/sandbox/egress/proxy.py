@@ -89,7 +89,7 @@ class Egress:
             self._work = asyncio.create_task(self._serve(listener))
 
     async def close(self) -> None:
-        """End all connections and take no more; idempotent. `serve` can begin anew, within what is left."""
+        """End all connections and take no more; idempotent. `serve` can start again, within what is left."""
         work, self._work, self._served = self._work, None, None
         if work is not None:
             work.cancel()

@@ -201,7 +201,7 @@ class PayloadBinder:
         return result
 
     def _decline(self, given: Arguments) -> str:
-        """Take what a write that is denied would have written, lest the next write get it."""
+        """Take what a write that is denied would have written, so that the next write does not get it."""
         self._waiting = None
         try:
             contents = self._bound(given, self._payloads)["contents"]

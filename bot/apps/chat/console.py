@@ -34,7 +34,7 @@ from bot.apps.chat.visible import visible
 _HELP = """\
 Write what the agent should do. Apart from that:
   tokens   what this session has used
-  reset    forget the conversation and start afresh
+  reset    delete the conversation and start again
   quit     leave; exit and Ctrl+D do the same
 Ctrl+C stops what the agent does."""
 

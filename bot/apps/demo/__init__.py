@@ -1,1 +1,1 @@
-"""`codepilot demo`: a GitHub of one's own, a real project with a real bug, and the bot at work on it."""
+"""`codepilot demo`: a local GitHub, a real project with a real bug, and the bot that fixes it."""

@@ -38,14 +38,14 @@ class Copied:
 
 
 async def copied(repository: Path, target: Path) -> Copied:
-    """Copy the branch that is checked out, or the commit, with its history where that can be had.
+    """Copy the branch that is checked out, or the commit, with its history if it is available.
 
     Args:
         repository: a directory in it.
         target: where the copy is made.
 
     Raises:
-        DemoError: there is no commit to be had; the text says why.
+        DemoError: there is no usable commit; the text says why.
     """
     top = await _top_of(repository)
     if not await _says(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
@@ -62,7 +62,7 @@ async def copied(repository: Path, target: Path) -> Copied:
 
 
 async def _fetch(top: Path, copy: Git, branch: str) -> str:
-    """Copy the history; why it cannot be had, or nothing when it is there."""
+    """Copy the history; the reason if it cannot be read, otherwise nothing."""
     if await _says(top, "rev-parse", "--is-shallow-repository") == "true":
         return "the clone is shallow"
     try:

@@ -107,7 +107,7 @@ def webhook_secret(secret: str) -> Finding:
 
 
 def app(slug: str, permissions: Mapping[str, str], events: Collection[str]) -> Finding:
-    """From what the App may do, and is told of."""
+    """The App's permissions and events, compared with what the bot needs."""
     lacks = lacking(permissions, events)
     weights = {each.weight for each in lacks}
     told = "; ".join(f"{words(each)} ({each.without})" for each in lacks)

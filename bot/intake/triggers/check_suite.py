@@ -18,7 +18,7 @@ EVENT = "check_suite"
 
 
 def job_from(delivery: Delivery, listening: Listening) -> Job | IgnoredDelivery:
-    """What red checks may ask for, or why they ask for nothing; a workflow's are told of by `workflow_run`."""
+    """The job that failed checks may start, or why they start none; `workflow_run` reports those of workflows."""
     if delivery.action != "completed":
         return other_action(delivery, "completed")
     event = read(_Event, delivery)

@@ -234,7 +234,7 @@ def test_a_chat_at_a_terminal(desk: Desk) -> None:
     try:
         chat.expect_exact("> ")
         chat.sendline("help")
-        chat.expect_exact("forget the conversation")
+        chat.expect_exact("delete the conversation")
         chat.expect_exact("> ")
         chat.sendline("Write a greeting")
         chat.expect_exact("+hello")
