@@ -170,6 +170,18 @@ class Stage:
 
         return await eventually(over, within=within)
 
+    async def refusal(self, end: End) -> str:
+        """The cause of the refusal that a job ended with, of which its comment gives the reason."""
+        stored = await self.queue.get(end.job_id)
+        assert stored is not None
+        assert stored.state is JobState.REFUSED, end
+        assert end.reason
+        assert end.reason in end.status
+        newest = "SELECT cause FROM told WHERE repo_id = ? AND thread = ? ORDER BY until DESC LIMIT 1"
+        place = (stored.job.repo.id, stored.job.thread.key)
+        [cause] = await self.queue._run(lambda rows: rows.execute(newest, place).fetchone())
+        return str(cause)
+
     async def end_after(self, event: str, action: str) -> End:
         """Wait until the job of the newest delivery of an event has ended, and the work that it began."""
         answer = await self.answer_to(event, action)

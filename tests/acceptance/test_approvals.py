@@ -151,8 +151,7 @@ async def test_an_approval_that_was_written_before_the_request_could_be_read_cou
         _, pause = await _paused(stage, issue.number)
         await shown_later(stage, pause)
         bare = await stage.ask(issue.number, "/codepilot approve")
-        assert bare.state is JobState.REFUSED
-        assert "shown after you wrote" in bare.status
+        assert await stage.refusal(bare) == "which-request"
         assert f"/codepilot approve {pause.request_id}" in bare.status
         assert await still_waits(stage, pause)
 
@@ -290,9 +289,8 @@ async def test_an_approval_where_nothing_waits_says_so(hub: LocalHub, tmp_path: 
     async with staged(hub, tmp_path, operator=ASKING) as stage:
         named = await stage.ask(stage.issue().number, "/codepilot approve 7f3a")
         bare = await stage.ask(stage.issue().number, "/codepilot approve")
-        assert [named.state, bare.state] == [JobState.REFUSED, JobState.REFUSED]
-        assert "There is no request `7f3a` here." in named.status
-        assert "No request is waiting here." in bare.status
+        assert [await stage.refusal(each) for each in (named, bare)] == ["no-such-request", "no-such-request"]
+        assert "`7f3a`" in named.status
 
 
 async def test_an_approval_in_another_thread_counts_for_nothing(hub: LocalHub, tmp_path: Path) -> None:

@@ -85,8 +85,7 @@ async def test_stop_ends_a_job_that_waits_for_a_person(hub: LocalHub, tmp_path: 
         assert "/codepilot approve" not in end.status
         assert stage.pulls() == []
         late = await stage.ask(issue.number, "/codepilot approve")
-        assert late.state is JobState.REFUSED
-        assert "No request is waiting here." in late.status
+        assert await stage.refusal(late) == "no-such-request"
         assert len(stage.providers) == 1
         assert stage.nothing_left()
 
@@ -109,8 +108,7 @@ async def test_stop_ends_the_jobs_that_are_queued_behind(hub: LocalHub, tmp_path
 async def test_stop_with_nothing_under_way_says_so(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot stop")
-        assert end.state is JobState.REFUSED
-        assert "No job is running in this thread." in end.status
+        assert await stage.refusal(end) == "nothing-to-stop"
 
 
 async def test_continue_reaches_the_running_job_at_its_next_step(
@@ -159,8 +157,7 @@ async def test_continue_answers_the_question_that_waits(hub: LocalHub, tmp_path:
 async def test_continue_with_nothing_under_way_says_what_to_do(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot continue go on")
-        assert end.state is JobState.REFUSED
-        assert "Start a new one with `fix`." in end.status
+        assert await stage.refusal(end) == "nothing-to-continue"
 
 
 async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: LocalHub, tmp_path: Path) -> None:
@@ -168,8 +165,7 @@ async def test_retry_does_the_last_work_again_and_only_when_it_is_over(hub: Loca
         issue = stage.issue()
         command, job_id = await at_wait(stage, issue.number, "/codepilot fix the sum")
         early = await stage.ask(issue.number, "/codepilot retry")
-        assert early.state is JobState.REFUSED
-        assert "A job is still running here." in early.status
+        assert await stage.refusal(early) == "still-alive"
         await stage.let_go(job_id)
         await stage.end_of(command)
         assert stage.pulls() == []
@@ -217,8 +213,7 @@ async def test_running_an_old_check_again_retries_the_job_that_it_is_of(hub: Loc
 async def test_retry_with_nothing_done_says_so(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot retry")
-        assert end.state is JobState.REFUSED
-        assert "I have not done any work in this thread yet." in end.status
+        assert await stage.refusal(end) == "nothing-to-retry"
 
 
 async def test_status_tells_of_what_runs_and_waits(hub: LocalHub, tmp_path: Path) -> None:
@@ -293,9 +288,9 @@ async def test_undo_leaves_a_commit_alone_that_somebody_pushed_after(hub: LocalH
         made = hub.branches(stage.repo)["topic"]
         theirs = hub.commit(stage.repo, {"mine.txt": "x\n"}, message="Mine", author="mona", branch="topic")
         end = await stage.ask(number, "/codepilot undo")
-        assert end.state is JobState.REFUSED
-        assert f"`topic` has moved on to {theirs[:10]} since my commit {made[:10]}." in end.status
-        assert "git revert" in end.status
+        assert await stage.refusal(end) == "undo-moved"
+        assert theirs[:10] in end.status
+        assert f"git revert {made[:10]}" in end.status
         assert hub.branches(stage.repo)["topic"] == theirs
 
 
@@ -304,8 +299,7 @@ async def test_undo_where_the_bot_did_nothing_says_so(hub: LocalHub, tmp_path: P
         number = stage.pull().number
         before = hub.branches(stage.repo)
         end = await stage.ask(number, "/codepilot undo")
-        assert end.state is JobState.REFUSED
-        assert "There is no commit of mine in this thread to revert." in end.status
+        assert await stage.refusal(end) == "nothing-to-undo"
         assert hub.branches(stage.repo) == before
 
 
