@@ -22,8 +22,7 @@ async def test_a_thread_gets_so_much_work_an_hour_and_is_told_once(hub: LocalHub
         for _ in range(2):
             assert (await stage.ask(issue.number, "/codepilot ask why?")).state is JobState.DONE
         third = await stage.ask(issue.number, "/codepilot ask why?")
-        assert third.state is JobState.REFUSED
-        assert "I have started 2 jobs in this thread in the last hour, and 2 is the limit." in third.status
+        assert await stage.refusal(third) == "cap-thread"
         assert "`CODEPILOT_CAPS=thread=…`" in third.status
         said = stage.bot_comments(issue.number)
         assert len(said) == 3
@@ -45,8 +44,8 @@ async def test_a_user_gets_so_much_work_an_hour_whatever_the_thread(hub: LocalHu
             assert (await stage.ask(number, "/codepilot ask why?")).state is JobState.DONE
         for number in threads[2:]:
             end = await stage.ask(number, "/codepilot ask why?")
-            assert end.state is JobState.REFUSED
-            assert "2 jobs for mona in the last hour" in end.status
+            assert await stage.refusal(end) == "cap-user"
+            assert "mona" in end.reason
         assert (await stage.ask(threads[2], "/codepilot ask why?", author="anna")).state is JobState.DONE
         assert len(stage.providers) == 3
 
@@ -59,8 +58,7 @@ async def test_all_of_a_repository_and_all_of_an_installation_get_so_much_work_a
         hub.add_collaborator(stage.repo, "anna", "write")
         assert (await stage.ask(stage.issue().number, "/codepilot ask why?")).state is JobState.DONE
         end = await stage.ask(stage.issue().number, "/codepilot ask why?", author="anna")
-        assert end.state is JobState.REFUSED
-        assert f"in this {scope}" in end.status
+        assert await stage.refusal(end) == f"cap-{scope}"
 
 
 async def test_a_refusal_is_told_once_a_cause_and_thread(hub: LocalHub, tmp_path: Path) -> None:

@@ -192,8 +192,7 @@ async def test_a_review_is_sent_once_although_the_service_dies_before_it_reads_t
 async def test_a_review_of_an_issue_is_refused_with_what_to_do(hub: LocalHub, tmp_path: Path) -> None:
     async with staged(hub, tmp_path) as stage:
         end = await stage.ask(stage.issue().number, "/codepilot review")
-        assert end.state is JobState.REFUSED
-        assert "There is nothing to review in an issue." in end.status
+        assert await stage.refusal(end) == "no-pull"
         assert stage.providers == []
 
 
@@ -279,8 +278,8 @@ async def test_only_a_model_that_is_offered_works(hub: LocalHub, tmp_path: Path)
     async with staged(hub, tmp_path, answering(), operator={"models": ("m2",)}) as stage:
         issue = stage.issue()
         refused = await stage.ask(issue.number, "/codepilot ask --model m3 why?")
-        assert refused.state is JobState.REFUSED
-        assert "The model `m3`" in refused.status
+        assert await stage.refusal(refused) == "model"
+        assert "`m3`" in refused.status
         assert "`m2`" in refused.status
         assert stage.providers == []
         end = await stage.ask(issue.number, "/codepilot ask --model m2 why?")
