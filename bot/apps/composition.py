@@ -187,16 +187,6 @@ async def work_step(
         end = StepEnd(ended=job)
         _report(settings, end)
         return end
-    end = await _see_through(settings, job, listeners, lease_seconds)
-    end = replace(end, seconds=time.monotonic() - begun, server_url=settings.server_url)
-    _report(settings, end)
-    return end
-
-
-async def _see_through(
-    settings: ActionSettings, job: Job, listeners: Sequence[Listener], lease_seconds: float
-) -> StepEnd:
-    """Store one job, run it, and give back how it ended."""
     redactor = redactor_for(settings)
     shared = _services_of_step(settings, redactor, listeners)
     async with AsyncExitStack() as stack:
@@ -225,7 +215,7 @@ async def _see_through(
         last, session_file = await run_jobs(contexts, loop, job)
         await loop.tell_ending(last.job.id, until=time.time() + patience)
         patch = await asyncio.to_thread(shared.work.patch, last.job.id)
-        return StepEnd(
+        end = StepEnd(
             ended=last.state,
             job=last.job,
             ending=endings[-1] if endings else None,
@@ -234,7 +224,11 @@ async def _see_through(
             patch_file=shared.work.file(last.job.id),
             session_file=session_file,
             session_days=settings.agent.approval_hours // 24 + 1,
+            seconds=time.monotonic() - begun,
+            server_url=settings.server_url,
         )
+    _report(settings, end)
+    return end
 
 
 def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:

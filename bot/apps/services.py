@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
-from agent_runtime import Network, Provider, Sandbox, SandboxSettings, pick_sandbox
+from agent_runtime import Network, Provider, SandboxSettings, pick_sandbox
 from bot.apps.agents import agent_maker, models
 from bot.apps.toolchains import directories_to_show
 from bot.domain.errors import ConfigError
@@ -70,7 +70,12 @@ def services(
         ConfigError: the sandbox cannot keep to the network, or there is no git.
         SandboxError: no sandbox works here.
     """
-    sandbox = _sandbox(agent)
+    if shutil.which("git") is None:
+        raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
+    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
+    if problem := unkept(sandbox.level, networks(agent)):
+        raise ConfigError((problem,))
+    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = key_for(secret, "paused runs")
     limits = MirrorLimits(
         fetch_bytes=agent.fetch_mb * 1024**2,
@@ -108,17 +113,6 @@ def services(
         conventions=inputs.conventions,
         places={str(agent.data_dir): "$CODEPILOT_DATA_DIR", sys.prefix: "$VIRTUAL_ENV"},
     )
-
-
-def _sandbox(agent: AgentSettings) -> Sandbox:
-    """The sandbox of agents, on a machine that has all else that a job needs."""
-    if shutil.which("git") is None:
-        raise ConfigError(("`git` is not on the PATH; install it. Example: sudo apt-get install git",))
-    sandbox = pick_sandbox(agent.sandbox, sandbox_settings(agent))
-    if problem := unkept(sandbox.level, networks(agent)):
-        raise ConfigError((problem,))
-    agent.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return sandbox
 
 
 def sandbox_settings(agent: AgentSettings) -> SandboxSettings:

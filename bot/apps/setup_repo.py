@@ -78,7 +78,14 @@ async def set_up(repos: LabelClient, repo: str, *, start_label: str) -> tuple[La
         RepoConfigError: the repository's file, or its organisation's, does not fit.
         GitHubError: GitHub refused, or did not answer.
     """
-    names = (await _config(repos, repo)).labels
+    organisation = f"{repo.partition('/')[0]}/.github"
+    above = await repos.file_at(organisation, ORGANISATION_PATH)
+    own = await repos.file_at(repo, PATH)
+    config = merged(
+        RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
+        RepoConfig() if own is None else parse_config(own),
+    )
+    names = config.labels
     there = {name.casefold() for name in await repos.labels(repo)}
     wanted = (
         (names.start or start_label, "1d76db", "Codepilot: start a run"),
@@ -118,13 +125,3 @@ async def set_up_with(settings: Settings, repo: str) -> SetUp:
     ) as github:
         labels = await set_up(github.repos, repo, start_label=settings.agent.start_label)
     return SetUp(labels=labels, lacks=lacking(found.permissions, found.events))
-
-
-async def _config(repos: LabelClient, repo: str) -> RepoConfig:
-    organisation = f"{repo.partition('/')[0]}/.github"
-    above = await repos.file_at(organisation, ORGANISATION_PATH)
-    own = await repos.file_at(repo, PATH)
-    return merged(
-        RepoConfig() if above is None else parse_config(above, source=f"{organisation}: {ORGANISATION_PATH}"),
-        RepoConfig() if own is None else parse_config(own),
-    )

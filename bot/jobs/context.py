@@ -76,14 +76,14 @@ class Ending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContextFactory:
-    """Where jobs are dealt with: all that they have in common.
+    """Makes the context of each job from what all jobs have in common.
 
     Attributes:
-        house: what all jobs share.
+        services: what all jobs share.
         queue: where they come from.
         ledger: what is kept of threads beside their jobs.
         github_for: the client that may act for a job.
-        visits: what was asked of GitHub for jobs that are about to begin.
+        access_checks: what was asked of GitHub for jobs that are about to begin.
         ended: told how each job ended, or that it waits, before people are.
     """
 
@@ -95,8 +95,8 @@ class JobContextFactory:
     ended: Callable[[Ending], None] = lambda _ending: None
 
     @asynccontextmanager
-    async def case(self, job: Job) -> AsyncIterator[JobContext]:
-        """Lay a job on the desk."""
+    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
+        """The context of a job, with a client that acts for it until the body ends."""
         async with self.github_for(job) as github:
             if job.lane == "steer":
                 github.hurry(Urgency.ANSWER)
@@ -114,16 +114,16 @@ class JobContextFactory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """One job on the desk.
+    """One job with all that is needed to run it.
 
     Attributes:
         job: the job.
-        house: what all jobs share.
+        services: what all jobs share.
         github: the client that may act for it.
         queue: where it came from, and the other jobs of its thread are.
         ledger: what is kept of threads beside their jobs.
         record: what this job has done so far.
-        visits: what was asked of GitHub for jobs that are about to begin.
+        access_checks: what was asked of GitHub for jobs that are about to begin.
         marker: the signed mark of its comment.
     """
 

@@ -51,7 +51,7 @@ class Acknowledger:
         try:
             async with asyncio.timeout(GREET_SECONDS), AsyncExitStack() as stack:
                 async with self._slots:
-                    context = await stack.enter_async_context(self._contexts.case(job))
+                    context = await stack.enter_async_context(self._contexts.opened(job))
                     pipeline = JobPipeline(context)
                     access = await pipeline.greet()
                 # A comment has to wait for its turn to write, and others for their reaction meanwhile.

@@ -207,7 +207,13 @@ class JobPipeline:
     async def _work(self, here: ThreadSnapshot) -> Ending:
         context, unasked = self._context, self._context.job.is_unasked
         if not unasked:
-            await self._greet_late()
+            # The greeter may not have done this.
+            record = await context.record.read()
+            if not record.seen and await context.react("eyes"):
+                await context.record.update(lambda record: replace(record, seen=True))
+            if record.greeted_at is None:
+                await self.comment.show(self._reporter.now())
+            self._shown_at = record.greeted_at or time.time()
         elif isinstance(context.job.command, Review):
             if why := await review_skip_reason(context, here):
                 return Ending(state=JobState.REFUSED, reason=why)
@@ -302,13 +308,3 @@ class JobPipeline:
     def _check_run(self, head_sha: str) -> JobCheckRun:
         context = self._context
         return JobCheckRun(context.github, context.record.check, context.job, head_sha=head_sha)
-
-    async def _greet_late(self) -> None:
-        """Do what the greeter has not done."""
-        context = self._context
-        record = await context.record.read()
-        if not record.seen and await context.react("eyes"):
-            await context.record.update(lambda record: replace(record, seen=True))
-        if record.greeted_at is None:
-            await self.comment.show(self._reporter.now())
-        self._shown_at = record.greeted_at or time.time()

@@ -68,7 +68,7 @@ class Worker:
     async def _see_through(self, attempt: JobAttempt) -> Disposition:
         """Run a job and tell its ending."""
         job = attempt.job
-        async with self._contexts.case(job) as context:
+        async with self._contexts.opened(job) as context:
             record = context.record
             pipeline = JobPipeline(context)
             if (ended := (await record.read()).ending) is not None:
@@ -82,7 +82,16 @@ class Worker:
             log.info("job %s: %s %s", job.id, ending.state, ending.reason)
             if ending.state is JobState.WAITING:
                 self._contexts.ended(ending)
-                await self._tell_waiting(pipeline, context, ending)
+                try:
+                    await pipeline.show_check(ending)
+                    if (body := await endings.body_of(context, ending)) is not None:
+                        await pipeline.comment.put(body)
+                    if pipeline.comment.told_at:
+                        await approvals.note_shown(record, at=pipeline.comment.told_at)
+                except GitHubError as error:
+                    if await self._patience.pause(record, error) is not None:
+                        raise  # the job is to be taken up again to tell it
+                    log.warning("job %s: its request could not be shown: %s", job.id, error)
                 if pipeline.is_to_stop:
                     return JobReleased()
                 return JobParked(until=ending.until, request_id=ending.request_id)
@@ -95,23 +104,6 @@ class Worker:
             # What GitHub does not take now is told later.
             owed = await endings.tell(context, comment=pipeline.comment, check=pipeline.check)
             return JobEnded(state=ending.state, reason=ending.reason, owed=owed)
-
-    async def _tell_waiting(self, pipeline: JobPipeline, context: JobContext, ending: Ending) -> None:
-        """Tell what a job waits for.
-
-        Raises:
-            GitHubError: it could not be told; the job is to be taken up again for that.
-        """
-        try:
-            await pipeline.show_check(ending)
-            if (body := await endings.body_of(context, ending)) is not None:
-                await pipeline.comment.put(body)
-            if pipeline.comment.told_at:
-                await approvals.note_shown(context.record, at=pipeline.comment.told_at)
-        except GitHubError as error:
-            if await self._patience.pause(context.record, error) is not None:
-                raise
-            log.warning("job %s: its request could not be shown: %s", context.job.id, error)
 
     async def _ending(self, pipeline: JobPipeline, context: JobContext, attempt: JobAttempt, *, told: bool) -> Ending:
         """Run the pipeline; every failure in it becomes an ending."""

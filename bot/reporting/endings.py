@@ -147,7 +147,7 @@ async def tell_late(contexts: JobContextFactory, owed: Owed) -> bool:
         log.error("job %s: its result is not reported: this version cannot read the job", owed.job_id)
         return True
     try:
-        async with contexts.case(owed.job) as context:
+        async with contexts.opened(owed.job) as context:
             # What is only looked for is looked for once.
             later = await tell(context)
             settled = later is None or later > 0.0

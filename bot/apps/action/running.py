@@ -35,7 +35,7 @@ async def run_jobs(contexts: JobContextFactory, loop: WorkLoop, job: Job) -> tup
     if not resumes or last.state is not JobState.WAITING:
         return last, None
     try:
-        async with contexts.case(last.job) as context:
+        async with contexts.opened(last.job) as context:
             return last, await save(context)
     except BotError as error:
         log.warning("job %s: not stored for a later run: %s", last.job.id, error)

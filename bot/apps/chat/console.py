@@ -92,7 +92,11 @@ def chat(wishes: ChatOptions) -> Exit:
         AgentError: as for `run`.
     """
     with _leaving(), _conversation(wishes) as (runtime, screen, conversation):
-        screen.say(_greeting(runtime, wishes), style="dim")
+        at, count = runtime.agent, len(runtime.messages)
+        session = "" if wishes.session is None else f" · session {wishes.session}"
+        session += f" ({count} messages)" if session and count else ""
+        place = f"{at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}"
+        screen.say(f"{at.name} · {place}{session} · `help` for help", style="dim")
         if isinstance(runtime.session, FileSession) and runtime.session.recovered:
             screen.say(runtime.session.recovered, style="yellow")
         outcome = conversation.go_on()
@@ -191,15 +195,6 @@ def _paused(outcome: Outcome, wishes: ChatOptions, screen: ChatScreen) -> Exit:
         fitting = "--answer TEXT" if asked else "--approve | --deny [--note WHY]"
         screen.say(f"The run is waiting. Resume with: {again} {fitting}", style="yellow")
     return Exit.PAUSED
-
-
-def _greeting(runtime: AsyncRuntime, wishes: ChatOptions) -> str:
-    count = len(runtime.messages)
-    session = (
-        "" if wishes.session is None else f" · session {wishes.session}" + (f" ({count} messages)" if count else "")
-    )
-    at = runtime.agent
-    return f"{at.name} · {at.provider.model} · {at.work_dir} · sandbox: {at.sandbox.level}{session} · `help` for help"
 
 
 def _with_a_person() -> bool:

@@ -21,28 +21,28 @@ from tests.waiting import eventually
 
 
 @dataclass(slots=True)
-class _SilentDesk:
-    """A desk whose GitHub never answers."""
+class _SilentContexts:
+    """Contexts whose GitHub never answers."""
 
     queue: SqliteQueue
     asked: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def case(self, job: Job) -> AsyncIterator[JobContext]:
+    async def opened(self, job: Job) -> AsyncIterator[JobContext]:
         self.asked.append(job.id)
         await asyncio.Event().wait()
         yield cast("Any", None)
 
 
 @pytest.fixture
-async def contexts(tmp_path: Path) -> AsyncIterator[_SilentDesk]:
+async def contexts(tmp_path: Path) -> AsyncIterator[_SilentContexts]:
     database = Database(tmp_path / "queue.sqlite")
-    yield _SilentDesk(SqliteQueue(database))
+    yield _SilentContexts(SqliteQueue(database))
     await database.close()
 
 
 async def test_who_waits_in_line_to_be_greeted_gives_up_in_time_too(
-    contexts: _SilentDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    contexts: _SilentContexts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     greeting = acknowledge.Acknowledger(cast("JobContextFactory", contexts))
     for number in range(acknowledge.AT_ONCE):
