@@ -19,15 +19,12 @@ from bot.engine.records import Signal, Stored
 
 __all__ = ["Claimed", "Owed", "Signal", "SqliteQueue", "Stored"]
 
-KEEP_DAYS = 30.0
-"""For how long the words of ended jobs, and patches, are kept."""
-
 _DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A job in the hands of one worker.
+    """A job that one worker has claimed.
 
     Attributes:
         job: the job.

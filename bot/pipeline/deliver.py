@@ -39,8 +39,6 @@ from bot.reporting.reporter import StatusReporter
 from bot.workspace import Tree
 from bot.workspace.change import Change
 
-VERDICT = "verdict"
-"""The fact that keeps what a finished run came to, a value of `bot.publishing.verdict.Verdict`."""
 _LONG_PLAN = "The plan is too long to be shown in full, so it cannot be approved. Ask for a shorter one."
 _STATES = {Status.FINISHED: JobState.DONE, Status.STOPPED: JobState.STOPPED}
 
