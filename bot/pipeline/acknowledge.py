@@ -1,4 +1,4 @@
-"""Answers a command the moment it is stored: nobody need wonder whether it was heard while other jobs come first."""
+"""Acknowledge a command as soon as it is stored, while its job still waits for others."""
 
 from __future__ import annotations
 
