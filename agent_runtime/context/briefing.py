@@ -114,7 +114,7 @@ def opening(
 
 
 def _instructions(nonce: str, texts: Mapping[str, str]) -> str:
-    """Frame the maintainers' wishes, the same text once; together they take `INSTRUCTION_CHARS` at most."""
+    """Frame the maintainers' instructions, each text once; at most `INSTRUCTION_CHARS` together."""
     parts = [notes.INSTRUCTIONS]
     left = INSTRUCTION_CHARS
     once: dict[str, str] = {}

@@ -130,7 +130,7 @@ def _find(workspace: Workspace, mention: Mention) -> Mention | None:
         try:
             if candidate and workspace.is_file(candidate):
                 return Mention(candidate, mention.line)
-        except ToolError:  # it names something outside, which is no file of ours
+        except ToolError:  # it names something outside the workspace
             continue
     return None
 

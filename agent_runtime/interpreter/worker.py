@@ -62,7 +62,7 @@ class InterpreterWorker:
         Raises:
             SandboxError: it does not start.
         """
-        # Bubblewrap that is killed in its first milliseconds leaves a child that waits for ever; see `starting.end`.
+        # Bubblewrap that is killed in its first milliseconds leaves a child that never ends; see `starting.end`.
         return await seen_through(cls._start(stubs, limits, enclose), end=cls.close)
 
     @classmethod

@@ -76,7 +76,7 @@ def end(process: asyncio.subprocess.Process | subprocess.Popen[bytes]) -> None:
     """Kill a program that was started in a session of its own, and what it has begun to start.
 
     Bubblewrap's first child waits for its parent before it says that it will die with it; killed alone, a parent that
-    has not come so far leaves a child that waits for ever.
+    has not come so far leaves a child that never ends.
     """
     if process.returncode is None:
         with suppress(ProcessLookupError):

@@ -94,7 +94,7 @@ def broken_off(calls: Sequence[str], reason: str) -> str:
 
 
 def terminals_died(names: Sequence[str]) -> str:
-    """The run was paused, and goes on in a process that has none of its terminals."""
+    """The run was paused, and resumes in a process that has none of its terminals."""
     return (
         f"[While the run was paused these terminals died, with all that ran in them: {', '.join(names)}. "
         "New ones start in the workspace's root.]"

@@ -248,7 +248,7 @@ def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped.
 
     A task that ends with `KeyboardInterrupt` or `SystemExit` ends the loop as well, and whoever waits for another task
-    would wait for ever. The error is the task's own result, too, and reaches who waits for that.
+    would never end. The error is the task's own result, too, and reaches who waits for that.
     """
     while True:
         try:

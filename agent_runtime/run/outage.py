@@ -2,7 +2,7 @@
 
 A provider makes a few quick attempts and, in a chain, asks the next model. Whoever runs an agent has more time than
 that: here an outage is waited for, with growing pauses, for as long as the run's limits say. A run that has waited long
-enough ends its leg, and `resume` goes on with the same request.
+enough ends its leg, and `resume` sends the same request again.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ class AsyncRuntime:
             stack.push_async_callback(self._toolbox.close)
 
     def _require_outside(self) -> None:
-        """A run waits for its handlers and tools; one of them that waited for a run would wait for ever.
+        """A run waits for its handlers and tools; one of them that waited for a run would never end.
 
         Raises:
             UsageError: the caller is such a one.

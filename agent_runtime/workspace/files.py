@@ -65,7 +65,7 @@ class Workspace:
                 `/logs`. Nothing writes there through here.
 
         Raises:
-            OSError: it is no directory that can be opened; or this is Windows, which cannot open a file beneath a
+            OSError: it is not a directory that can be opened; or this is Windows, which cannot open a file beneath a
                 directory that is held, so that nothing would keep paths from being swapped for links.
         """
         if os.open not in os.supports_dir_fd:
@@ -157,7 +157,7 @@ class Workspace:
         """What a directory holds, sorted; directories end in `/`, git's own directory is left out.
 
         Raises:
-            ToolError: as for `resolve`, or it is no directory.
+            ToolError: as for `resolve`, or it is not a directory.
         """
         if other := self._elsewhere(path):
             return other[1].names(other[2])
@@ -282,7 +282,7 @@ class Workspace:
         """A descriptor of a directory, to be closed by the caller.
 
         Raises:
-            OSError: it is no directory any more, or may not be read.
+            OSError: it is no longer a directory, or cannot be read.
         """
         if other := self._elsewhere(canonical):
             return other[1].open_directory(other[2])

@@ -91,7 +91,7 @@ class IgnoreFile:
         """
         lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")[:most]
         self.patterns = [pattern for line in lines if (pattern := Pattern.parse(line)) is not None]
-        # For names and paths without wildcards: the last pattern about each, of any kind, and for what is no directory.
+        # For names and paths without wildcards: the last pattern about each, of any kind, and for non-directories.
         self._names: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._paths: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         wild: list[tuple[int, bytes]] = []

@@ -1,4 +1,4 @@
-"""Goes on with a job that waits since an earlier workflow run: its sealed state is in an artifact of that run.
+"""Resume a job that has waited since an earlier workflow run: its sealed state is in an artifact of that run.
 
 GitHub keeps what has to be known of it: the artifact, and the status comment, which stands as the run left it for as
 long as nobody has answered. Whoever answers changes the comment before any work is done, so an artifact is good for one

@@ -16,7 +16,7 @@ def retry_of(old: Job, *, asked_by: Job, opened: bool = False) -> Job:
     Args:
         old: what is to be done again.
         asked_by: the command that asks for it.
-        opened: whether `old` has opened a pull request: then it goes on in that one, also when it was told `--new`.
+        opened: whether `old` has opened a pull request: the retry continues in it, even if `--new` was given.
     """
     command = old.command
     if opened and isinstance(command, Fix | Bare | Plan):

@@ -35,7 +35,7 @@ async def save(context: JobContext) -> Path:
     if handover is None or asked is None or found is None:
         raise SealError(_UNASKED)
     if record.result is None:
-        # The files stay until the job is saved: one that cannot be goes on in them.
+        # The files stay until the job is saved: one that cannot be saved continues in them.
         async with context.services.workspaces.reopen(context.job.id, keep=lambda: True) as tree:
             patch, work = None, await tree.carried()
     else:

@@ -161,7 +161,7 @@ class JobRecord:
         check: its check run.
         base_sha: the commit that it works on.
         bound: whether something allowed it for that commit only.
-        continues: the number of the pull request that it goes on in; 0 for none.
+        continues: the number of the pull request in which it continues; 0 for none.
         branch_number: which of the branches that fix one workflow run is its own.
         steps: how many steps its agent has made.
         progress: what its agent did until it came to wait.

@@ -123,7 +123,7 @@ class Material:
         failed: what failed in it.
         approved_plan: a plan of the agent's that a person has approved.
         language: what the agent is to answer in, from the configuration.
-        continues: whether the work on an issue goes on in a pull request, whose `diff` and `checks` these are.
+        continues: whether the work on an issue continues in a pull request, whose `diff` and `checks` these are.
         unread: what could not be read of the failing checks that began the job, with the remedy, for people.
     """
 

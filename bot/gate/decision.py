@@ -28,7 +28,7 @@ class ThreadState:
         archived: whether the repository is archived.
         private: whether it is private.
         author_id: who opened the issue or pull request; None when that account is gone.
-        continues: for an issue: the number of the bot's own open pull request that the work goes on in, whose ends
+        continues: for an issue: the number of the bot's own open pull request in which the work continues, whose ends
             `head_sha`, `head_ref` and `base_ref` are then; 0 for none.
     """
 

@@ -74,7 +74,7 @@ def goal_for(
         command: what is to be done; `job.command`, or what its words were found to mean.
         workflow: for a job that red CI started: the workflow's name.
         approved_plan: whether a plan is quoted that a person approved.
-        continues: whether the work goes on in a pull request that is open for the job's issue.
+        continues: whether the work continues in a pull request that is open for the job's issue.
         language: what the agent is to answer in; empty for that of the command.
     """
     parts = [_goal(job, command, workflow)]

@@ -63,7 +63,7 @@ class Handover:
         folder: where a sealed job is put, for the action to upload.
         name: of the artifact to go on from; empty for that of the thread.
         plain: whether GitHub's addresses have no TLS, as those of a hub on this machine.
-        saved: the jobs that this step goes on with, by their ids.
+        saved: the jobs that this step resumes, by their ids.
         claimed: the ids of those whose comments say so.
     """
 

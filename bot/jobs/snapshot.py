@@ -59,7 +59,7 @@ class ThreadSnapshot(AccessCheck):
 
     @property
     def pull_link(self) -> PullLink | None:
-        """The pull request of the bot's own that work in an issue goes on in."""
+        """The bot's own pull request in which work on an issue continues."""
         number = self.thread.continues
         return PullLink(number=number, html_url=f"{self.repo.html_url}/pull/{number}") if number else None
 

@@ -283,7 +283,7 @@ class AgentRun:
 
     @contextmanager
     def _staying_when_cancelled(self) -> Iterator[None]:
-        """A worker that is told to stop gives the job back, and whoever takes it up goes on in its files."""
+        """A worker that has to stop releases the job, and the next worker continues with its files."""
         try:
             yield
         except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""The pull request that the bot has open for an issue: a further fix goes on in it."""
+"""The bot's open pull request for an issue: another fix continues in it."""
 
 from __future__ import annotations
 

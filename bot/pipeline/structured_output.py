@@ -21,7 +21,7 @@ async def output_schema_of(context: JobContext, repo_id: int, base: Source) -> d
 
     Raises:
         WrongInputError: the commit has no such file, or it is no JSON schema.
-        WorkspaceError: what is there is no file, or too long.
+        WorkspaceError: what is there is not a file, or is too long.
     """
     wanted = context.services.conventions.output_schema
     if wanted is None or isinstance(wanted, Mapping):

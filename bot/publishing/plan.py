@@ -33,7 +33,7 @@ class CommitTarget:
 
     Attributes:
         base_branch: what a new pull request is to be merged into.
-        head_branch: the branch of the pull request that the job belongs to or goes on in; None for a new one.
+        head_branch: the branch of the pull request that the job belongs to or continues in; None for a new one.
         server: the GitHub server's address, e.g. `https://github.com`; links to it may stay.
         prefix: what the name of a new branch begins with.
         run_url: the page of the run, for the commit's message.

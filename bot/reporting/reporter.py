@@ -33,7 +33,7 @@ class StatusReporter:
         progress: what the agent did so far.
         grant: what the job may do, once that is decided.
         run_url: the page of its check run, once there is one, or of the workflow's run.
-        continues: the pull request that it goes on in.
+        continues: the pull request in which it continues.
     """
 
     def __init__(self, context: JobContext) -> None:
@@ -109,7 +109,7 @@ class StatusReporter:
         return Verdict.SETUP_FAILED if failed else None
 
     async def keep(self) -> None:
-        """Keep what was done so far, for the process that goes on with a job that waits."""
+        """Store what was done so far, for the process that resumes a waiting job."""
         progress = self.progress
         await self._context.record.update(lambda record: replace(record, progress=progress))
 

@@ -121,7 +121,7 @@ def run(path: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | Non
 
 @lru_cache(maxsize=4096)
 def fixed(path: Path, *args: str) -> bytes:
-    """Like `run`, once, for commands whose every revision is a full SHA: what they write is the same for ever.
+    """Like `run`, once, for commands whose every revision is a full SHA: what they write never changes.
 
     Raises:
         GitError: it failed.

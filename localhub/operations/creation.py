@@ -76,10 +76,10 @@ def repo(site: Site, wanted: NewRepo) -> Repo:
     """Make a repository with the branches and tags of its source.
 
     Raises:
-        ValueError: the name will not do or is taken, or the source is no repository.
+        ValueError: the name is invalid or taken, or the source is not a repository.
     """
     if not _FULL_NAME.fullmatch(wanted.full_name):
-        raise ValueError(f"{wanted.full_name!r} is no repository's name; write OWNER/NAME")
+        raise ValueError(f"{wanted.full_name!r} is not the name of a repository; write OWNER/NAME")
     account, _, name = wanted.full_name.partition("/")
     if site.store.repo(wanted.full_name) is not None:
         raise ValueError(f"there is a repository {wanted.full_name} already; choose another name")

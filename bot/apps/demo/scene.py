@@ -28,7 +28,7 @@ from localhub import LocalHub, Repo
 _PERSON = "mona"
 _PERMISSIONS = {each.name: each.level for each in PERMISSIONS if each.weight != "optional"}
 _ENDED = {state for state, then in TRANSITIONS.items() if not then} | {JobState.WAITING}
-"""A job that waits for a person waits for ever here: nobody comes by."""
+"""A job that waits for a person never ends here: nobody answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
