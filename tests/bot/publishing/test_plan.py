@@ -135,6 +135,14 @@ def test_a_grant_for_another_commit_is_void() -> None:
     assert "9999999999" in publication.withheld
 
 
+def blocked(change: Change) -> dict[str, tuple[str, ...]]:
+    """Why a change needs a person, with the files that it is about, each of which the comment names."""
+    publication = planned(change)
+    assert publication.commit is None
+    assert all(f"`{path}`" in publication.withheld for each in publication.blocked for path in each.files)
+    return {each.cause: each.files for each in publication.blocked}
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -151,9 +159,7 @@ def test_a_grant_for_another_commit_is_void() -> None:
     ],
 )
 def test_protected_files_need_a_person(path: str) -> None:
-    publication = planned(a_change(a_file(path), a_file("ok.py")))
-    assert publication.commit is None
-    assert f"`{path}`" in publication.withheld
+    assert blocked(a_change(a_file(path), a_file("ok.py"))) == {"protected": (path,)}
 
 
 def test_what_a_person_approved_is_published_as_a_draft_that_says_so() -> None:
@@ -191,7 +197,7 @@ def test_files_with_similar_names_do_not(path: str) -> None:
 @pytest.mark.parametrize("target", [b"/etc/passwd", b"../../x", b"../.git/config", b"../.."])
 def test_links_that_lead_out_are_withheld(target: bytes) -> None:
     link = a_file("docs/link", target, status="added", old_mode="", new_mode="120000")
-    assert "symbolic links that point outside the repository: `docs/link`" in planned(a_change(link)).withheld
+    assert blocked(a_change(link)) == {"escapes": ("docs/link",)}
 
 
 def test_links_that_stay_inside_are_published() -> None:
@@ -209,22 +215,25 @@ def links(before: Mapping[str, str], **now: str) -> Change:
 @pytest.mark.parametrize(
     ("before", "now", "named"),
     [
-        ({"b": "deep/er"}, {"c": "b/../../../x"}, "`c`"),
-        ({}, {"a": "b/../x", "b": "deep/.."}, "`a`"),
+        ({"b": "deep/er"}, {"c": "b/../../../x"}, "c"),
+        ({}, {"a": "b/../x", "b": "deep/.."}, "a"),
         ({}, {"a": "b/../../x", "b": "deep/er/est"}, ""),
-        ({}, {"a": "docs/b/../../x", "docs_b": ".."}, "`a`"),
-        ({}, {"a": "b", "b": "c", "c": "../x"}, "`a`, `b`, `c`"),
-        ({"old": "a/../../x"}, {"a": "."}, "`a`"),
+        ({}, {"a": "docs/b/../../x", "docs_b": ".."}, "a"),
+        ({}, {"a": "b", "b": "c", "c": "../x"}, "abc"),
+        ({"old": "a/../../x"}, {"a": "."}, "a"),
         ({"old": "../x", "older": "a/b"}, {"a": "."}, ""),
-        ({"b": "/etc"}, {"a": "b/passwd"}, "`a`"),
-        ({"b": "."}, {"a": "b/.GIT/config"}, "`a`"),
+        ({"b": "/etc"}, {"a": "b/passwd"}, "a"),
+        ({"b": "."}, {"a": "b/.GIT/config"}, "a"),
     ],
 )
 def test_links_are_followed_through_the_links_of_the_tree(
     before: Mapping[str, str], now: dict[str, str], named: str
 ) -> None:
-    withheld = planned(links(before, **now)).withheld
-    assert withheld.partition(": ")[2].partition(". ")[0] == named
+    change = links(before, **now)
+    if named:
+        assert blocked(change) == {"escapes": tuple(named)}
+    else:
+        assert planned(change).commit is not None
 
 
 @pytest.mark.parametrize("now", [{"a": "a"}, {"a": "b", "b": "a/x"}, {"a": "a/../a/.."}])
@@ -235,17 +244,17 @@ def test_links_that_lead_nowhere_are_published(now: dict[str, str]) -> None:
 def test_a_link_replaced_by_a_directory_counts_for_the_links_through_it() -> None:
     removed = a_file("l", None, old_mode="120000", status="deleted")
     change = replace(a_change(removed, a_file("l/x", status="added")), links={"c": "l/../../x"})
-    assert "outside the repository: `l`." in planned(change).withheld
+    assert blocked(change) == {"escapes": ("l",)}
 
 
 def test_too_many_links_to_follow_are_withheld() -> None:
     many = {f"n{number}": "x/../" * 800 for number in range(1_000)}
-    assert "outside the repository: `a`." in planned(links(many, a=".")).withheld
+    assert blocked(links(many, a=".")) == {"escapes": ("a",)}
 
 
 def test_submodules_are_withheld() -> None:
-    assert "submodules" in planned(a_change(a_file("lib", None, old_mode="160000"))).withheld
-    assert "submodules" in planned(a_change(a_file(".gitmodules"))).withheld
+    assert blocked(a_change(a_file("lib", None, old_mode="160000"))) == {"submodule": ("lib",)}
+    assert blocked(a_change(a_file(".gitmodules"))) == {"submodule": (".gitmodules",)}
 
 
 def test_large_and_unusual_changes_are_flagged() -> None:
@@ -325,10 +334,7 @@ def test_a_fix_of_red_ci_is_not_published_without_the_files_it_was_proven_with()
     assert sent().commit is not None
     partly = sent(Objection(cause="protected", files=("Cargo.lock",)))
     assert partly.commit is None
-    assert (
-        "`Cargo.lock`. Nobody can approve this in a workflow run, and the failed command only passes with"
-        in partly.withheld
-    )
+    assert "`Cargo.lock`" in partly.withheld
 
 
 def test_a_fix_of_red_ci_says_which_of_its_files_set_the_check() -> None:
