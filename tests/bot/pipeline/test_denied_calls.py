@@ -1,0 +1,88 @@
+"""Where nobody can be asked, a call that needs a person is denied, with the setting that would have allowed it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from agent_runtime import EventType, HookSystem, NoAnswer, PendingCall, Policy
+from bot.domain.commands import Fix
+from bot.gate.decision import Grant
+from bot.gate.repo_config import RepoConfig
+from bot.jobs.assignment import Assignment
+from bot.jobs.setup import RepoSettings
+from bot.jobs.snapshot import ThreadSnapshot
+from bot.pipeline.denied_calls import deny_unanswerable
+from bot.publishing.progress import Progress
+from bot.reporting.reporter import StatusReporter
+from bot.workspace import Source
+from tests.job_contexts import snapshot
+
+BASE = "a" * 40
+LABELS = RepoConfig().labels
+WRITE = PendingCall(
+    request_id="7f3a",
+    kind="permission",
+    tool="write_file",
+    args={"path": "a.py"},
+    reason="A rule asks.",
+    preview="+x = 1",
+    workspace="",
+)
+COMMAND = replace(WRITE, tool="execute", args={"session": "main", "command": "npm view left-pad"}, preview="npm view")
+
+
+def _unanswerable(here: ThreadSnapshot) -> tuple[StatusReporter, HookSystem]:
+    reporter, hooks = cast("StatusReporter", SimpleNamespace(progress=Progress())), HookSystem()
+    assignment = Assignment(
+        command=Fix(),
+        here=here,
+        grant=Grant(policy=Policy(default="ask"), publish="pull_branch", bound_to_sha=BASE),
+        asked=RepoSettings(config=RepoConfig(), base_sha=BASE),
+        source=Source(url="/origin", token="", ref="refs/heads/main", sha=BASE),
+    )
+    deny_unanswerable(hooks, reporter, assignment)
+    return reporter, hooks
+
+
+async def _denied(call: PendingCall, here: ThreadSnapshot) -> tuple[str, str, str]:
+    reporter, hooks = _unanswerable(here)
+    [handler] = hooks.handlers(EventType.PERMISSION_REQUEST)
+    reason = await cast("Awaitable[object]", handler(call))
+    assert isinstance(reason, str), "a text denies the call"
+    [denied] = reporter.progress.denied
+    assert denied.tool == call.tool
+    return denied.asked, denied.setting, denied.value
+
+
+@pytest.mark.parametrize(
+    ("call", "here", "noted"),
+    [
+        (COMMAND, snapshot(), ("npm view left-pad", "allow-commands", "npm view left-pad")),
+        (WRITE, snapshot(), ("+x = 1", "level", "auto")),
+        (WRITE, snapshot(labels=("bug", LABELS.ask)), ("+x = 1", "label-off", LABELS.ask)),
+        (WRITE, snapshot(head_repo_id=11), ("+x = 1", "label", LABELS.auto)),
+        (WRITE, snapshot(head_repo_id=11, labels=(LABELS.ask,)), ("+x = 1", "label", LABELS.auto)),
+    ],
+)
+async def test_what_would_have_allowed_a_call_is_noted(
+    call: PendingCall, here: ThreadSnapshot, noted: tuple[str, str, str]
+) -> None:
+    assert await _denied(call, here) == noted
+
+
+async def test_a_question_gets_no_answer_and_is_noted() -> None:
+    reporter, hooks = _unanswerable(snapshot())
+    [handler] = hooks.handlers(EventType.ASK_USER)
+    assert isinstance(await cast("Awaitable[object]", handler("Which one?")), NoAnswer)
+    [denied] = reporter.progress.denied
+    assert (denied.tool, denied.asked, denied.setting) == ("ask_user", "Which one?", "")
+
+
+async def test_a_call_that_is_too_long_to_be_shown_is_denied_too() -> None:
+    _, hooks = _unanswerable(snapshot())
+    assert hooks.by_arguments() == hooks.handlers(EventType.PERMISSION_REQUEST)
