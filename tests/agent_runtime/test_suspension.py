@@ -327,7 +327,7 @@ async def test_variables_too_large_to_keep_end_the_block_and_say_so(size: int) -
     async def call(tool: str, args: tuple[Plain, ...], kwargs: dict[str, Plain], *, shown: bool) -> Plain:
         raise Suspend
 
-    with pytest.raises(LimitError, match=r"ask was not called: .*more than 500,000 bytes"):
+    with pytest.raises(LimitError, match=r"ask .* 500,000 bytes"):
         await interpreter.run(f"x = 'ab' * {size // 2}\nask('q')", call=call, show=seen.append)
     await interpreter.run("print('alive')", call=call, show=seen.append)
     await interpreter.close()

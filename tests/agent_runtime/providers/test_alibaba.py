@@ -52,7 +52,7 @@ async def test_it_asks_the_mainland_service_unless_told_otherwise() -> None:
 
 
 def test_a_missing_key_names_its_variable() -> None:
-    with pytest.raises(SettingsError, match="`alibaba` needs an API key: set DASHSCOPE_API_KEY"):
+    with pytest.raises(SettingsError, match=r"`alibaba`.* DASHSCOPE_API_KEY"):
         provider_for("alibaba")
 
 

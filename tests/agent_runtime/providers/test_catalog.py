@@ -15,9 +15,7 @@ from tests.model_server import ModelServer, Wire
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(
-        SettingsError, match=r"no provider 'antropic'. Did you mean 'anthropic'\? Known: alibaba, anthropic, llm"
-    ):
+    with pytest.raises(SettingsError, match=r"'antropic'.*'anthropic'\?.*: alibaba, anthropic, llm"):
         provider_for("antropic")
 
 
@@ -32,7 +30,7 @@ async def test_a_provider_has_a_default_model_and_takes_another() -> None:
 @pytest.mark.parametrize("name", ["alibaba", "anthropic", "openai"])
 @pytest.mark.parametrize("key", [None, "", "  \n"])
 def test_a_missing_key_names_its_variable(name: str, key: str | None) -> None:
-    with pytest.raises(SettingsError, match=f"needs an API key: set {CATALOG[name].key_variable}"):
+    with pytest.raises(SettingsError, match=CATALOG[name].key_variable):
         provider_for(name, api_key=key)
 
 

@@ -46,7 +46,7 @@ async def test_a_service_that_asks_for_a_long_pause_is_not_asked_again() -> None
             yield TextChunk(text="never")
         raise BrokenOffError("HTTP 429", retry_after=3600.0)
 
-    with pytest.raises(ModelOutageError, match="1 attempt; the last one: HTTP 429") as caught:
+    with pytest.raises(ModelOutageError, match=r"1 attempt;.*HTTP 429") as caught:
         [chunk async for chunk in naps.retry().run(attempt, SERVICE)]
     assert (caught.value.retry_after, asked, naps.seconds) == (3600.0, 1, [])
 
@@ -154,7 +154,7 @@ async def test_nothing_is_slept_after_the_last_attempt() -> None:
             yield TextChunk(text="never")
         raise BrokenOffError("it broke")
 
-    with pytest.raises(ModelUnreachableError, match="3 attempts; the last one: it broke"):
+    with pytest.raises(ModelUnreachableError, match=r"3 attempts;.*it broke"):
         [chunk async for chunk in naps.retry().run(attempt, SERVICE)]
     assert naps.seconds == [1.0, 2.0]
 

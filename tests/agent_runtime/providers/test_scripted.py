@@ -71,7 +71,7 @@ async def test_an_expectation_that_fails_shows_entry_and_message() -> None:
 async def test_a_pattern_that_must_not_be_there_shows_its_surroundings() -> None:
     message = "x" * 5_000 + " Traceback (most recent call last) " + "y" * 5_000
     provider = ScriptedProvider([ScriptedReply(text="t", expect_not=(re.compile("Trace.ack"),))])
-    with pytest.raises(ScriptError, match=r"should not hold a match of 'Trace\.ack'") as caught:
+    with pytest.raises(ScriptError, match=r"'Trace\.ack'") as caught:
         await collect(provider.reply(user(message)))
     assert "xxx Traceback (most recent call last) yyy" in str(caught.value)
     assert len(str(caught.value)) < 1_000
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("chunk_chars", "delay"), [(0, 0.0), (16, -1.0)])
 def test_impossible_pacing_is_refused(chunk_chars: int, delay: float) -> None:
-    with pytest.raises(SettingsError, match=f"chunk_chars is {chunk_chars} and delay {delay}"):
+    with pytest.raises(SettingsError, match=f"{chunk_chars} .* {delay}"):
         ScriptedProvider([], chunk_chars=chunk_chars, delay=delay)
 
 

@@ -40,13 +40,13 @@ def test_a_model_is_told_to_think_in_the_words_it_takes(
 
 @pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-fable-5-1", "claude-mythos-5"])
 def test_a_model_that_always_thinks_refuses_not_to_before_anything_is_sent(model: str) -> None:
-    with pytest.raises(SettingsError, match=r"always thinks.*`reasoning_effort` to 'low'"):
+    with pytest.raises(SettingsError, match=r"`reasoning_effort` to 'low'"):
         provider_for("anthropic", api_key=KEY, model=model, options=ModelOptions(thinking=Thinking(enabled=False)))
 
 
 @pytest.mark.parametrize("budget", [0, 1023, 16_000, 20_000])
 def test_a_budget_must_leave_room_for_the_answer(budget: int) -> None:
-    with pytest.raises(SettingsError, match=rf"thinking.budget_tokens is {budget}; .*max_tokens, which is 16000"):
+    with pytest.raises(SettingsError, match=rf"budget_tokens is {budget}; .*max_tokens.* 16000"):
         ModelOptions(thinking=Thinking(budget_tokens=budget))
     ModelOptions(thinking=Thinking(enabled=False, budget_tokens=budget))
 
@@ -81,7 +81,7 @@ async def test_without_settings_nothing_is_said_of_reasoning() -> None:
 
 @pytest.mark.parametrize("effort", ["none", "minimal"])
 def test_anthropic_knows_fewer_words_for_effort(effort: ReasoningEffort) -> None:
-    with pytest.raises(SettingsError, match="unknown to Anthropic; use low"):
+    with pytest.raises(SettingsError, match="Anthropic; use low"):
         provider_for("anthropic", api_key=KEY, options=ModelOptions(reasoning_effort=effort))
 
 
@@ -95,5 +95,5 @@ async def test_openai_is_told_how_hard_to_reason(wire: Literal["responses", "cha
 
 
 def test_a_word_nobody_knows_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SettingsError, match=r"no reasoning_effort 'hihg'. Did you mean 'high'\?"):
+    with pytest.raises(SettingsError, match=r"reasoning_effort 'hihg'.*'high'"):
         ModelOptions(reasoning_effort="hihg")  # type: ignore[arg-type]  # the point of the test

@@ -193,7 +193,7 @@ async def test_a_recording_of_another_version_says_what_it_does_not_know(recordi
 
 async def test_a_directory_that_cannot_be_copied_is_named(recording: Path) -> None:
     os.mkfifo(recording.parent / "start" / "pipe")
-    with pytest.raises(SettingsError, match=r"start cannot be copied .*pipe"):
+    with pytest.raises(SettingsError, match=r"start .*pipe"):
         await replayed(recording)
 
 
@@ -220,7 +220,7 @@ async def test_another_prompt_is_shown_once(recording: Path) -> None:
 
 async def test_another_sandbox_than_the_recorded_one_is_refused(recording: Path) -> None:
     _edit(recording, '"sandbox": "none"', '"sandbox": "bubblewrap"')
-    with pytest.raises(ScriptError, match="made with the sandbox 'bubblewrap', and this one is 'none'"):
+    with pytest.raises(ScriptError, match=r"'bubblewrap'.*'none'"):
         await replayed(recording)
 
 

@@ -95,5 +95,5 @@ async def test_a_network_is_kept_to_and_its_connections_are_told(tmp_path: Path)
 
 def test_a_sandbox_that_keeps_to_no_network_is_refused(tmp_path: Path) -> None:
     local = pick_sandbox("local", SandboxSettings())
-    with pytest.raises(SettingsError, match="cannot enforce a list of hosts"):
+    with pytest.raises(SettingsError, match="hosts"):
         CommandRunner(local, tmp_path, network=Network.of("a.example"))

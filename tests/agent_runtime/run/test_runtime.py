@@ -260,7 +260,7 @@ async def test_images_for_a_model_that_does_not_see_are_refused_and_nothing_is_s
 ) -> None:
     provider = Recorder([DONE])
     async with AsyncRuntime(Agent(provider=provider, work_dir=project, sandbox=sandbox)) as runtime:
-        with pytest.raises(SettingsError, match=r"`images: true` below `model`"):
+        with pytest.raises(SettingsError, match="`images: true`"):
             await runtime.run(Task(goal="Look", images=(picture(),)))
         assert (provider.requests, [*runtime.session.events]) == ([], [])
         assert (await runtime.run("Without them")).status is Status.FINISHED

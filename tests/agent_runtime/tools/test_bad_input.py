@@ -126,7 +126,7 @@ async def test_a_file_without_permission_is_named(root: Path, tools: Tools) -> N
             ("read_file", {"path": "secret.txt"}),
             ("write_file", {"path": "secret.txt", "mode": "edit", "start_line": 1, "end_line": 1}),
         ):
-            with pytest.raises(ToolError, match=r"'secret\.txt' may not be opened: permission denied") as told:
+            with pytest.raises(ToolError, match=r"'secret\.txt'") as told:
                 await tools.call(name, **arguments)
             assert told.value.kind == "PermissionError"
     (root / "secret.txt").chmod(0o600)
@@ -137,8 +137,9 @@ async def test_a_directory_without_permission_is_named_and_left_alone(root: Path
     (root / "d").chmod(0o555)
     with ordinary_user():
         for path in ("d/new.txt", "d/e/new.txt"):
-            with pytest.raises(ToolError, match=f"'{path}' may not be opened: permission denied"):
+            with pytest.raises(ToolError, match=f"'{path}'") as told:
                 await tools.call("write_file", path=path)
+            assert told.value.kind == "PermissionError"
     (root / "d").chmod(0o755)
     assert list((root / "d").iterdir()) == []
 

@@ -100,28 +100,27 @@ async def test_a_wrong_call_says_what_is_wrong_and_archives_nothing(
 
 
 async def test_one_wrong_task_of_many_archives_none(call: Call, log: list[Recorded]) -> None:
-    with pytest.raises(ToolError, match="there is no task 9"):
+    with pytest.raises(ToolError, match="task 9"):
         await call("archive_context", task=[1, 9], summary=["A.", "?"])
     assert log == LOG
 
 
 async def test_a_task_is_archived_once(call: Call) -> None:
     await call("archive_context", task=1, summary="A.")
-    with pytest.raises(ToolError, match=r"task 1 is archived already; reveal_context\(1\)"):
+    with pytest.raises(ToolError, match=r"task 1 .* reveal_context\(1\)"):
         await call("archive_context", task=1, summary="A.")
 
 
 async def test_a_task_that_a_summary_tells_cannot_be_archived(call: Call, log: list[Recorded]) -> None:
     log.append(Summarised(upto=len(task_of("alpha", 3)), text="Alpha.", usage=Usage()))
-    with pytest.raises(ToolError, match=r"told by the \[GLOBAL SUMMARY\]"):
+    with pytest.raises(ToolError, match=r"\[GLOBAL SUMMARY\]"):
         await call("archive_context", task=1, summary="A.")
     assert "alpha 2:" in await call("reveal_context", 1)
 
 
 async def test_taking_back_what_was_not_replaced_yet_costs_nothing(call: Call, log: list[Recorded]) -> None:
     await call("archive_context", task=1, summary="A.")
-    text = await call("reveal_context", 1)
-    assert text == "[reveal_context] task 1 is no longer archived; its messages were not replaced yet"
+    assert "task 1" in await call("reveal_context", 1)
     assert log[-1] == Revealed(task=1)
     assert messages(log) == messages(LOG)
 
@@ -146,9 +145,9 @@ async def test_a_very_long_task_is_shown_with_its_middle_left_out(call: Call, lo
 
 
 async def test_what_is_not_archived_cannot_be_revealed(call: Call) -> None:
-    with pytest.raises(ToolError, match="task 1 is not archived; its messages are in the conversation"):
+    with pytest.raises(ToolError, match="task 1 is not archived"):
         await call("reveal_context", 1)
-    with pytest.raises(ToolError, match="reveal_context: there is no task 7"):
+    with pytest.raises(ToolError, match=r"reveal_context: .* task 7"):
         await call("reveal_context", 7)
 
 

@@ -196,10 +196,10 @@ async def test_a_call_that_cannot_succeed_says_so_and_then_fails(desk: Desk) -> 
     assert "needs payload 2" in told.refusal
     desk.step("old\n", "new\n")
     told = desk.plan("write_file", path="none.txt", mode="replace")
-    assert told.preview().startswith("This call cannot succeed:\n'none.txt' does not exist")
+    assert told.preview().endswith(told.refusal)
     assert told.facts.paths == ("none.txt",)
     (desk.root / "none.txt").write_text("old\n")  # what was in its way is gone, but nobody was asked
-    with pytest.raises(ToolError, match=r"(?s)'none.txt' does not exist.*payload=1"):
+    with pytest.raises(ToolError, match=r"(?s)'none.txt'.*payload=1"):
         told.apply()
     assert (desk.root / "none.txt").read_text() == "old\n"
     told = desk.plan("write_file", path="none.txt", mode="replace", payload=1)
@@ -247,9 +247,10 @@ async def test_a_later_write_that_cannot_be_made_refuses_the_first(desk: Desk) -
     control = 'write_file("n.txt")\nwrite_file("a.txt", mode="edit", start_line=9, end_line=9)\n'
     desk.step("x\n", "y\n", control=control)
     told = desk.plan("write_file", path="n.txt")
-    assert "Nothing was written: a later write of this block" in told.refusal
-    with pytest.raises(ToolError, match="a later write of this block"):
+    assert "line 2" in told.refusal
+    with pytest.raises(ToolError, match="line 2"):
         await desk.call("write_file", path="n.txt")
+    assert not (desk.root / "n.txt").exists()
 
 
 def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
@@ -260,7 +261,7 @@ def test_reads_and_searches_name_what_they_look_at(desk: Desk) -> None:
     assert desk.plan("find", pattern="x", scope="file", target="a.txt").facts.paths == ("a.txt",)
     assert not desk.plan("read_file", path="a.txt").facts.writes
     outside = desk.plan("read_file", path="../x")
-    assert "leads out of the workspace" in outside.refusal
+    assert "'../x'" in outside.refusal
 
 
 def test_a_call_with_wrong_arguments_is_told_as_one_that_cannot_succeed(desk: Desk) -> None:
@@ -279,7 +280,7 @@ def test_of_a_custom_tool_its_arguments_are_known(desk: Desk) -> None:
 async def test_a_write_that_is_denied_takes_its_content_with_it(desk: Desk) -> None:
     desk.step("first\n", "second\n")
     told = desk.plan("write_file", path="denied.txt").declined()
-    assert told == "(The content is kept: payload=1 stands for it in a repeated call.)"
+    assert "payload=1 " in told
     await desk.call("write_file", path="b.txt")
     assert (desk.root / "b.txt").read_text() == "second\n"
     await desk.call("write_file", path="c.txt", payload=1)

@@ -67,7 +67,8 @@ async def test_the_codebase_is_searched_without_what_is_ignored(search: SearchTo
 
 async def test_nothing_found_is_said(search: SearchTools) -> None:
     result = await search.find("nowhere at all")
-    assert (result.value, result.text) == ([], "[find] No matches found.")
+    assert result.value == []
+    assert result.text.startswith("[find] No match")
 
 
 async def test_more_matches_than_wanted_are_counted(search: SearchTools) -> None:
@@ -153,7 +154,7 @@ async def test_wrong_arguments_are_named_with_what_is_valid(
 
 
 async def test_a_search_that_takes_too_long_is_stopped(root: Path) -> None:
-    with Workspace(root) as workspace, pytest.raises(ToolError, match="stopped after 0 s; narrow it") as told:
+    with Workspace(root) as workspace, pytest.raises(ToolError, match="after 0 s") as told:
         await SearchTools(workspace, seconds=0).find("needle")
     assert told.value.kind == "TimeoutError"
 

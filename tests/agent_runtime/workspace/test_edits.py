@@ -103,13 +103,13 @@ def test_overlapping_edits_are_refused(pair: tuple[tuple[int, int], tuple[int, i
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (2, 1), (3, 4), (4, 4), (-1, -1)])
 def test_ranges_outside_the_file_are_refused_with_the_valid_ones(start: int, end: int) -> None:
-    with pytest.raises(ToolError, match="must hold 1 <= start <= end <= 3"):
+    with pytest.raises(ToolError, match="1 <= start <= end <= 3"):
         replacement(f"start_line={start}, end_line={end}", start, end, "", 3)
 
 
 @pytest.mark.parametrize("after", [-1, 4])
 def test_insertions_outside_the_file_are_refused_with_the_valid_places(after: int) -> None:
-    with pytest.raises(ToolError, match=rf"after_line={after}: must be 0 \(the top\) to 3"):
+    with pytest.raises(ToolError, match=rf"after_line={after}: .* 0 .* 3"):
         insertion(after, "", 3)
 
 

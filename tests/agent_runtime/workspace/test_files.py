@@ -93,7 +93,7 @@ def test_a_dangling_link_inside_is_written_through(workspace: Workspace, tmp_pat
 def test_a_file_over_the_limit_is_refused_with_its_size(workspace: Workspace) -> None:
     workspace.write_bytes("x", b"12345")
     assert workspace.read_bytes("x", 5) == b"12345"
-    with pytest.raises(ToolError, match="5 bytes, more than the 4"):
+    with pytest.raises(ToolError, match=r"5 bytes, .* 4"):
         workspace.read_bytes("x", 4)
 
 
@@ -222,17 +222,19 @@ def test_an_unconfined_workspace_still_refuses_git_and_what_is_no_file(tmp_path:
     with Workspace(tmp_path, confined_to_root=False) as workspace:
         with pytest.raises(ToolError, match="git directory"):
             workspace.write_bytes("../.git/config", b"")
-        with pytest.raises(ToolError, match="not a regular file"):
+        with pytest.raises(ToolError, match="'pipe'"):
             workspace.read_bytes("pipe", 10)
-        with pytest.raises(ToolError, match="not a regular file"):
+        with pytest.raises(ToolError, match="/dev/zero"):
             workspace.read_bytes("/dev/zero", 10)
 
 
 def test_a_file_is_deleted_but_not_a_directory(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_bytes("d/x", b"1")
-    with pytest.raises(ToolError, match="'d' is a directory"):
+    with pytest.raises(ToolError, match="'d'") as told:
         workspace.delete("d")
+    assert told.value.kind == "IsADirectoryError"
     workspace.delete("d/x")
-    with pytest.raises(ToolError, match="'d/x' does not exist"):
+    with pytest.raises(ToolError, match="'d/x'") as told:
         workspace.delete("d/x")
+    assert told.value.kind == "FileNotFoundError"
     assert list(tmp_path.iterdir()) == [tmp_path / "d"]

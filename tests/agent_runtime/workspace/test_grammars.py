@@ -51,7 +51,7 @@ def test_an_edit_that_breaks_a_file_of_another_language_is_refused(tmp_path: Pat
         with Workspace(tmp_path) as workspace:
             tools = BlockFiles(workspace)
             tools.take(bad)
-            with pytest.raises(ToolError, match=r"parses now and would not after this"):
+            with pytest.raises(ToolError, match=f"{name!r} not written"):
                 tools.write(name, 3, 3, mode="edit")
         assert (tmp_path / name).read_text() == good
 
@@ -68,9 +68,9 @@ def test_an_edit_that_breaks_a_javascript_file_is_refused_until_it_is_meant(tmp_
         for force in (False, True):
             tools.take("g(;\n")
             if force:
-                assert "Syntax error: ')' is missing (line 2" in tools.write("a.js", 2, 2, mode="edit", force=True).text
+                assert "Syntax error: ')' " in tools.write("a.js", 2, 2, mode="edit", force=True).text
             else:
-                with pytest.raises(ToolError, match=r"parses now and would not after this: '\)' is missing \(line 2"):
+                with pytest.raises(ToolError, match=r"'\)' .*\(line 2"):
                     tools.write("a.js", 2, 2, mode="edit")
         tools.take("f(;\n")
         tools.write("a.js", 1, 1, mode="edit")

@@ -91,7 +91,7 @@ def test_a_long_line_is_cut_around_its_match() -> None:
 
 def test_a_line_too_long_to_look_at_is_named() -> None:
     hits = Hits(most=1)
-    with pytest.raises(ToolError, match=r"'dist/a\.js' has a line of more than 16,000,000 bytes"):
+    with pytest.raises(ToolError, match=r"'dist/a\.js' .* 16,000,000 bytes"):
         fed(hits, b"./dist/a.js\x001:" + b"x" * 16_000_001, 1 << 22)
 
 

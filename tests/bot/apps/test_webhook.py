@@ -49,7 +49,8 @@ async def test_the_same_delivery_again_is_a_duplicate(receiver: Receiver) -> Non
 
 async def test_what_asks_for_nothing_is_ignored_with_the_reason(receiver: Receiver) -> None:
     status, answer = await receiver.post(*a_request(a_comment_event("Thanks!")))
-    assert (status, answer) == (200, {"status": "ignored", "reason": "the comment contains no command"})
+    assert (status, answer["status"]) == (200, "ignored")
+    assert "no command" in answer["reason"]
     headers, body = a_request({"zen": "Keep it logically awesome."})
     status, answer = await receiver.post({**headers, "X-GitHub-Event": "ping"}, body)
     assert (status, answer["status"]) == (200, "ignored")
@@ -156,7 +157,7 @@ async def test_what_another_webhook_than_the_apps_sends_is_refused_with_the_reme
         headers["X-GitHub-Hook-Installation-Target-Type"] = target
     status, answer = await receiver.post(headers, body)
     assert (status, answer["status"]) == (400, "refused")
-    assert "not from the App's webhook" in answer["reason"]
+    assert "App's webhook" in answer["reason"]
     assert "delete this webhook" in answer["reason"]
 
 

@@ -90,7 +90,7 @@ async def test_one_damaged_job_does_not_keep_the_others_out(path: Path) -> None:
     async with opened_queue(path) as queue:
         assert (await queue.counts())[JobState.DONE] == 1
         assert await queue.get("queued") is not None
-        with pytest.raises(QueueError, match="done cannot be read"):
+        with pytest.raises(QueueError, match="done"):
             await queue.get("done")
 
 

@@ -131,7 +131,7 @@ async def test_a_released_job_waits_again_and_has_lost_no_attempt(queue: SqliteQ
 async def test_a_job_can_end_only_in_a_last_state(queue: SqliteQueue, state: JobState) -> None:
     await queue.accept(a_job())
     await queue.claim("w1", 60)
-    with pytest.raises(TransitionError, match="last state"):
+    with pytest.raises(TransitionError, match=f"as {state}"):
         await queue.finish("j1", state, worker="w1")
 
 
@@ -146,7 +146,7 @@ async def test_a_job_that_is_not_running_cannot_end(queue: SqliteQueue) -> None:
 @pytest.mark.parametrize("to", [state for state in JobState if state not in TRANSITIONS[JobState.QUEUED]])
 async def test_no_state_is_skipped(queue: SqliteQueue, to: JobState) -> None:
     await queue.accept(a_job())
-    with pytest.raises(TransitionError, match=f"from queued to {to}"):
+    with pytest.raises(TransitionError, match=f"queued to {to}"):
         await queue._run(lambda rows: statements._move(rows, "j1", to))
 
 
@@ -234,7 +234,7 @@ def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("PRAGMA user_version = 99")
     other.close()
-    with pytest.raises(QueueError, match=r"written by a newer version of Codepilot.*install a newer version"):
+    with pytest.raises(QueueError, match="newer version"):
         Database(path)
 
 

@@ -131,7 +131,7 @@ async def test_without_the_permission_there_is_none_and_the_error_names_it(world
     async with GitHub.for_installation(
         app.id, app.private_key_pem, installation, world.hub.api_url, redact=str
     ) as narrow:
-        with pytest.raises(GitHubError, match="Grant the App the permission `checks: write`") as caught:
+        with pytest.raises(GitHubError, match="`checks: write`") as caught:
             await narrow.checks.create(world.name, a_draft(world))
         await narrow.comments.create(world.name, Spot(kind="thread", number=world.issue.number), "All the same.")
     assert caught.value.status == 403

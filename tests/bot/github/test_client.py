@@ -25,7 +25,7 @@ async def test_an_unknown_login_has_no_role(world: World) -> None:
 
 async def test_an_error_about_a_role_is_an_error_and_not_a_role(world: World) -> None:
     world.hub.faults.add("GET", "*/permission", "secondary_rate_limited", retry_after=3600)
-    with pytest.raises(GitHubError, match="read the permission of mona"):
+    with pytest.raises(GitHubError, match="permission of mona", check=lambda error: error.limited):
         await world.github.accounts.role_of(world.name, world.hub.add_user("mona").id, "mona")
 
 
@@ -163,8 +163,8 @@ async def test_a_missing_permission_is_named_with_its_remedy(world: World) -> No
     ) as reader:
         with pytest.raises(GitHubError) as caught:
             await reader.comments.create(world.name, world.thread, "x")
-    assert caught.value.status == 403
-    assert "Grant the App the permission `" in caught.value.remedy
+    assert caught.value.lacks_permission
+    assert "permission `" in caught.value.remedy
 
 
 async def test_a_clone_token_reads_one_repository_and_nothing_else(world: World) -> None:

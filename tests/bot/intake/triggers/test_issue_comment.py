@@ -69,7 +69,7 @@ def test_an_unknown_verb_is_a_job_too_for_it_is_answered() -> None:
 
 @pytest.mark.parametrize("action", ["edited", "deleted", "pinned", ""])
 def test_only_a_new_comment_acts(action: str) -> None:
-    assert "is created; this one is" in _reason(a_comment_event(action=action))
+    assert "action is created" in _reason(a_comment_event(action=action))
 
 
 def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
@@ -85,12 +85,12 @@ def test_any_of_the_triggers_may_be_said_and_the_one_that_was_is_kept() -> None:
 
 @pytest.mark.parametrize("triggers", [(), ("",), ("/codepilot", "")])
 def test_a_bot_listens_for_something(triggers: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="at least one word"):
+    with pytest.raises(ValueError, match="one word"):
         Listening(triggers=triggers)
 
 
 def test_a_comment_without_a_command_is_ignored() -> None:
-    assert _reason(a_comment_event("Looks good")) == "the comment contains no command"
+    assert "no command" in _reason(a_comment_event("Looks good"))
 
 
 def test_the_bots_own_comment_is_ignored_even_when_it_is_on_the_list() -> None:

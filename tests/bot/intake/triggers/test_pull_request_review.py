@@ -20,7 +20,7 @@ def test_a_command_in_a_reviews_words_becomes_a_job() -> None:
 @pytest.mark.parametrize("body", [None, "", "LGTM"])
 def test_a_review_without_a_command_is_ignored(body: str | None) -> None:
     # GitHub makes an empty review of every single comment on a line, and sends both.
-    assert reason(EVENT, review__body=body) == "the review contains no command"
+    assert "no command" in reason(EVENT, review__body=body)
 
 
 @pytest.mark.parametrize("action", ["edited", "dismissed"])

@@ -44,7 +44,7 @@ def test_only_the_author_of_the_words_commands() -> None:
 
 
 def test_a_comment_without_a_command_is_ignored() -> None:
-    assert reason(EVENT, comment__body="Nice.") == "the review comment contains no command"
+    assert "no command" in reason(EVENT, comment__body="Nice.")
 
 
 @pytest.mark.parametrize(
