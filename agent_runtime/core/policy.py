@@ -35,6 +35,9 @@ _SAYS: dict[Verdict, str] = {"allow": "allows", "ask": "asks about", "deny": "de
 _REASONS = 5
 _SHOWN = 120
 
+TOKENS_PER_USD = 400_000
+"""Tokens of a model whose price is not known, sent and received, that count as one US dollar."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
@@ -43,7 +46,7 @@ class RunLimits:
     Attributes:
         max_steps: model replies that may act.
         max_format_errors: replies in a row that cannot be understood.
-        max_cost_usd: US dollars; None for no bound. A model whose price is not known is bound by the others only.
+        max_cost_usd: US dollars; None for no bound. For a model whose price is not known, `TOKENS_PER_USD` tokens count as one.
         max_tokens: tokens sent and received, cached ones included; None for no bound.
         max_repeated_calls: steps in a row that make the very same calls with the same contents.
         max_seconds: wall time of the whole run, without the waits for a person or for a model service that is down.

@@ -26,7 +26,7 @@ from agent_runtime.core.events import (
     StreamReset,
 )
 from agent_runtime.core.outcome import Outcome, Status
-from agent_runtime.core.policy import RunLimits
+from agent_runtime.core.policy import TOKENS_PER_USD, RunLimits
 from agent_runtime.processes.spawn import in_thread
 from agent_runtime.providers.protocol import Provider, ReplyEnd, ReplyFault, ReplyStart, StopReason, TextChunk
 from agent_runtime.run.output_schema import TIMES_ASKED_AGAIN, Checked, check_completion
@@ -295,7 +295,15 @@ class Loop:
             reason = f"The sandbox has lost its network: {lost}. The next run gets a new sandbox."
             return self.state.outcome(Status.NETWORK_LOST, reason=reason)
         usage, limits = self.state.progress.usage, self.limits
-        if limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
+        if limits.max_cost_usd is not None and usage.cost_usd is None:
+            most = int(limits.max_cost_usd * TOKENS_PER_USD)
+            if usage.total_tokens >= most:
+                reason = (
+                    f"The run has used {usage.total_tokens:,} tokens, and the model's price is not known: its limit of "
+                    f"${limits.max_cost_usd:.2f} then allows {most:,} tokens. Raise or remove the cost limit."
+                )
+                return self.state.outcome(Status.MAX_COST, reason=reason)
+        elif limits.max_cost_usd is not None and (usage.cost_usd or 0.0) >= limits.max_cost_usd:
             reason = f"The run has cost ${usage.cost_usd or 0.0:.2f}; its limit is ${limits.max_cost_usd:.2f}."
             return self.state.outcome(Status.MAX_COST, reason=reason)
         if limits.max_tokens is not None and usage.total_tokens >= limits.max_tokens:

@@ -247,6 +247,13 @@ async def test_the_money_limit_ends_the_run(bench: Bench) -> None:
     assert "$1.20" in (outcome.reason or "")
 
 
+async def test_the_money_limit_bounds_the_tokens_of_a_model_without_a_known_price(bench: Bench) -> None:
+    unpriced = ScriptedReply(text=READ, usage=Usage(requests=1, output_tokens=150_000, cost_usd=None))
+    outcome = await bench.run(unpriced, unpriced, unpriced, policy=Policy(limits=RunLimits(max_cost_usd=0.5)))
+    assert (outcome.status, outcome.steps) == (Status.MAX_COST, 2)
+    assert "price is not known" in (outcome.reason or "")
+
+
 async def test_a_denied_tool_is_refused_in_words_that_code_may_catch(bench: Bench) -> None:
     policy = Policy(denied_tools={"execute": "read-only run"})
     outcome = await bench.run(
