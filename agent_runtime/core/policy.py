@@ -46,7 +46,7 @@ class RunLimits:
     Attributes:
         max_steps: model replies that may act.
         max_format_errors: replies in a row that cannot be understood.
-        max_cost_usd: US dollars; None for no bound. For a model whose price is not known, `TOKENS_PER_USD` tokens count as one.
+        max_cost_usd: US dollars; None for no bound. Without a known price, `TOKENS_PER_USD` tokens count as one.
         max_tokens: tokens sent and received, cached ones included; None for no bound.
         max_repeated_calls: steps in a row that make the very same calls with the same contents.
         max_seconds: wall time of the whole run, without the waits for a person or for a model service that is down.
