@@ -36,7 +36,7 @@ class _Contexts:
         self._error = error
 
     @asynccontextmanager
-    async def case(self, _: Job) -> AsyncIterator[JobContext]:
+    async def opened(self, _: Job) -> AsyncIterator[JobContext]:
         if self._error is not None:
             raise self._error
         yield cast("Any", None)
