@@ -134,7 +134,8 @@ class Bubblewrap:
         """
         with Temporary("codepilot-probe-") as workspace:
             launch = self.launch(["true"], workspace=workspace.path, first=True)
-            started = tuple(word for word in launch.argv if word != str(workspace.path.resolve()))
+            place = str(workspace.path.resolve())
+            started = tuple(word for word in launch.argv if word != place)
             if started in _STARTED:
                 return
             try:
