@@ -16,11 +16,12 @@ from bot.engine.database import Database, exclusive
 from bot.engine.records import loaded
 
 _HOUR_SECONDS = 3600.0
+_NEVER = 1e15
 
 # `seq` rather than `id`: every index holds it.
 _BEGUN = (
-    "SELECT count(*) FROM jobs"
-    " WHERE lane = 'work' AND begun_at > :since AND state != 'refused' AND {whose} AND seq != :seq"
+    "SELECT count(*) FROM jobs WHERE lane = 'work' AND begun_at > :since AND state != 'refused' AND {whose}"
+    " AND (begun_at < :begun_at OR begun_at = :begun_at AND seq < :seq)"
 )
 _THREAD = "repo_id = :repo AND thread = :thread"
 
@@ -69,8 +70,9 @@ class Ledger:
     async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
         """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
 
-        Refused jobs count nowhere, and `job` itself does not. `unattended` counts the thread's work before `job` since
-        a person asked for some, as far back as `Queue.sweep` has not forgotten; it is 0 when `job` is a person's.
+        Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
+        work before `job` since a person asked for some, as far back as `Queue.sweep` has not forgotten; it is 0 when
+        `job` is a person's.
         """
         since = self._clock() - seconds
         return await self._run(partial(_tally, job=job, since=since, trusted_bots=self._trusted_bots))
@@ -114,11 +116,13 @@ def _may_tell(rows: sqlite3.Connection, values: tuple[int, int, str, float], now
 
 
 def _tally(rows: sqlite3.Connection, *, job: Job, since: float, trusted_bots: TrustedBots) -> Tally:
-    row = rows.execute("SELECT seq FROM jobs WHERE id = ?", (job.id,)).fetchone()
-    seq = int(row[0]) if row else 0
+    row = rows.execute("SELECT seq, begun_at FROM jobs WHERE id = ?", (job.id,)).fetchone()
+    seq, begun_at = row or (0, None)
     values = {
         "since": since,
         "seq": seq,
+        # Of two that begin at the same moment, one must not be refused for the other, and the other for the first.
+        "begun_at": _NEVER if begun_at is None else begun_at,
         "repo": job.repo.id,
         "thread": job.thread.key,
         "user": job.actor.id,

@@ -146,6 +146,15 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
     assert (await books.ledger.tally(here, seconds=7200)).thread == 1
 
 
+async def test_of_two_jobs_that_begin_at_once_only_the_second_counts_the_first(books: Books) -> None:
+    first, second = a_job("first", number=1), a_job("second", number=2)
+    for job in (first, second):
+        await books.begun(job, None)
+    counted = [(await books.ledger.tally(job)).repository for job in (first, second)]
+    assert counted == [0, 1]
+    assert (await books.ledger.tally(a_job("not stored"))).repository == 2
+
+
 async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) -> None:
     await books.begun(a_job("refused"), JobState.REFUSED)
     await books.queue.accept(a_job("steer", command=Stop()))
