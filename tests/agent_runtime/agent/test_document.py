@@ -52,7 +52,7 @@ _BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("&a [*a]", r"holds more than 5,000 values or 20 levels"),
         (_BOMB, r"holds more than 5,000 values or 20 levels"),
         ("[" * 50_000, r"f\.yaml: is nested too deeply"),
-        ("a" * (MAX_CHARS + 1), r"f\.yaml: has 256,001 characters, and 256,000 is the most"),
+        ("a" * (MAX_CHARS + 1), r"f\.yaml: has 256,001 characters; the limit is 256,000"),
         ("a:\nb: \x07", r"f\.yaml:2: holds the control character U\+0007; remove it"),
     ],
 )
