@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import click
 
@@ -24,46 +26,53 @@ def cli() -> None:
     """Codepilot: a GitHub bot you host yourself, with a coding agent in a sandbox."""
 
 
-@cli.command()
-def serve() -> None:
-    """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
-    from bot.apps import server  # noqa: PLC0415 - `codepilot --help` should not load a web server
-    from bot.apps.logs import start_log  # noqa: PLC0415 - as above
-    from bot.apps.process import guard  # noqa: PLC0415 - as above
-    from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
-    from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
-    from bot.settings import load  # noqa: PLC0415 - `codepilot --help` should not load a web server
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Import without garbage collections, which go through all modules again and again, and exempt these for good."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _run_service(command: Literal["serve", "work"]) -> None:
+    with _loading():
+        from bot.apps import server  # noqa: PLC0415 - `codepilot --help` should not load a web server
+        from bot.apps.logs import start_log  # noqa: PLC0415 - as above
+        from bot.apps.process import guard  # noqa: PLC0415 - as above
+        from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
+        from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
+        from bot.settings import load  # noqa: PLC0415 - as above
 
     settings = load.load()
     guard(allow_root=settings.agent.allow_root)
     start_log(redactor_for(settings))
     watchdog = Watchdog()
-    finish(server.serve(settings, watchdog), stopping=watchdog.ending)
+    service = server.serve if command == "serve" else server.work
+    finish(service(settings, watchdog), stopping=watchdog.ending)
+
+
+@cli.command()
+def serve() -> None:
+    """Receive webhooks and work on jobs, in one process. Settings come from CODEPILOT_* variables."""
+    _run_service("serve")
 
 
 @cli.command()
 def work() -> None:
     """Work on jobs that another process, `codepilot serve` on the same data directory, receives."""
-    from bot.apps import server  # noqa: PLC0415 - as above
-    from bot.apps.logs import start_log  # noqa: PLC0415 - as above
-    from bot.apps.process import guard  # noqa: PLC0415 - as above
-    from bot.apps.services import redactor_for  # noqa: PLC0415 - as above
-    from bot.apps.watchdog import Watchdog  # noqa: PLC0415 - as above
-    from bot.settings import load  # noqa: PLC0415 - as above
-
-    settings = load.load()
-    guard(allow_root=settings.agent.allow_root)
-    start_log(redactor_for(settings))
-    watchdog = Watchdog()
-    finish(server.work(settings, watchdog), stopping=watchdog.ending)
+    _run_service("work")
 
 
 @cli.command()
 def act() -> None:
     """Handle the event of one GitHub workflow run; what `action.yml` calls."""
-    from bot.apps.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
-    from bot.apps.step import take_step  # noqa: PLC0415 - as above
-    from bot.settings import load  # noqa: PLC0415 - as above
+    with _loading():
+        from bot.apps.action.conclusion import Conclusion, exit_code  # noqa: PLC0415 - as above
+        from bot.apps.step import take_step  # noqa: PLC0415 - as above
+        from bot.settings import load  # noqa: PLC0415 - as above
 
     code = finish(take_step(load.survey_action()))
     sys.exit(exit_code(Conclusion.CANCELLED) if code is None else code)
