@@ -1,7 +1,8 @@
 """A process that works through a run of many steps on a file session, to be killed at any moment.
 
 usage: python -m tests.agent_runtime.crash_child WORK_DIR SESSION_DIR STEPS
-It tells each recorded event on standard output, and goes on with what an earlier process has left.
+It tells each recorded event on standard output and waits for a line before it goes on. It begins with what an earlier
+process has left.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def main() -> None:
         if isinstance(event, Recorded):
             sys.stdout.write(f"{len(session.events)} {type(event).__name__}\n")
             sys.stdout.flush()
+            sys.stdin.readline()
 
     with Runtime(agent, session, listeners=[tell], quiet=True) as runtime:
         if runtime.unfinished:

@@ -50,11 +50,22 @@ def test_a_run_of_forty_steps_survives_fifty_kills(tmp_path: Path) -> None:
 
 
 def _leg(work: Path, sessions: Path, survives: int | None) -> tuple[int, bool]:
-    """One process: killed after it has told of `survives` events. How much of the log it told of, and if it ended."""
+    """One process: killed after it has told of `survives` events. How much of the log it told of, and if it ended.
+
+    It may be anywhere between that event and the next one by then, but not further: on a busy machine it would be done
+    before it could be killed often enough.
+    """
     command = [sys.executable, "-m", "tests.agent_runtime.crash_child", str(work), str(sessions), str(STEPS)]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as child:
+        assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
         seen = told = 0
@@ -65,6 +76,8 @@ def _leg(work: Path, sessions: Path, survives: int | None) -> tuple[int, bool]:
                 child.wait(timeout=30)
                 return seen, True
             seen, told = int(first), told + 1
+            child.stdin.write("\n")
+            child.stdin.flush()
             if survives is not None and told > survives:
                 child.kill()
                 break
