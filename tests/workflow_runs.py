@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.apps.composition import act
+from bot.apps.composition import work_step
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action
@@ -86,7 +86,7 @@ class Workflows:
             "CODEPILOT_DATA_DIR": str(folder / "data"),
             "CODEPILOT_LEVEL": "auto",
         }
-        ended = await act(load_action(environment | variables))
+        ended = (await work_step(load_action(environment | variables))).ended
         written = [folder / name for name in ("outputs", "summary")]
         outputs, summary = (each.read_text(encoding="utf-8") if each.exists() else "" for each in written)
         return WorkflowRun(ended=ended, outputs=outputs, summary=summary)

@@ -27,7 +27,7 @@ from bot.apps.services import key_for, redactor_for, services
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
-from bot.domain.job import Job, JobState
+from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.database import Database
 from bot.engine.ledger import Ledger
@@ -157,9 +157,9 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
     )
 
 
-async def act(
+async def work_step(
     settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
-) -> JobState | IgnoredDelivery:
+) -> StepEnd:
     """One workflow run: the event that started it, through the same pipeline, to the step's outputs.
 
     Args:
@@ -175,13 +175,6 @@ async def act(
         InputsError: the inputs contradict each other or the event.
         SandboxError: the agent could not run safely here.
     """
-    return (await work_step(settings, listeners=listeners, lease_seconds=lease_seconds)).ended
-
-
-async def work_step(
-    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
-) -> StepEnd:
-    """The same, with all that there is to tell of the end."""
     job, begun = job_of_run(settings), time.monotonic()
     if isinstance(job, IgnoredDelivery):
         end = StepEnd(ended=job)

@@ -8,7 +8,7 @@ import sys
 
 from bot.domain.errors import ConfigError
 
-_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4  # prctl(2), linux/prctl.h
+_PR_SET_DUMPABLE = 4  # prctl(2), linux/prctl.h
 
 
 def guard(*, allow_root: bool) -> None:
@@ -39,8 +39,3 @@ def close_memory() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-def memory_is_closed() -> bool:
-    """Whether `close_memory` has had its effect."""
-    return sys.platform == "linux" and bool(ctypes.CDLL(None).prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0)

@@ -312,8 +312,3 @@ RepoEvent = Labelled | Assigned | Pushed | Closed | AccessLost | ChecksFailed
 
 Command = Work | Bare | Undo | Steering | Talk | RepoEvent
 """Everything a job can be about; unhandled kinds fail type checking."""
-
-WORK: tuple[type, ...] = (*get_args(Work), Bare)
-STEERING: tuple[type, ...] = get_args(Steering)
-TALK: tuple[type, ...] = get_args(Talk)
-HAPPENING: tuple[type, ...] = get_args(RepoEvent)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.apps.composition import act
+from bot.apps.composition import work_step
 from bot.domain.job import JobState
 from bot.engine.database import Database
 from bot.engine.queue import SqliteQueue
@@ -77,7 +77,7 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
 ) -> None:
     run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
     hub.faults.add("POST", "*/graphql", "503", times=times)
-    assert await act(run.settings, lease_seconds=0.5) is ends
+    assert (await work_step(run.settings, lease_seconds=0.5)).ended is ends
     assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
 
 
@@ -88,7 +88,7 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
     async with ModelServer([acting('write_file("calc.py")', FIXED_CALC), busy]) as server:
         asked = {"CODEPILOT_PROVIDER": "anthropic", "CODEPILOT_MODEL": "claude-sonnet-5-5", "ANTHROPIC_API_KEY": KEY}
         run = a_runner(hub, tmp_path, **asked, CODEPILOT_BASE_URL=server.url_anthropic, CODEPILOT_LEVEL="auto")
-        assert await act(run.settings) is JobState.FAILED
+        assert (await work_step(run.settings)).ended is JobState.FAILED
         assert len(server.requests) == 2
     [_, status] = hub.comments(run.repo, run.number)
     assert "Slow down" in status.body
@@ -103,7 +103,7 @@ async def test_a_run_leaves_the_jobs_of_others_in_its_data_directory_alone(hub: 
     database = Database(run.settings.agent.data_dir / "queue.sqlite")
     queue = SqliteQueue(database)
     await queue.accept(a_job("theirs"))
-    assert await act(run.settings) is JobState.DONE
+    assert (await work_step(run.settings)).ended is JobState.DONE
     theirs = await queue.get("theirs")
     assert theirs is not None
     assert theirs.state is JobState.QUEUED

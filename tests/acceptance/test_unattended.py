@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bot.apps.composition import act
+from bot.apps.composition import work_step
 from bot.domain.job import JobState
 from localhub import LocalHub
 from tests.acceptance.test_action_outage import a_runner
@@ -31,7 +31,7 @@ async def test_what_nobody_can_approve_is_denied_and_the_run_goes_on(hub: LocalH
     told_model = "nobody can be asked in this run; decide for yourself, and say in the completion what you decided"
     proven = {"expect": told_model, "reply": PROVEN}
     run = a_runner(hub, tmp_path, FIXED, acting(asks), proven, **NETWORK)
-    assert await act(run.settings) is JobState.DONE
+    assert (await work_step(run.settings)).ended is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     for told in (status.body, run.summary.read_text(encoding="utf-8")):
         assert "**Denied, because nobody can approve calls in this run**" in told
@@ -49,7 +49,7 @@ async def test_the_readmes_workflow_takes_a_fix_that_python_proves(hub: LocalHub
     proves = 'execute("main", "python3 -c \'import calc; assert calc.add(1, 1) == 2\'", check=True)'
     run = a_runner(hub, tmp_path, acting(f'write_file("calc.py")\n{proves}', FIXED_CALC, completion=COMPLETION))
     assert run.settings.agent.level == "ask"
-    assert await act(run.settings) is JobState.DONE
+    assert (await work_step(run.settings)).ended is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     assert "| ✅ | `python3 -c 'import calc; assert calc.add(1, 1) == 2'` | passed, ad hoc |" in status.body
     assert "Denied" not in status.body
@@ -63,7 +63,7 @@ WRITES = 'write_file("calc.py")\nwrite_file("' + WORKFLOW + '")'
 async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalHub, tmp_path: Path) -> None:
     proves = f'{WRITES}\nexecute("main", "sh check.sh", check=True)'
     run = a_runner(hub, tmp_path, acting(proves, FIXED_CALC, "on: push\n", completion=COMPLETION))
-    assert await act(run.settings) is JobState.DONE
+    assert (await work_step(run.settings)).ended is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     summary = run.summary.read_text(encoding="utf-8")
     for told in (status.body, summary):
@@ -86,7 +86,7 @@ async def test_only_what_a_person_must_approve_is_withheld_and_shown(hub: LocalH
 async def test_where_nothing_else_changed_nothing_is_published(hub: LocalHub, tmp_path: Path) -> None:
     writes = acting(f'write_file("{WORKFLOW}")', "on: push\n", completion=COMPLETION)
     run = a_runner(hub, tmp_path, writes)
-    assert await act(run.settings) is JobState.DONE
+    assert (await work_step(run.settings)).ended is JobState.DONE
     [_, status] = hub.comments(run.repo, run.number)
     assert "This requires a separate approval." in status.body
     assert status.body.count("The patch") == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_runtime import Event, ToolReturned
-from bot.apps.composition import act
+from bot.apps.composition import work_step
 from bot.domain.job import JobState
 from bot.settings.load import load_action
 from localhub import LocalHub
@@ -67,7 +67,7 @@ async def test_the_agent_sees_no_variable_of_the_runner_and_writes_to_none_of_it
         }
     )
     events: list[Event] = []
-    assert await act(settings, listeners=[events.append]) is JobState.DONE
+    assert (await work_step(settings, listeners=[events.append])).ended is JobState.DONE
     shown = next(each.value for each in events if isinstance(each, ToolReturned))
     assert isinstance(shown, dict)
     names = {line.partition("=")[0] for line in str(shown["output"]).splitlines() if "=" in line.split(" ")[0]}
