@@ -20,6 +20,17 @@ from tests.builders import thread_facts
 
 _T = TypeVar("_T")
 
+REPO = RepoFacts(
+    id=10,
+    full_name="octo/calc",
+    private=False,
+    archived=False,
+    default_branch="main",
+    clone_url="https://github.com/octo/calc.git",
+    html_url="https://github.com/octo/calc",
+)
+"""The repository of `a_job`, with what GitHub says about it."""
+
 
 def context_of(
     engine: InMemoryEngine,
@@ -44,17 +55,8 @@ def context_of(
 
 def snapshot(*, labels: tuple[str, ...] = (), reader: object = None, **thread: Any) -> ThreadSnapshot:  # noqa: ANN401 - see `thread_facts`
     """The place of `a_job` with these facts of its thread."""
-    repo = RepoFacts(
-        id=10,
-        full_name="octo/calc",
-        private=False,
-        archived=False,
-        default_branch="main",
-        clone_url="https://github.com/octo/calc.git",
-        html_url="https://github.com/octo/calc",
-    )
     return ThreadSnapshot(
-        snapshot=Snapshot(repo=repo, default_head="d" * 40),
+        snapshot=Snapshot(repo=REPO, default_head="d" * 40),
         roles=("write",),
         reader=cast("PhaseReader", reader),
         thread=thread_facts(**thread),

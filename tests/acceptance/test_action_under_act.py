@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 
 from bot.apps.action.outputs import OUTPUTS
 from bot.control.save_artifact import SESSION_FILE
-from localhub import LocalHub
+from localhub import LocalHub, Repo, User
 from tests.act import ActRun, run_action
+from tests.origin import git
 from tests.source_files import ROOT
 
 _SCRIPT = """\
@@ -33,17 +36,34 @@ _SCRIPT = """\
 """
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A repository with a bug on a hub, the account of its workflows, and the newest event of each kind."""
+
+    hub: LocalHub
+    repo: Repo
+    owner: User
+    runner: User
+    payloads: dict[str, Mapping[str, Any]]
+
+
+@asynccontextmanager
+async def opened(directory: Path) -> AsyncIterator[Scene]:
     payloads: dict[str, Mapping[str, Any]] = {}
-    async with LocalHub(tmp_path / "hub") as hub:
-        hub.add_user("mona")
-        runner = hub.add_user("github-actions[bot]", kind="Bot")
+    async with LocalHub(directory / "hub") as hub:
+        owner, runner = hub.add_user("mona"), hub.add_user("github-actions[bot]", kind="Bot")
         repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
         hub.add_collaborator(repo, runner.login, "write")
         hub.install(hub.add_app("any"), repo, by="mona")
         hub.observe(sent=payloads.__setitem__)
+        yield Scene(hub=hub, repo=repo, owner=owner, runner=runner, payloads=payloads)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Path) -> None:
+    async with opened(tmp_path) as scene:
+        hub, repo, runner = scene.hub, scene.repo, scene.runner
         issue = hub.open_issue(repo, author="mona", title="Adding is off by one", body="`add(1, 1)` gives 3.")
         hub.comment(repo, issue.number, author="mona", body="/codepilot fix")
         # What a caller passes is data: a shell that evaluated this path would leave the file `hijacked`.
@@ -54,7 +74,7 @@ async def test_a_comment_becomes_a_pull_request_through_the_action(tmp_path: Pat
             run_action,
             tmp_path / "runner",
             event="issue_comment",
-            payload=payloads["issue_comment"],
+            payload=scene.payloads["issue_comment"],
             inputs={"provider": "scripted", "model": str(script), "allow-root": "yes"},
             token=runner.token,
             repository=repo.full_name,
@@ -97,12 +117,8 @@ _MAINTENANCE = """\
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reaches_the_next_step(tmp_path: Path) -> None:
-    async with LocalHub(tmp_path / "hub") as hub:
-        mona = hub.add_user("mona")
-        runner = hub.add_user("github-actions[bot]", kind="Bot")
-        repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
-        hub.add_collaborator(repo, runner.login, "write")
-        hub.install(hub.add_app("any"), repo, by="mona")
+    async with opened(tmp_path) as scene:
+        hub, repo, runner = scene.hub, scene.repo, scene.runner
         (tmp_path / "script.yaml").write_text(_MAINTENANCE, encoding="utf-8")
         where = {"id": repo.id, "full_name": repo.full_name, "private": False, "default_branch": "main"}
         run = await asyncio.to_thread(
@@ -112,7 +128,7 @@ async def test_a_scheduled_prompt_becomes_a_pull_request_and_every_output_reache
             payload={
                 "schedule": "0 6 * * 1",
                 "repository": where,
-                "sender": {"id": mona.id, "login": mona.login, "type": "User"},
+                "sender": {"id": scene.owner.id, "login": scene.owner.login, "type": "User"},
             },
             inputs={
                 "provider": "scripted",
@@ -164,14 +180,8 @@ _ENDS = """\
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_an_approving_comment_resumes_the_run_that_the_workflow_before_it_stored(tmp_path: Path) -> None:
-    payloads: dict[str, Mapping[str, Any]] = {}
-    async with LocalHub(tmp_path / "hub") as hub:
-        hub.add_user("mona")
-        runner = hub.add_user("github-actions[bot]", kind="Bot")
-        repo = hub.add_repo("octo/calc", owner="mona", files={"calc.py": "def add(a, b):\n    return a + b + 1\n"})
-        hub.add_collaborator(repo, runner.login, "write")
-        hub.install(hub.add_app("any"), repo, by="mona")
-        hub.observe(sent=payloads.__setitem__)
+    async with opened(tmp_path) as scene:
+        hub, repo, runner = scene.hub, scene.repo, scene.runner
         issue = hub.open_issue(repo, author="mona", title="Adding is off by one", body="`add(1, 1)` gives 3.")
 
         async def say(body: str, script: str, run_id: int) -> ActRun:
@@ -181,7 +191,7 @@ async def test_an_approving_comment_resumes_the_run_that_the_workflow_before_it_
                 run_action,
                 tmp_path / str(run_id),
                 event="issue_comment",
-                payload=payloads["issue_comment"],
+                payload=scene.payloads["issue_comment"],
                 inputs={
                     "provider": "scripted",
                     "model": str(tmp_path / "script.yaml"),
@@ -210,5 +220,8 @@ async def test_an_approving_comment_resumes_the_run_that_the_workflow_before_it_
 
         resumed = await say("/codepilot approve", _ENDS, 42)
         assert resumed.outputs["conclusion"] == "verified"
-        assert resumed.outputs["branch"] in hub.branches(repo)
+        published = git(repo.path, "show", f"{resumed.outputs['branch']}:calc.py")
+        assert published == "def add(a, b):\n    return a + b"
+        (pull,) = [thread for thread in hub.issues(repo) if thread.pull is not None]
+        assert resumed.outputs["pull-request-number"] == str(pull.number)
         assert not (tmp_path / "42" / "artifacts").exists()

@@ -11,16 +11,13 @@ from bot.domain.job import JobState, Origin
 from bot.engine.approvals import Waiting
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import JobRecord, StoredRecord
-from bot.engine.ledger import Ledger
 from bot.engine.owed_endings import Owed
 from bot.engine.work import Disposition, JobAttempt, JobEnded, JobParked
-from bot.github import GitHub
 from bot.jobs import approvals
-from bot.jobs.context import Ending, JobContext, ShortReply
-from bot.jobs.services import JobServices
+from bot.jobs.context import Ending, ShortReply
 from bot.jobs.snapshot import ThreadSnapshot
-from bot.jobs.snapshot_cache import AccessChecks
 from tests.builders import a_job
+from tests.job_contexts import context_of
 
 FOREVER = 10.0**12
 
@@ -44,16 +41,7 @@ class Parking:
 async def steered(engine: InMemoryEngine, command: Steering) -> Ending:
     """Do what a press of a button asks: GitHub has nothing to be asked or told."""
     job = replace(a_job("command", command=command), origin=Origin(kind="button", id=1))
-    context = JobContext(
-        job=job,
-        services=cast("JobServices", None),
-        github=cast("GitHub", None),
-        queue=engine,
-        ledger=cast("Ledger", None),
-        record=StoredRecord(engine, job.id),
-        access_checks=AccessChecks(),
-        marker="",
-    )
+    context = context_of(engine, job)
     await engine.accept(job)
     return await steer(context, command, cast("ThreadSnapshot", None))
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from bot.github import GitHub, RepoFacts, Snapshot
+from bot.github import GitHub, Snapshot
 from bot.jobs.phase_reader import PhaseReader
 from bot.jobs.snapshot import AccessCheck
 from bot.jobs.snapshot_cache import FRESH_SECONDS, AccessChecks
+from tests.job_contexts import REPO
 
 GITHUB = GitHub.for_token("a-token", "https://api.github.com", redact=str)
 
 
 def an_access_check() -> AccessCheck:
-    repo = RepoFacts(
-        id=1,
-        full_name="o/r",
-        private=False,
-        archived=False,
-        default_branch="main",
-        clone_url="https://github.com/o/r.git",
-        html_url="https://github.com/o/r",
-    )
-    snapshot = Snapshot(repo=repo, default_head="a" * 40)
+    snapshot = Snapshot(repo=REPO, default_head="a" * 40)
     return AccessCheck(snapshot=snapshot, roles=("write",), reader=PhaseReader(GITHUB))
 
 
