@@ -158,7 +158,7 @@ async def test_a_change_to_a_workflow_waits_for_an_approval_of_its_own(
     hub: LocalHub, tmp_path: Path, *, approved: bool
 ) -> None:
     control = 'write_file("calc.py")\nwrite_file(".github/workflows/ci.yml")'
-    script = [acting(control, FIXED_CALC, "on: push\n", completion="Mended, and CI added.")]
+    script = [acting(control, FIXED_CALC, "on: push\n", completion="Fixed, and CI added.")]
     async with staged(hub, tmp_path, script) as stage:
         issue = stage.issue()
         command = stage.say(issue.number, "/codepilot fix")

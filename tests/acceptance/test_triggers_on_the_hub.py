@@ -83,8 +83,8 @@ class Scene:
     def pull(self) -> tuple[int, str]:
         """Open a pull request; its number and its head."""
         changed = {"calc.py": "def add(a, b):\n    return a + b\n"}
-        self.hub.commit(self.repo, changed, message="Mend", author="mona", branch="topic")
-        number = self.hub.open_pull(self.repo, author="mona", head="topic", title="Mend it", body="So.").number
+        self.hub.commit(self.repo, changed, message="Fix", author="mona", branch="topic")
+        number = self.hub.open_pull(self.repo, author="mona", head="topic", title="Fix it", body="So.").number
         return number, self.hub.branches(self.repo)["topic"]
 
 

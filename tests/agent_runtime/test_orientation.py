@@ -34,7 +34,7 @@ def workspace(root: Path) -> Iterator[Workspace]:
 
 
 def look(workspace: Workspace, text: str = "") -> Orientation:
-    return orient(workspace, Task(goal="Mend it", quotes=(Quote(source="issue", text=text),)), [])
+    return orient(workspace, Task(goal="Fix it", quotes=(Quote(source="issue", text=text),)), [])
 
 
 def named(workspace: Workspace, text: str) -> list[str]:

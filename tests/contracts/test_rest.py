@@ -163,7 +163,7 @@ async def _git(user: Client, bot: Client) -> str:
     tree = await _ok(bot, "POST", f"{R}/git/trees", 201, {"base_tree": head, "tree": [entry]})
     assert isinstance(tree, dict)
     await _ok(bot, "GET", f"{R}/git/trees/{tree['sha']}?recursive=1")
-    new = {"message": "Mend it", "tree": tree["sha"], "parents": [head]}
+    new = {"message": "Fix it", "tree": tree["sha"], "parents": [head]}
     commit = await _ok(bot, "POST", f"{R}/git/commits", 201, new)
     assert isinstance(commit, dict)
     sha = str(commit["sha"])
@@ -206,7 +206,7 @@ async def _history(user: Client, bot: Client, sha: str) -> None:
 
 
 async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
-    wanted = {"title": "Mend it", "head": "codepilot/fix", "base": "main", "body": "Closes #1", "draft": False}
+    wanted = {"title": "Fix it", "head": "codepilot/fix", "base": "main", "body": "Closes #1", "draft": False}
     await _ok(bot, "POST", f"{R}/pulls", 201, wanted)
     await _ok(bot, "POST", f"{R}/pulls", 422, wanted)
     await _ok(bot, "GET", f"{R}/pulls?head=acme:codepilot/fix&base=main&state=all")
@@ -214,7 +214,7 @@ async def _pulls(hub: LocalHub, user: Client, bot: Client) -> None:
         await _ok(bot, "GET", f"{R}/pulls/2{path}")
     await _ok(bot, "GET", f"{R}/pulls/2", 200, None, Accept="application/vnd.github.diff")
     await _ok(bot, "GET", f"{R}/pulls/2", 200, None, Accept="application/vnd.github.patch")
-    pull = await _ok(bot, "PATCH", f"{R}/pulls/2", 200, {"title": "Mend it well", "body": "Closes #1."})
+    pull = await _ok(bot, "PATCH", f"{R}/pulls/2", 200, {"title": "Fix it well", "body": "Closes #1."})
     assert isinstance(pull, dict)
     head = pull["head"]["sha"]
     await _reviews(user, bot, head)

@@ -22,7 +22,7 @@ def change(world: World, **replaced: Any) -> dict[str, Any]:  # noqa: ANN401 - p
     return {
         "branch": {"repositoryNameWithOwner": "acme/widgets", "branchName": "main"},
         "expectedHeadOid": world.hub.branches(world.repo)["main"],
-        "message": {"headline": "Mend it", "body": "Because."},
+        "message": {"headline": "Fix it", "body": "Because."},
         "fileChanges": {
             "additions": [{"path": "src/a.py", "contents": contents}],
             "deletions": [{"path": "README.md"}],
@@ -39,7 +39,7 @@ async def test_a_commit_is_made_signed_and_in_the_apps_name(world: World) -> Non
     made = reply.body["data"]["createCommitOnBranch"]
     assert made["commit"]["author"]["user"]["login"] == "codepilot[bot]"
     assert made["commit"]["signature"] == {"isValid": True}
-    assert made["commit"]["message"] == "Mend it\n\nBecause."
+    assert made["commit"]["message"] == "Fix it\n\nBecause."
     assert made["ref"] == {"name": "main", "target": {"oid": made["commit"]["oid"]}}
     assert world.hub.branches(world.repo)["main"] == made["commit"]["oid"]
     assert [entry.path for entry in git.tree(world.repo.path, "main", recursive=True)] == ["src", "src/a.py"]

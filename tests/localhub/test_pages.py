@@ -25,8 +25,8 @@ async def test_every_page_shows_what_it_is_for(world: World) -> None:
     hub, repo = world.hub, world.repo
     hub.open_issue(repo, author="mona", title="It <b>breaks", body="- [x] seen", labels=["bug"])
     hub.comment(repo, 1, author="codepilot[bot]", body="| a | b |\n|---|---|\n| 1 | 2 |")
-    sha = hub.commit(repo, {"src/a.py": "x = 2\n"}, message="Mend", author="mona", branch="code/fix")
-    hub.open_pull(repo, author="mona", head="code/fix", title="Mend it")
+    sha = hub.commit(repo, {"src/a.py": "x = 2\n"}, message="Fix", author="mona", branch="code/fix")
+    hub.open_pull(repo, author="mona", head="code/fix", title="Fix it")
     check = {"name": "tests", "head_sha": sha, "status": "in_progress"}
     run = (await world.bot.ask("POST", "/repos/acme/widgets/check-runs", check)).body["id"]
     for path, expected in (
@@ -41,7 +41,7 @@ async def test_every_page_shows_what_it_is_for(world: World) -> None:
         ("/acme/widgets/issues/new", "Open issue"),
         ("/acme/widgets/issues/1", "<table>"),
         ("/acme/widgets/issues/1", 'type="checkbox"'),
-        ("/acme/widgets/pulls", "Mend it"),
+        ("/acme/widgets/pulls", "Fix it"),
         ("/acme/widgets/pull/2", "busy"),
         ("/acme/widgets/pull/2/commits", sha[:7]),
         ("/acme/widgets/pull/2/files", '<tr class="added">'),

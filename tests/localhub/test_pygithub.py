@@ -53,9 +53,9 @@ async def test_a_change_becomes_a_pull_request_with_a_check(world: World) -> Non
             ref = repo.create_git_ref("refs/heads/codepilot/fix", head.sha)
             element = InputGitTreeElement("src/a.py", "100644", "blob", content="x = 2\n")
             tree = repo.create_git_tree([element], base_tree=head.commit.tree)
-            commit = repo.create_git_commit("Mend it", tree, [repo.get_git_commit(head.sha)])
+            commit = repo.create_git_commit("Fix it", tree, [repo.get_git_commit(head.sha)])
             ref.edit(commit.sha)
-            pull = repo.create_pull(base="main", head="codepilot/fix", title="Mend it", body="Closes #1")
+            pull = repo.create_pull(base="main", head="codepilot/fix", title="Fix it", body="Closes #1")
             assert (pull.head.sha, pull.additions, pull.changed_files) == (commit.sha, 1, 1)
             assert [file.filename for file in pull.get_files()] == ["src/a.py"]
             assert [c.sha for c in pull.get_commits()] == [commit.sha]

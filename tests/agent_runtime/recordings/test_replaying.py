@@ -47,7 +47,7 @@ def plus(a, b):
 ```
 """
 ANSWER = "There is one function, `plus`."
-TASK = Task(goal="Mend plus", quotes=(Quote(source="issue #1", text="it subtracts"),))
+TASK = Task(goal="Fix plus", quotes=(Quote(source="issue #1", text="it subtracts"),))
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def _edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-LOOKING = Task(goal="Mend plus", images=(picture("issue #1"), picture("issue #2", shade=5)))
+LOOKING = Task(goal="Fix plus", images=(picture("issue #1"), picture("issue #2", shade=5)))
 
 
 def seeing_agent(work_dir: Path) -> Agent:

@@ -75,25 +75,25 @@ def runtime_for(project: Path, sandbox: Sandbox, replies: list[str], **settings:
 async def test_a_bug_is_mended_and_proven_in_two_steps(project: Path, sandbox: Sandbox) -> None:
     wrong = (
         '```codepilot\nwrite_file("src/greet.sh", 1, 1, mode="edit")\nexecute("main", "sh check.sh", check=True)\n```\n'
-        "```sh filename=src/greet.sh\necho 'hello wordl'\n```\n```completion\nMended.\n```\n"
+        "```sh filename=src/greet.sh\necho 'hello wordl'\n```\n```completion\nFixed.\n```\n"
     )
     async with runtime_for(project, sandbox, [wrong, wrong.replace("wordl", "world")]) as runtime:
-        outcome = await runtime.run("Mend the greeting")
-    assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Mended.", 2)
+        outcome = await runtime.run("Fix the greeting")
+    assert (outcome.status, outcome.summary, outcome.steps) == (Status.FINISHED, "Fixed.", 2)
     assert (project / "src" / "greet.sh").read_text() == "echo 'hello world'\n"
     assert outcome.usage.requests == 2
 
 
 async def test_the_first_message_orients(project: Path, sandbox: Sandbox) -> None:
     task = Task(
-        goal="Mend the greeting",
+        goal="Fix the greeting",
         quotes=(Quote(source="issue #1 by @mona", text="`greet` prints the wrong word, see src/greet.sh:1"),),
     )
     async with runtime_for(project, sandbox, [DONE]) as runtime:
         await runtime.run(task, facts=["HEAD: abc on main"])
         [started] = [event for event in runtime.session.events if isinstance(event, Started)]
     opening = started.opening
-    assert opening.startswith("[Task 1]\nMend the greeting\n")
+    assert opening.startswith("[Task 1]\nFix the greeting\n")
     assert "from issue #1 by @mona]" in opening
     assert "HEAD: abc on main" in opening
     assert "Working directory: /workspace (sandbox: bubblewrap)" in opening

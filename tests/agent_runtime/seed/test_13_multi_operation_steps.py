@@ -47,10 +47,10 @@ async def test_several_ranges_of_a_file_are_edited_without_drift(start: Start, n
             'write_file("routes.py", mode="multi_edit", edits=[(42, 48), (55, 55)])',
             "new 42\nnew 43",
             "new 55",
-            done="Mended.",
+            done="Fixed.",
         ),
     )
-    outcome = await runtime.run("Mend both")
+    outcome = await runtime.run("Fix both")
     assert outcome.status is Status.FINISHED, outcome
     lines = text_of(numbered).splitlines()
     assert lines[40:45] == ["line 41", "new 42", "new 43", "line 49", "line 50"]

@@ -65,14 +65,14 @@ async def test_what_the_agent_itself_writes_is_no_news(start: Start) -> None:
 async def test_an_edit_by_line_is_refused_until_the_changed_file_is_read_again(start: Start, place: Path) -> None:
     (place / "a.txt").write_text("one\ntwo\nthree\n")
     edit = reply('write_file("a.txt", 2, 2, mode="edit")', "TWO")
-    runtime, model = start(reply('read_file("a.txt")'), edit, reply('read_file("a.txt")'), edit, reply(done="Mended."))
+    runtime, model = start(reply('read_file("a.txt")'), edit, reply('read_file("a.txt")'), edit, reply(done="Fixed."))
 
     def meanwhile(step: int, **_: object) -> None:
         if step == 2:
             (place / "a.txt").write_text("zero\none\ntwo\nthree\n")
 
     runtime.hooks.register(EventType.STEP, meanwhile)
-    await runtime.run("Mend")
+    await runtime.run("Fix")
     lines = (place / "a.txt").read_text().splitlines()
     assert "TWO" in lines
     assert "three" in lines

@@ -148,12 +148,12 @@ def test_a_name_that_a_stranger_chose_is_no_part_of_the_goal(number: int, comman
 
 
 def test_an_approved_plan_is_quoted_and_the_goal_says_whose_word_it_has() -> None:
-    task = task_for(a_job(command=Fix()), material=Material(approved_plan="1. Mend add().", language="German"))
+    task = task_for(a_job(command=Fix()), material=Material(approved_plan="1. Fix add().", language="German"))
     assert task.goal == (
         "Fix the problem described in this issue.\n\nA maintainer has approved the quoted plan. Carry it out; where it "
         "turns out to be wrong, do what is right and say so.\n\nWrite your completion in German."
     )
-    assert task.quotes[0] == Quote(source="the plan that a maintainer approved", text="1. Mend add().")
+    assert task.quotes[0] == Quote(source="the plan that a maintainer approved", text="1. Fix add().")
 
 
 def test_threads_about_lines_stay_together_and_show_their_code_once() -> None:

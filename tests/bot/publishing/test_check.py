@@ -90,8 +90,8 @@ def test_it_names_its_job_and_thread_for_the_buttons() -> None:
 
 
 def test_the_summary_is_the_comment_without_its_mark() -> None:
-    draft = render_check(view("done", completion="Mended it."), job=a_job(), head_sha=SHA)
-    assert "Mended it." in draft.summary
+    draft = render_check(view("done", completion="Fixed it."), job=a_job(), head_sha=SHA)
+    assert "Fixed it." in draft.summary
     assert MARK not in draft.summary
     assert draft.title == "Done: /codepilot fix"
     red = render_check(view("done", failed="CI"), job=a_job(), head_sha=SHA)
