@@ -117,7 +117,7 @@ def installed_by_pip(root: Path, project: Path) -> float:
         "--disable-pip-version-check",
         "install",
     ]
-    lock = ["--no-compile", "--require-hashes", "--requirement", "requirements/run.lock"]
+    lock = ["--no-compile", "--require-hashes", "--requirement", "requirements/action.lock"]
     subprocess.run([*pip, *lock], cwd=project, check=True, stderr=subprocess.DEVNULL)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "."], cwd=project, check=True, stderr=subprocess.DEVNULL)
     return time.perf_counter() - begun

@@ -92,10 +92,10 @@ def _machine(directory: Path) -> Machine:
     (action / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
     (action / "requirements").mkdir()
     shutil.copy2(ROOT / "requirements" / "installer.lock", action / "requirements")
-    entries = re.split(r"\n(?=[a-z])", (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8"))
+    entries = re.split(r"\n(?=[a-z])", (ROOT / "requirements" / "action.lock").read_text(encoding="utf-8"))
     few = [entry for entry in entries if entry.split("==")[0] in _NEEDED]
     assert len(few) == len(_NEEDED)
-    (action / "requirements" / "run.lock").write_text("\n".join(few) + "\n", encoding="utf-8")
+    (action / "requirements" / "action.lock").write_text("\n".join(few) + "\n", encoding="utf-8")
     programs = directory / "programs"
     for name, target in (("python/python3", Path(sys.base_prefix, "bin", "python3")), ("uv/uv", _uv())):
         (programs / name).parent.mkdir(parents=True)
