@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -15,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+import pytest
 
 PASSWORD = "correct-horse-battery-staple"
+_NUMBERS = itertools.count()
 _USER_INSTEAD_OF_ROOT = "nobody"  # PostgreSQL refuses to run as root
 
 
@@ -89,3 +92,24 @@ def _wait_for(postgres: Postgres, server: subprocess.Popen[bytes], log: Path) ->
             time.sleep(0.02)
         else:
             return
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres | str]:
+    """A running server; or, where none is installed, the reason why these tests are left out."""
+    found = programs()
+    if found is None:
+        yield "PostgreSQL is not installed (scripts/system-programs dev installs it)"
+        return
+    with running(found) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Postgres | str) -> str:
+    """An empty database."""
+    if isinstance(postgres_server, str):
+        pytest.skip(postgres_server)
+    name = f"codepilot{next(_NUMBERS)}"
+    postgres_server.run(f"CREATE DATABASE {name}")
+    return postgres_server.url(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,31 +10,10 @@ import pytest
 from agent_runtime.sessions.database import DatabaseSession
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
-from tests import postgres
 from tests.agent_runtime.sessions.stores import Store
+from tests.postgres import postgres_server, postgres_url
 
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Postgres | str]:
-    """A running server; or, where none is installed, the reason why these tests are left out."""
-    programs = postgres.programs()
-    if programs is None:
-        yield "PostgreSQL is not installed (scripts/system-programs dev installs it)"
-        return
-    with postgres.running(programs) as server:
-        yield server
-
-
-@pytest.fixture
-def postgres_url(postgres_server: postgres.Postgres | str) -> str:
-    """An empty database."""
-    if isinstance(postgres_server, str):
-        pytest.skip(postgres_server)
-    name = f"sessions{next(_NUMBERS)}"
-    postgres_server.run(f"CREATE DATABASE {name}")
-    return postgres_server.url(name)
+__all__ = ["postgres_server", "postgres_url"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

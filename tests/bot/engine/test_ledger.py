@@ -6,50 +6,134 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+import sqlalchemy as sa
 
 from bot.domain.access import LabelGrant, Tally
 from bot.domain.commands import Stop
-from bot.domain.job import Actor, Job, JobState, Origin, Repo
+from bot.domain.job import Actor, Job, JobState, Lane, Origin, Repo
 from bot.domain.listening import TrustedBots
 from bot.engine import ledger as statements
 from bot.engine.database import Database
+from bot.engine.durable import jobs
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.ledger import DurableLedger
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import JOBS
 from bot.engine.ledger import Ledger
+from bot.engine.protocols import JobEngine
 from bot.engine.queue import SqliteQueue
 from tests.builders import a_job
+from tests.postgres import postgres_server, postgres_url
 from tests.queues import Clock, claimed
 
 _BOT = 77
+_TRUSTED = TrustedBots(ids=frozenset({_BOT}))
+
+__all__ = ["postgres_server", "postgres_url"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Books:
-    queue: SqliteQueue
-    ledger: Ledger
-    clock: Clock
-    database: Database
+class Books(Protocol):
+    """A ledger, with an engine whose jobs begin when they are told to."""
 
-    async def begun(self, job: Job, state: JobState | None = JobState.DONE) -> None:
-        """Have a job run now, and end as `state`."""
-        await self.queue.accept(job)
-        assert await claimed(self.queue) == job.id
-        if state is not None:
-            await self.queue.finish(job.id, state, worker="w1")
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def queue(self) -> JobEngine: ...
+
+    @property
+    def ledger(self) -> Ledger | DurableLedger: ...
+
+    async def begin(self, lane: Lane = "work") -> str | None:
+        """Have the next job of a lane run; its id."""
+        ...
+
+    async def finish(self, job_id: str, state: JobState) -> None:
+        """End a job that runs."""
+        ...
+
+    async def park(self, job_id: str) -> None:
+        """Let a job that runs wait."""
+        ...
 
 
-@pytest.fixture
-async def books(tmp_path: Path) -> AsyncIterator[Books]:
-    database, clock = Database(tmp_path / "queue.sqlite"), Clock()
-    yield Books(
-        queue=SqliteQueue(database, clock=clock),
-        ledger=Ledger(database, trusted_bots=TrustedBots(ids=frozenset({_BOT})), clock=clock),
-        clock=clock,
-        database=database,
-    )
+class BooksInAFile:
+    def __init__(self, database: Database) -> None:
+        self.clock, self.database = Clock(), database
+        self.queue = self._queue = SqliteQueue(database, clock=self.clock)
+        self.ledger = Ledger(database, trusted_bots=_TRUSTED, clock=self.clock)
+
+    async def begin(self, lane: Lane = "work") -> str | None:
+        return await claimed(self._queue, lane=lane)
+
+    async def finish(self, job_id: str, state: JobState) -> None:
+        await self._queue.finish(job_id, state, worker="w1")
+
+    async def park(self, job_id: str) -> None:
+        await self._queue.park(job_id, "w1", until=10.0**12)
+
+
+class BooksInAStore:
+    def __init__(self, url: str) -> None:
+        self.clock = Clock()
+        self.store = JobStore(url, clock=self.clock)
+        self.queue, self.ledger = DurableEngine(self.store), DurableLedger(self.store, trusted_bots=_TRUSTED)
+
+    async def begin(self, lane: Lane = "work") -> str | None:
+        released = sa.select(JOBS.c.id, JOBS.c.leg).where(
+            JOBS.c.released, JOBS.c.state == "queued", JOBS.c.lane == lane
+        )
+        found = await self.store.run(lambda tx: tx.rows.execute(released.order_by(JOBS.c.seq)).first())
+        if found is not None:
+            await self.store.run(lambda tx: jobs.begin(tx, found.id, found.leg, "w1"))
+        return None if found is None else str(found.id)
+
+    async def finish(self, job_id: str, state: JobState) -> None:
+        await self._with(job_id, lambda tx, row: jobs.finish(tx, row, state, "", None))
+
+    async def park(self, job_id: str) -> None:
+        await self._with(job_id, lambda tx, row: jobs.park(tx, row, 10.0**12, 0, ""))
+
+    async def _with(self, job_id: str, change: Callable[[Transaction, sa.Row[Any]], object]) -> None:
+        asked = sa.select(JOBS.c.leg).where(JOBS.c.id == job_id)
+        await self.store.run(
+            lambda tx: change(tx, jobs.check_ours(tx, job_id, tx.rows.execute(asked).scalar_one(), "w1"))
+        )
+
+
+@asynccontextmanager
+async def opened_file(path: Path) -> AsyncIterator[BooksInAFile]:
+    database = Database(path)
+    yield BooksInAFile(database)
     await database.close()
+
+
+@pytest.fixture(params=["file", "sqlite", "postgresql"])
+async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
+    path = tmp_path / "queue.sqlite"
+    if request.param == "file":
+        async with opened_file(path) as in_a_file:
+            yield in_a_file
+        return
+    in_a_store = BooksInAStore(
+        request.getfixturevalue("postgres_url") if request.param == "postgresql" else f"sqlite:///{path}"
+    )
+    yield in_a_store
+    await in_a_store.store.close()
+
+
+async def begun(books: Books, job: Job, state: JobState | None = JobState.DONE) -> None:
+    """Have a job run now, and end as `state`."""
+    await books.queue.accept(job)
+    assert await books.begin() == job.id
+    if state is not None:
+        await books.finish(job.id, state)
 
 
 def a_label(name: str = "codepilot:auto", bound_to: str = "a" * 40, at: float = 1.0, number: int = 7) -> LabelGrant:
@@ -135,8 +219,8 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
         replace(a_job("installation", number=4), actor=other, repo=elsewhere),
     ]
     for job in jobs:
-        await books.begun(job)
-    await books.begun(here, None)
+        await begun(books, job)
+    await begun(books, here, None)
     assert await books.ledger.tally(here) == Tally(thread=1, user=2, repository=2, installation=2, unattended=0)
     assert (await books.ledger.tally(jobs[2])).installation == 0
     books.clock.now += 3599
@@ -149,17 +233,17 @@ async def test_what_was_begun_within_the_hour_is_counted_where_it_belongs(books:
 async def test_of_two_jobs_that_begin_at_once_only_the_second_counts_the_first(books: Books) -> None:
     first, second = a_job("first", number=1), a_job("second", number=2)
     for job in (first, second):
-        await books.begun(job, None)
+        await begun(books, job, None)
     counted = [(await books.ledger.tally(job)).repository for job in (first, second)]
     assert counted == [0, 1]
     assert (await books.ledger.tally(a_job("not stored"))).repository == 2
 
 
 async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) -> None:
-    await books.begun(a_job("refused"), JobState.REFUSED)
+    await begun(books, a_job("refused"), JobState.REFUSED)
     await books.queue.accept(a_job("steer", command=Stop()))
-    assert await claimed(books.queue, lane="steer") == "steer"
-    await books.begun(a_job("this"), None)
+    assert await books.begin("steer") == "steer"
+    await begun(books, a_job("this"), None)
     await books.queue.accept(a_job("queued"))
     assert await books.ledger.tally(a_job("this")) == Tally()
 
@@ -167,8 +251,8 @@ async def test_neither_refused_nor_queued_jobs_nor_steering_count(books: Books) 
 async def test_a_job_that_is_run_again_counts_once_from_its_first_beginning(books: Books) -> None:
     await books.queue.accept(a_job("j1"))
     for _ in range(3):
-        assert await claimed(books.queue) == "j1"
-        await books.queue.park("j1", "w1", until=10.0**12)
+        assert await books.begin() == "j1"
+        await books.park("j1")
         await books.queue.wake("j1")
         books.clock.now += 1000
     assert (await books.ledger.tally(a_job("other"))).thread == 1
@@ -180,24 +264,24 @@ async def test_a_job_that_is_run_again_counts_once_from_its_first_beginning(book
 async def test_work_that_no_person_asked_for_adds_up_until_one_does(books: Books, make: Callable[[Job], Job]) -> None:
     for name in ("a", "b", "c"):
         job = make(a_job(name))
-        await books.begun(job)
+        await begun(books, job)
         books.clock.now += 5000
     assert (await books.ledger.tally(make(a_job("d")))).unattended == 3
     assert (await books.ledger.tally(a_job("person"))).unattended == 0
     assert (await books.ledger.tally(make(a_job("e", number=8)))).unattended == 0
-    await books.begun(a_job("person"))
+    await begun(books, a_job("person"))
     assert (await books.ledger.tally(make(a_job("f")))).unattended == 0
-    await books.begun(make(a_job("f")))
+    await begun(books, make(a_job("f")))
     assert (await books.ledger.tally(make(a_job("g")))).unattended == 1
 
 
 async def test_a_stranger_whose_job_is_refused_does_not_count_as_a_person_who_looks(books: Books) -> None:
-    await books.begun(from_ci(a_job("a")))
-    await books.begun(a_job("stranger"), JobState.REFUSED)
+    await begun(books, from_ci(a_job("a")))
+    await begun(books, a_job("stranger"), JobState.REFUSED)
     assert (await books.ledger.tally(from_ci(a_job("b")))).unattended == 1
 
 
-async def test_no_count_reads_a_table_or_an_index_from_end_to_end(books: Books) -> None:
+async def test_no_count_reads_a_table_or_an_index_from_end_to_end(tmp_path: Path) -> None:
     """However many jobs there are, only those of the hour and the place are looked at."""
 
     def plans(rows: sqlite3.Connection) -> list[str]:
@@ -207,6 +291,7 @@ async def test_no_count_reads_a_table_or_an_index_from_end_to_end(books: Books) 
         rows.set_trace_callback(None)
         return [str(step[3]) for each in asked for step in rows.execute(f"EXPLAIN QUERY PLAN {each}").fetchall()]
 
-    found = await books.database.run(plans)
+    async with opened_file(tmp_path / "queue.sqlite") as books:
+        found = await books.database.run(plans)
     assert all(step.startswith("SEARCH") for step in found), found
     assert sum("COVERING INDEX begun_" in step for step in found) == 4, found

@@ -1,0 +1,132 @@
+"""The engine as its users see it, over the store; `worker` runs the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from bot.domain.job import Job, JobState
+from bot.engine.durable import jobs, questions
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import TOLD
+from bot.engine.job_record import JobRecord, RecordedEnding
+from bot.engine.records import Signal, Stored
+
+_DAY_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leg:
+    """The right of one worker to run a job, until another one has it.
+
+    Attributes:
+        job_id: the job.
+        number: how often the job was given to a queue.
+        worker: which one.
+    """
+
+    job_id: str
+    number: int
+    worker: str
+
+
+UNDER_WAY: ContextVar[Leg | None] = ContextVar("leg", default=None)
+"""The leg that the current task works for: a worker that was taken for dead records nothing more of its jobs."""
+
+
+class DurableEngine:
+    """Implements `JobEngine` for any number of receivers and workers on one database.
+
+    Args:
+        store: the database; whoever opened it closes it.
+    """
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._run = store.run
+
+    async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
+        """See `Inbox.accept`."""
+        return await self._run(lambda tx: jobs.accept(tx, job, held_seconds))
+
+    async def unhold(self, job_id: str) -> None:
+        """See `Inbox.unhold`."""
+        delayed = await self._run(lambda tx: jobs.unhold(tx, job_id))
+        if delayed is not None:
+            await self._store.client.set_workflow_delay_async(delayed, delay_seconds=0)
+
+    async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
+        """See `Inbox.restore`."""
+        await self._run(lambda tx: jobs.restore(tx, job, record, until))
+
+    async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
+        """See `Inbox.cancel`."""
+        return await self._run(lambda tx: jobs.cancel(tx, job_id, state, reason, ending))
+
+    async def send(self, job_id: str, sent: Signal) -> bool:
+        """See `Signals.send`."""
+        return await self._run(lambda tx: jobs.send(tx, job_id, sent))
+
+    async def wake(self, job_id: str) -> bool:
+        """See `Signals.wake`."""
+        return await self._run(lambda tx: jobs.wake(tx, job_id))
+
+    async def record(self, job_id: str) -> JobRecord:
+        """See `JobRecords.record`."""
+        return await self._run(lambda tx: jobs.record(tx, job_id))
+
+    async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+        """See `JobRecords.update`.
+
+        Raises:
+            LeaseLostError: this task works for the job, which another worker has by now.
+        """
+        leg = UNDER_WAY.get()
+
+        def changed(tx: Transaction) -> JobRecord:
+            if leg is not None and leg.job_id == job_id:
+                jobs.check_ours(tx, job_id, leg.number, leg.worker)
+            return jobs.update(tx, job_id, change)
+
+        return await self._run(changed)
+
+    async def get(self, job_id: str) -> Stored | None:
+        """See `JobIndex.get`."""
+        return await self._run(lambda tx: questions.get(tx, job_id))
+
+    async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
+        """See `JobIndex.of_thread`."""
+        return await self._run(lambda tx: questions.of_thread(tx, repo_id, number, limit))
+
+    async def is_live(self, repo_id: int, number: int) -> bool:
+        """See `JobIndex.is_live`."""
+        return await self._run(lambda tx: questions.is_live(tx, repo_id, number))
+
+    async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
+        """See `JobIndex.live_of`."""
+        return await self._run(lambda tx: questions.live_of(tx, installation, repo_ids))
+
+    async def live_ids(self) -> frozenset[str]:
+        """See `JobIndex.live_ids`."""
+        return await self._run(questions.live_ids)
+
+    async def counts(self) -> dict[JobState, int]:
+        """See `JobIndex.counts`."""
+        return await self._run(questions.counts)
+
+    async def check(self) -> None:
+        """See `EngineUpkeep.check`."""
+        await self._run(_write_something)
+
+    async def sweep(self, keep_days: float) -> int:
+        """See `EngineUpkeep.sweep`."""
+        return await self._run(lambda tx: questions.sweep(tx, tx.now - keep_days * _DAY_SECONDS))
+
+
+def _write_something(tx: Transaction) -> None:
+    """Write a row and take it out again, so that a database that can only be read is found out."""
+    row = (TOLD.c.repo_id == 0) & (TOLD.c.thread == 0)
+    tx.lock("check")
+    tx.rows.execute(TOLD.delete().where(row))
+    tx.rows.execute(TOLD.insert().values(repo_id=0, thread=0, cause="the database can be written", until=tx.now))

@@ -1,0 +1,390 @@
+"""The operations that move jobs through their states: one function each, all within the caller's transaction.
+
+A job is in a queue of DBOS when it may run: the oldest queued one of its thread and lane, if none of these runs. Each
+time it is given to a queue is a leg, with a workflow of its own; what a workflow of an earlier leg asks for is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from bot.domain.errors import LeaseLostError, QueueError, TransitionError
+from bot.domain.job import TRANSITIONS, Job, JobState, Lane
+from bot.engine.deaths import ALONE_SECONDS, HOPELESS_DEATHS
+from bot.engine.deaths import pause_after as pause_after_deaths
+from bot.engine.durable.store import Transaction, insert
+from bot.engine.durable.tables import JOBS, OWED, RECORDS, SIGNALS, SUSPECTS
+from bot.engine.job_record import JobRecord, RecordedEnding, decode_record, encode_record, got_on
+from bot.engine.owed_endings import Owed
+from bot.engine.owed_endings import pause_after as pause_after_tries
+from bot.engine.records import Signal, dumped, loaded
+
+log = logging.getLogger(__name__)
+
+RUN, WAKE, TELL = "codepilot-run", "codepilot-wake", "codepilot-tell"
+"""The names of the workflows. They stand in the database: what is enqueued by one version is run by the next."""
+
+TIMERS, ENDINGS = "codepilot-timers", "codepilot-endings"
+"""The queues of what waits for a time, and of endings that are still to be told."""
+
+_SUSPECT_SECONDS = 5.0
+"""For how long a suspect leaves a worker alone that has another one under way."""
+
+_LAST = tuple(state for state in JobState if not TRANSITIONS[state])
+
+
+def queue_of(lane: Lane) -> str:
+    """The queue that the jobs of a lane are run from."""
+    return f"codepilot-{lane}"
+
+
+def accept(tx: Transaction, job: Job, held_seconds: float, state: JobState = JobState.QUEUED) -> bool:
+    """Store a job, and have it run when it is its turn; False when its id or its delivery's is known."""
+    lock(tx, job.lane, job.repo.id, job.thread.key)
+    stored = tx.rows.execute(
+        insert(tx, JOBS)
+        .values(
+            id=job.id,
+            delivery_id=job.delivery_id,
+            repo_id=job.repo.id,
+            thread=job.thread.key,
+            installation=job.installation,
+            actor_id=job.actor.id,
+            lane=job.lane,
+            state=state,
+            held_until=tx.now + held_seconds if held_seconds else 0.0,
+            enqueued_at=tx.now,
+            body=dumped(job),
+        )
+        .on_conflict_do_nothing()
+        .returning(JOBS.c.seq)
+    )
+    if stored.scalar() is None:
+        return False
+    _release_next(tx, job.lane, job.repo.id, job.thread.key)
+    return True
+
+
+def restore(tx: Transaction, job: Job, record: JobRecord, until: float) -> None:
+    """Store a job that waits already, unless it is known."""
+    if accept(tx, job, 0.0, JobState.WAITING):
+        tx.rows.execute(_job(job.id, begun_at=tx.now, waits_until=until, leg=1))
+        put_record(tx, job.id, record)
+        _wake_later(tx, job.id, 1, until)
+
+
+def unhold(tx: Transaction, job_id: str) -> str | None:
+    """Let a held job run; the workflow that is delayed until then, if there is one."""
+    row = _locked(tx, job_id)
+    tx.rows.execute(_job(job_id, held_until=0.0))
+    return workflow_id(job_id, row.leg) if row.released and row.held_until > tx.now else None
+
+
+def begin(tx: Transaction, job_id: str, leg: int, worker: str) -> tuple[Job, int, int] | None:
+    """Hand a job to the worker that its leg's workflow runs on, with the number of the attempt and of its deaths.
+
+    None when it is not to be run: the leg is over, or it is put off.
+    """
+    row = _locked(tx, job_id)
+    if row.leg != leg or row.state not in {JobState.QUEUED, JobState.RUNNING}:
+        return None
+    if row.state == JobState.RUNNING:
+        # DBOS runs the workflow again, so the worker that had it is dead.
+        pause = _charge(tx, row)
+        if pause is None or _put_off(tx, row, pause):
+            return None
+        _move(tx, row, JobState.QUEUED)
+    if _has_a_suspect(tx, row, worker) and _put_off(tx, row, _SUSPECT_SECONDS):
+        return None
+    try:
+        job = loaded(row.body)
+    except ValidationError as error:
+        log.error("job %s: the stored job cannot be read by this version, and nobody is told", job_id)  # noqa: TRY400 - the reason has it
+        _end(tx, row, JobState.FAILED, f"the stored job cannot be read by this version: {error}")
+        return None
+    attempt = row.attempts + 1
+    begun_at = tx.now if row.begun_at is None else row.begun_at
+    _move(tx, row, JobState.RUNNING, worker=worker, attempts=attempt, begun_at=begun_at, waits_until=None)
+    tx.rows.execute(SUSPECTS.update().where(SUSPECTS.c.job_id == job_id).values(claimed_at=tx.now))
+    return job, attempt, deaths_of(tx, job_id)
+
+
+def check_ours(tx: Transaction, job_id: str, leg: int, worker: str) -> sa.Row[Any]:
+    """The job's row, which nobody else changes until the transaction ends.
+
+    Raises:
+        LeaseLostError: the job is no longer this worker's.
+    """
+    row = _locked(tx, job_id)
+    if (row.state, row.leg, row.worker) != (JobState.RUNNING, leg, worker):
+        raise LeaseLostError(f"job {job_id} is no longer {worker}'s; another worker has it or has ended it")
+    return row
+
+
+def release(tx: Transaction, row: sa.Row[Any], held_seconds: float) -> None:
+    """Queue a job again, as if this attempt had not been; `row` as `check_ours` gives it."""
+    tx.rows.execute(SUSPECTS.update().where(SUSPECTS.c.job_id == row.id).values(claimed_at=None))
+    _requeue(tx, row, held_until=tx.now + held_seconds, attempts=row.attempts - 1)
+
+
+def park(tx: Transaction, row: sa.Row[Any], until: float, heard: int, request_id: str) -> bool:
+    """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or there is an answer."""
+    if last_signal(tx, row.id) > heard or request_id in record(tx, row.id).approvals.answers:
+        return False
+    # This attempt did not die; those after the answer count anew.
+    _clear(tx, row.id)
+    _move(tx, row, JobState.WAITING, waits_until=until, attempts=0, worker=None, released=False)
+    _wake_later(tx, row.id, row.leg, until)
+    _release_next(tx, row.lane, row.repo_id, row.thread)
+    return True
+
+
+def wake(tx: Transaction, job_id: str, leg: int | None = None) -> bool:
+    """Queue a waiting job, of a leg if one is named; False when it does not wait."""
+    row = _locked(tx, job_id)
+    if row.state != JobState.WAITING or leg not in {None, row.leg}:
+        return False
+    _requeue(tx, row)
+    return True
+
+
+def finish(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str, owed: float | None) -> None:
+    """End a job that a worker has; `owed`: in how many seconds its ending is to be told, None when it is."""
+    _end(tx, row, state, reason)
+    if owed is not None:
+        _owe(tx, row.id, owed)
+
+
+def cancel(tx: Transaction, job_id: str, state: JobState, reason: str, ending: RecordedEnding | None) -> bool:
+    """End a job that no worker has, with what is reported that, if anything; False when one has it, or it has ended."""
+    _check_last(job_id, state)
+    row = _locked(tx, job_id)
+    if row.state not in {JobState.QUEUED, JobState.WAITING}:
+        return False
+    _end(tx, row, state, reason)
+    if ending is not None:
+        put_record(tx, job_id, replace(record(tx, job_id), ending=ending))
+        _owe(tx, job_id, 0.0)
+    return True
+
+
+def get_on(tx: Transaction, job_id: str, steps: int) -> None:
+    """Keep how many steps the agent of a job has made; more than ever before clear it of suspicion."""
+    before = record(tx, job_id)
+    if steps > before.steps:
+        put_record(tx, job_id, replace(before, steps=steps))
+        _clear(tx, job_id)
+
+
+def record(tx: Transaction, job_id: str) -> JobRecord:
+    """The record of a job; an empty one where nothing is recorded."""
+    found = tx.rows.execute(sa.select(RECORDS.c.body).where(RECORDS.c.job_id == job_id)).scalar()
+    return decode_record(found) if found is not None else JobRecord()
+
+
+def put_record(tx: Transaction, job_id: str, record: JobRecord) -> None:
+    """Write the record of a job, in place of an older one."""
+    body = encode_record(record)
+    put = insert(tx, RECORDS).values(job_id=job_id, body=body)
+    tx.rows.execute(put.on_conflict_do_update(index_elements=["job_id"], set_={"body": body}))
+
+
+def update(tx: Transaction, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
+    """Change the record of a job, whoever runs it now: what was done stays done."""
+    _locked(tx, job_id)
+    before = record(tx, job_id)
+    after = change(before)
+    if got_on(before, after):
+        _clear(tx, job_id)
+    if after != before:
+        put_record(tx, job_id, after)
+    return after
+
+
+def send(tx: Transaction, job_id: str, sent: Signal) -> bool:
+    """Keep a signal for a job, once; False when it has ended, and hears nothing any more."""
+    if not TRANSITIONS[JobState(_locked(tx, job_id).state)]:
+        return False
+    number = last_signal(tx, job_id) + 1
+    tx.rows.execute(
+        insert(tx, SIGNALS)
+        .values(job_id=job_id, number=number, id=sent.id, kind=sent.kind, text=sent.text, sender=sent.by)
+        .on_conflict_do_nothing()
+    )
+    return True
+
+
+def last_signal(tx: Transaction, job_id: str) -> int:
+    """The number of a job's last signal, or 0."""
+    newest = sa.select(sa.func.coalesce(sa.func.max(SIGNALS.c.number), 0)).where(SIGNALS.c.job_id == job_id)
+    return int(tx.rows.execute(newest).scalar_one())
+
+
+def signals(tx: Transaction, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
+    """A job's signals with numbers above `after`, in their order."""
+    later = sa.select(SIGNALS).where(SIGNALS.c.job_id == job_id, SIGNALS.c.number > after).order_by(SIGNALS.c.number)
+    return tuple(
+        (each.number, Signal(kind=each.kind, text=each.text, by=each.sender, id=each.id))
+        for each in tx.rows.execute(later)
+    )
+
+
+def deaths_of(tx: Transaction, job_id: str) -> int:
+    """How many deaths of workers a job is charged with."""
+    return tx.rows.execute(sa.select(SUSPECTS.c.deaths).where(SUSPECTS.c.job_id == job_id)).scalar() or 0
+
+
+def take_owed(tx: Transaction, job_id: str) -> Owed | None:
+    """The ending of a job, to be told by the caller; None when it is told, or never can be."""
+    _locked(tx, job_id)
+    row = tx.rows.execute(
+        sa.select(OWED.c.since, OWED.c.tries, JOBS.c.body)
+        .join(JOBS, JOBS.c.id == OWED.c.job_id)
+        .where(_of(OWED, job_id))
+    ).one_or_none()
+    if row is None:
+        return None
+    tx.rows.execute(OWED.update().where(_of(OWED, job_id)).values(tries=row.tries + 1))
+    try:
+        job = loaded(row.body) if row.body is not None else None
+    except ValidationError:  # another version's
+        job = None
+    return Owed(job=job, job_id=job_id, since=row.since, tries=row.tries + 1)
+
+
+def settle(tx: Transaction, job_id: str) -> None:
+    """GitHub has the ending of a job, or never will."""
+    tx.rows.execute(OWED.delete().where(_of(OWED, job_id)))
+
+
+def postpone(tx: Transaction, owed: Owed) -> None:
+    """Tell an ending again after a pause that grows."""
+    pause = pause_after_tries(owed.tries)
+    tx.enqueue(TELL, f"{owed.job_id}-told-{owed.tries}", ENDINGS, None, pause, owed.job_id)
+
+
+def lock(tx: Transaction, lane: str, repo_id: int, thread: int) -> None:
+    """Have one thread's jobs of a lane change one after another."""
+    tx.lock("jobs", lane, repo_id, thread)
+
+
+def workflow_id(job_id: str, leg: int) -> str:
+    """The id of the workflow of one leg of a job; of its first, the job's own."""
+    return job_id if leg == 1 else f"{job_id}-{leg}"
+
+
+def _locked(tx: Transaction, job_id: str) -> sa.Row[Any]:
+    place = tx.rows.execute(
+        sa.select(JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread).where(_of(JOBS, job_id))
+    ).one_or_none()
+    if place is None:
+        raise QueueError(f"there is no job {job_id} in the queue")
+    lock(tx, *place)
+    return tx.rows.execute(sa.select(JOBS).where(_of(JOBS, job_id))).one()
+
+
+def _release_next(tx: Transaction, lane: Lane, repo_id: int, thread: int) -> None:
+    """Give the oldest queued job of a thread to its queue, unless one of the thread is there or runs."""
+    here = (JOBS.c.lane == lane, JOBS.c.repo_id == repo_id, JOBS.c.thread == thread)
+    busy = sa.exists().where(
+        *here, sa.or_(JOBS.c.state == JobState.RUNNING, sa.and_(JOBS.c.state == JobState.QUEUED, JOBS.c.released))
+    )
+    queued = sa.select(JOBS).where(*here, JOBS.c.state == JobState.QUEUED, ~busy).order_by(JOBS.c.seq).limit(1)
+    row = tx.rows.execute(queued).one_or_none()
+    if row is None:
+        return
+    leg = row.leg + 1
+    tx.rows.execute(_job(row.id, leg=leg, released=True))
+    # The shares of a queue take turns, so that nobody's jobs keep another's waiting, however many they are.
+    share = str(row.installation or 0) if lane == "work" else str(row.actor_id)
+    delay = max(0.0, row.held_until - tx.now)
+    tx.enqueue(RUN, workflow_id(row.id, leg), queue_of(lane), share, delay, row.id, leg)
+
+
+def _wake_later(tx: Transaction, job_id: str, leg: int, until: float) -> None:
+    tx.enqueue(WAKE, f"{job_id}-wake-{leg}", TIMERS, None, max(0.0, until - tx.now), job_id, leg)
+
+
+def _charge(tx: Transaction, row: sa.Row[Any]) -> float | None:
+    """Take note that a worker died with a job in hand; how long it is left alone now, None when it is given up."""
+    tx.rows.execute(
+        insert(tx, SUSPECTS)
+        .values(job_id=row.id, deaths=0)
+        .on_conflict_do_update(
+            index_elements=["job_id"], set_={"deaths": SUSPECTS.c.deaths + 1, "claimed_at": sa.null()}
+        )
+    )
+    charged = deaths_of(tx, row.id)
+    if charged < HOPELESS_DEATHS:
+        return pause_after_deaths(charged)
+    log.error("job %s: given up without a word: %d workers died of it, the last while only telling", row.id, charged)
+    _end(tx, row, JobState.FAILED, f"{charged} workers died of it, the last while only telling that")
+    return None
+
+
+def _has_a_suspect(tx: Transaction, row: sa.Row[Any], worker: str) -> bool:
+    """Whether a job is a suspect, and its worker has had another one under way for a short time only."""
+    suspects = sa.select(SUSPECTS.c.job_id)
+    under_way = (
+        sa.select(JOBS.c.id)
+        .join(SUSPECTS, SUSPECTS.c.job_id == JOBS.c.id)
+        .where(
+            JOBS.c.state == JobState.RUNNING, JOBS.c.worker == worker, SUSPECTS.c.claimed_at > tx.now - ALONE_SECONDS
+        )
+    )
+    both = sa.and_(sa.exists(suspects.where(_of(SUSPECTS, row.id))), sa.exists(under_way))
+    return bool(tx.rows.execute(sa.select(both)).scalar())
+
+
+def _put_off(tx: Transaction, row: sa.Row[Any], seconds: float) -> bool:
+    """Queue a job again that is not to be run for some seconds; False when they are none."""
+    if seconds <= 0:
+        return False
+    _requeue(tx, row, held_until=tx.now + seconds)
+    return True
+
+
+def _requeue(tx: Transaction, row: sa.Row[Any], **values: float) -> None:
+    _move(tx, row, JobState.QUEUED, worker=None, waits_until=None, released=False, **values)
+    _release_next(tx, row.lane, row.repo_id, row.thread)
+
+
+def _owe(tx: Transaction, job_id: str, pause: float) -> None:
+    tx.rows.execute(insert(tx, OWED).values(job_id=job_id, since=tx.now, tries=0).on_conflict_do_nothing())
+    tx.enqueue(TELL, f"{job_id}-told-0", ENDINGS, None, pause, job_id)
+
+
+def _end(tx: Transaction, row: sa.Row[Any], state: JobState, reason: str) -> None:
+    _check_last(row.id, state)
+    _move(tx, row, state, reason=reason, finished_at=tx.now, worker=None, waits_until=None, released=False)
+    _clear(tx, row.id)
+    _release_next(tx, row.lane, row.repo_id, row.thread)
+
+
+def _move(tx: Transaction, row: sa.Row[Any], to: JobState, **values: object) -> None:
+    if row.state != to and to not in TRANSITIONS[JobState(row.state)]:
+        raise TransitionError(f"job {row.id} cannot go from {row.state} to {to}")
+    tx.rows.execute(_job(row.id, state=to, **values))
+
+
+def _clear(tx: Transaction, job_id: str) -> None:
+    tx.rows.execute(SUSPECTS.delete().where(_of(SUSPECTS, job_id)))
+
+
+def _check_last(job_id: str, state: JobState) -> None:
+    if state not in _LAST:
+        raise TransitionError(f"job {job_id} cannot end as {state}, which is not a last state")
+
+
+def _job(job_id: str, **values: object) -> sa.Update:
+    return JOBS.update().where(_of(JOBS, job_id)).values(**values)
+
+
+def _of(table: sa.Table, job_id: str) -> sa.ColumnElement[bool]:
+    return (table.c.id if table is JOBS else table.c.job_id) == job_id

@@ -1,0 +1,135 @@
+"""Facts about threads rather than jobs, in the store: permission labels, notices sent, work begun."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from bot.domain.access import LabelGrant, Tally, is_unattended
+from bot.domain.job import Actor, Job, JobState
+from bot.domain.listening import TrustedBots
+from bot.engine.durable.store import JobStore, Transaction, insert
+from bot.engine.durable.tables import JOBS, LABELS, TOLD
+from bot.engine.records import loaded
+
+_HOUR_SECONDS = 3600.0
+
+
+class DurableLedger:
+    """Labels, notices and counts in the database; every method may raise `QueueError`.
+
+    Args:
+        store: the one that the engine is on; whoever opened it closes it.
+        trusted_bots: bots that may command; see `is_unattended`.
+    """
+
+    def __init__(self, store: JobStore, *, trusted_bots: TrustedBots | None = None) -> None:
+        self._run = store.run
+        self._trusted_bots = trusted_bots or TrustedBots()
+
+    async def keep_label(self, label: LabelGrant) -> None:
+        """Keep who set a label on what; an older setting of the same label is replaced, a newer one stays."""
+        place = {"repo_id": label.repo_id, "thread": label.number, "folded": label.name.casefold()}
+        said = {
+            "name": label.name,
+            "labeller_id": label.labeller.id,
+            "labeller_login": label.labeller.login,
+            "bound_to": label.bound_to,
+            "at": label.at,
+        }
+        await self._run(
+            lambda tx: tx.rows.execute(
+                insert(tx, LABELS)
+                .values(**place, **said)
+                .on_conflict_do_update(index_elements=list(place), set_=said, where=LABELS.c.at <= label.at)
+            )
+        )
+
+    async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]:
+        """The labels that are kept of a thread, by name."""
+        kept = sa.select(LABELS).where(*_in_thread(repo_id, number)).order_by(LABELS.c.folded)
+        rows = await self._run(lambda tx: tx.rows.execute(kept).all())
+        return tuple(
+            LabelGrant(
+                repo_id=repo_id,
+                number=number,
+                name=each.name,
+                labeller=Actor(id=each.labeller_id, login=each.labeller_login),
+                bound_to=each.bound_to,
+                at=each.at,
+            )
+            for each in rows
+        )
+
+    async def drop_label(self, repo_id: int, number: int, name: str) -> None:
+        """Forget a label, however its name is capitalised; nothing to do when it is not kept."""
+        gone = LABELS.delete().where(*_in_thread(repo_id, number), LABELS.c.folded == name.casefold())
+        await self._run(lambda tx: tx.rows.execute(gone))
+
+    async def rebind_labels(self, repo_id: int, number: int, old_sha: str, new_sha: str) -> None:
+        """Bind the labels of a thread that hold for one commit to another: the bot's own push moved the head."""
+        bound = LABELS.update().where(*_in_thread(repo_id, number), LABELS.c.bound_to == old_sha)
+        await self._run(lambda tx: tx.rows.execute(bound.values(bound_to=new_sha)))
+
+    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR_SECONDS) -> bool:
+        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+
+        def told(tx: Transaction) -> bool:
+            tx.rows.execute(TOLD.delete().where(TOLD.c.until <= tx.now))
+            values = {"repo_id": repo_id, "thread": number, "cause": cause, "until": tx.now + seconds}
+            first = insert(tx, TOLD).values(**values).on_conflict_do_nothing().returning(TOLD.c.until)
+            return tx.rows.execute(first).scalar() is not None
+
+        return await self._run(told)
+
+    async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
+        """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
+
+        Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
+        work before `job` since a person asked for some, as far back as `sweep` has not forgotten; it is 0 when `job` is
+        a person's.
+        """
+        return await self._run(lambda tx: _tally(tx, job, seconds, self._trusted_bots))
+
+
+def _tally(tx: Transaction, job: Job, seconds: float, trusted_bots: TrustedBots) -> Tally:
+    # `seq` rather than `id`: every index holds it.
+    itself = tx.rows.execute(sa.select(JOBS.c.seq, JOBS.c.begun_at).where(JOBS.c.id == job.id)).one_or_none()
+    seq = 0 if itself is None else itself.seq
+    counted = (JOBS.c.lane == "work", JOBS.c.state != JobState.REFUSED, JOBS.c.seq != seq)
+    recent = JOBS.c.begun_at > tx.now - seconds
+    if itself is not None and itself.begun_at is not None:
+        # Of two that begin at the same moment, one must not be refused for the other, and the other for the first.
+        at = itself.begun_at
+        recent &= (JOBS.c.begun_at < at) | ((JOBS.c.begun_at == at) & (JOBS.c.seq < seq))
+
+    def begun(*whose: sa.ColumnElement[bool]) -> int:
+        return tx.rows.execute(sa.select(sa.func.count()).where(*counted, recent, *whose)).scalar_one()
+
+    here = (JOBS.c.repo_id == job.repo.id, JOBS.c.thread == job.thread.key)
+    unattended = 0
+    if is_unattended(job, trusted_bots):
+        before = sa.select(JOBS.c.body).where(*counted, *here, JOBS.c.begun_at.is_not(None), JOBS.c.body.is_not(None))
+        for body in tx.rows.execute(before.order_by(JOBS.c.seq.desc())).scalars():
+            if not _is_nobodys(body, trusted_bots):
+                break
+            unattended += 1
+    return Tally(
+        thread=begun(*here),
+        user=begun(JOBS.c.actor_id == job.actor.id),
+        repository=begun(JOBS.c.repo_id == job.repo.id),
+        installation=0 if job.installation is None else begun(JOBS.c.installation == job.installation),
+        unattended=unattended,
+    )
+
+
+def _is_nobodys(body: str, trusted_bots: TrustedBots) -> bool:
+    try:
+        return is_unattended(loaded(body), trusted_bots)
+    except ValidationError:
+        # Another version's: no sign of a person.
+        return True
+
+
+def _in_thread(repo_id: int, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return LABELS.c.repo_id == repo_id, LABELS.c.thread == number

@@ -1,0 +1,151 @@
+"""The places of live workers: each holds a lock that goes when its process dies or loses the database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+
+from bot.domain.errors import QueueError
+from bot.workspace.locks import try_lock
+
+_CLASS = 0x636F64
+"""Tells the locks of workers from all other advisory locks of the database."""
+_MOST = 10_000
+_SILENCE = {"tcp_keepalives_idle": 1, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 2, "tcp_user_timeout": 3000}
+"""PostgreSQL ends the session of a worker whose machine or network is gone, and so its lock, after three seconds."""
+
+
+class Slots(Protocol):
+    """The places; a number is one worker's for as long as it lives."""
+
+    async def take(self) -> int:
+        """Take the lowest free place for this process.
+
+        Raises:
+            QueueError: there is none, or the database cannot be reached.
+        """
+        ...
+
+    async def still_taken(self) -> bool:
+        """Whether this process still has its place."""
+        ...
+
+    async def is_free(self, number: int) -> bool:
+        """Whether nobody is in a place: who was there is dead."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the place."""
+        ...
+
+
+class FileSlots:
+    """Places as locked files, for the processes of one machine.
+
+    Args:
+        folder: where the locks are; the same for all workers of a database.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor: int | None = None
+
+    async def take(self) -> int:
+        """See `Slots.take`."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(_MOST):
+            self._descriptor = try_lock(self._path(number))
+            if self._descriptor is not None:
+                return number
+        raise QueueError(f"{_MOST} workers use the job database already")
+
+    async def still_taken(self) -> bool:
+        """See `Slots.still_taken`; the kernel takes no lock from a process that lives."""
+        return True
+
+    async def is_free(self, number: int) -> bool:
+        """See `Slots.is_free`."""
+        descriptor = try_lock(self._path(number))
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is not None
+
+    async def close(self) -> None:
+        """See `Slots.close`."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.lock"
+
+
+class PostgresSlots:
+    """Places as advisory locks of a session, for the workers of any number of machines.
+
+    Args:
+        url: the database's address, as `JobStore.url` gives it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.replace("+psycopg", "")
+        self._session: psycopg.AsyncConnection | None = None
+        self._use = asyncio.Lock()
+
+    async def take(self) -> int:
+        """See `Slots.take`."""
+        try:
+            self._session = await psycopg.AsyncConnection.connect(self._url, autocommit=True)
+            for name, value in _SILENCE.items():
+                await self._session.execute("SELECT set_config(%s, %s, false)", (name, str(value)))
+            for number in range(_MOST):
+                if await self._locked("pg_try_advisory_lock", number):
+                    return number
+        except psycopg.Error as error:
+            raise QueueError(f"the job database cannot be reached: {error}") from error
+        raise QueueError(f"{_MOST} workers use the job database already")
+
+    async def still_taken(self) -> bool:
+        """See `Slots.still_taken`."""
+        try:
+            return self._session is not None and await self._asked("SELECT true")
+        except psycopg.Error:
+            return False
+
+    async def is_free(self, number: int) -> bool:
+        """See `Slots.is_free`."""
+        free = await self._locked("pg_try_advisory_lock", number)
+        if free:
+            await self._locked("pg_advisory_unlock", number)
+        return free
+
+    async def close(self) -> None:
+        """See `Slots.close`."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _locked(self, function: str, number: int) -> bool:
+        return await self._asked(f"SELECT {function}(%s, %s)", _CLASS, number)
+
+    async def _asked(self, question: str, *values: int) -> bool:
+        if self._session is None:
+            raise QueueError("this worker has not taken a place yet")
+        async with self._use:
+            row = await (await self._session.execute(question.encode(), values)).fetchone()
+        return bool(row and row[0])
+
+
+@asynccontextmanager
+async def closing(slots: Slots) -> AsyncIterator[Slots]:
+    """Leave the place when the body ends."""
+    try:
+        yield slots
+    finally:
+        await slots.close()

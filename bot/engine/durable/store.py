@@ -1,0 +1,231 @@
+"""The database of the engine: an SQLite file for one machine, or PostgreSQL for many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from bot.domain.errors import QueueError
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+APPLICATION = "codepilot"
+"""Our name in tables that other applications of DBOS may share."""
+
+_BUSY_SECONDS = 30.0
+_CONNECTIONS = 8
+_TRIES = 5
+_MIGRATING = 0x636F6465
+"""The advisory lock of whoever brings a PostgreSQL database to this version; no thread of a repository hashes to it."""
+
+
+class Transaction:
+    """One transaction: what it writes, and what it gives to queues, is there together or not at all.
+
+    Attributes:
+        rows: executes statements.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, rows: Connection, client: DBOSClient, now: float) -> None:
+        self.rows, self.now = rows, now
+        self._client = client
+
+    def enqueue(
+        self, workflow: str, workflow_id: str, queue: str, partition: str | None, delay: float, *args: str | int
+    ) -> None:
+        """Have a workflow run, once for each id.
+
+        Args:
+            workflow: its name.
+            workflow_id: the same one is enqueued once.
+            queue: where.
+            partition: whose share of a queue with partitions it is in; None for a queue without.
+            delay: in how many seconds.
+            args: what it is called with.
+        """
+        options = EnqueueOptions(workflow_name=workflow, queue_name=queue, workflow_id=workflow_id)
+        if partition is not None:
+            options["queue_partition_key"] = partition
+        if delay > 0:
+            options["delay_seconds"] = delay
+        self._client.enqueue_in_transaction(self.rows, options, *args)
+
+    def lock(self, *what: object) -> None:
+        """Have what happens here happen before or after all else that takes the same lock, until the transaction ends.
+
+        SQLite has one writer at a time, so there is nothing to do.
+        """
+        if self.rows.dialect.name == "postgresql":
+            key = sa.func.hashtextextended(" ".join(map(str, what)), 0)
+            self.rows.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+
+
+def insert(tx: Transaction, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """An insertion that can say what happens to a row that is there; each database has a class of its own for it."""
+    return postgresql.insert(table) if tx.rows.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+class JobStore:
+    """The database, and the queues of DBOS in it.
+
+    Every answer is given after the commit has reached the disk: GitHub does not send a delivery again that was
+    acknowledged, so an acknowledged job has to outlive a power cut.
+
+    Attributes:
+        url: the database's address, with its password.
+        name: the same for people.
+        client: reaches DBOS's queues.
+    """
+
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
+        """Open the database, make its tables, or bring an older version's to this one's.
+
+        Args:
+            url: `sqlite:///path` or `postgresql://user:password@host/database`.
+            clock: seconds since the epoch.
+
+        Raises:
+            QueueError: the database cannot be used, or belongs to a newer version.
+        """
+        self._clock = clock
+        address = _address(url)
+        self.url = address.render_as_string(hide_password=False)
+        self.name = address.render_as_string(hide_password=True)
+        self.is_file = address.get_backend_name() == "sqlite"
+        with self._explained():
+            self.engine = _engine(address)
+            try:
+                _migrate(self.engine)
+                DBOS.migrate(self.url)
+                self.client = DBOSClient(
+                    system_database_engine=self.engine,
+                    serializer=DBOSPortableJSONSerializer(),
+                    application_name=APPLICATION,
+                    retry_connection_errors=False,
+                )
+            except BaseException:  # whatever it was, nobody else closes it
+                self.engine.dispose()
+                raise
+        # SQLite has one writer at a time, whatever waits for it.
+        self._threads = ThreadPoolExecutor(1 if self.is_file else _CONNECTIONS, thread_name_prefix="store")
+
+    async def run(self, operation: Callable[[Transaction], T]) -> T:
+        """Run one transaction in a thread; it may be run again when another one came in between.
+
+        Raises:
+            QueueError: the database cannot be read or written.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, operation)
+
+    def run_here(self, operation: Callable[[Transaction], T]) -> T:
+        """Run one transaction in this thread; see `run`."""
+        with self._explained():
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    with self.engine.begin() as rows:
+                        return operation(Transaction(rows, self.client, self._clock()))
+                except (DBAPIError, IntegrityError) as error:
+                    if not tries_left or not _came_between(error):
+                        raise
+        raise AssertionError("the last try returns or raises")
+
+    async def close(self) -> None:
+        """Close all connections; further calls fail."""
+        await asyncio.to_thread(self._threads.shutdown)
+        self.client.destroy()
+        self.engine.dispose()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError) as error:
+            reason = getattr(error, "orig", None) or error
+            remedy = (
+                "check that the disk has space and the file is writable" if self.is_file else "check that it is running"
+            )
+            raise QueueError(f"the job database {self.name} failed: {str(reason).strip()}; {remedy}") from error
+
+
+def _address(url: str) -> sa.URL:
+    try:
+        address = sa.make_url(url)
+    except ArgumentError as error:
+        raise QueueError(
+            "the address of the job database is malformed; it must be like postgresql://host/db"
+        ) from error
+    if address.get_backend_name() == "postgresql":
+        return address.set(drivername="postgresql+psycopg")
+    if address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}:
+        return address
+    raise QueueError(
+        f"the job database cannot be {address.get_backend_name()!r}; its address begins with `postgresql://`, or with "
+        "`sqlite:///` and a path"
+    )
+
+
+def _engine(address: sa.URL) -> Engine:
+    if address.get_backend_name() == "postgresql":
+        return sa.create_engine(address, pool_size=_CONNECTIONS + 4, max_overflow=0, pool_pre_ping=True)
+    path = Path(address.database or "")
+    # The jobs hold the words of private repositories; SQLite gives its other files the mode of this one.
+    path.touch(mode=0o600, exist_ok=True)
+    engine = sa.create_engine(address, connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None})
+    sa.event.listen(engine, "connect", _prepare)
+    # Python's own would begin a transaction only before it writes: what was read before could be outdated by then.
+    sa.event.listen(engine, "begin", lambda rows: rows.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _prepare(connection: sa.engine.interfaces.DBAPIConnection, _record: object) -> None:
+    cursor = connection.cursor()
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {setting}")
+    cursor.close()
+
+
+def _migrate(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    known = ScriptDirectory.from_config(config)
+    with engine.begin() as rows:
+        if engine.dialect.name == "postgresql":
+            rows.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
+        version = None
+        if sa.inspect(rows).has_table("alembic_version"):
+            version = rows.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        if version == known.get_current_head():
+            return
+        if version is not None and version not in {each.revision for each in known.walk_revisions()}:
+            raise QueueError(
+                f"the job database was written by a newer version of Codepilot (its format is {version}, this version "
+                f"supports {known.get_current_head()}); install a newer version, or choose another database"
+            )
+        config.attributes["connection"] = rows
+        command.upgrade(config, "head")
+
+
+def _came_between(error: DBAPIError) -> bool:
+    """Whether the same transaction may succeed when it is run again."""
+    state = getattr(error.orig, "sqlstate", None)
+    # https://www.postgresql.org/docs/current/errcodes-appendix.html: serialization_failure, deadlock_detected; and the
+    # loser of two who insert the same row.
+    return state in {"40001", "40P01", "23505"}

@@ -1,0 +1,117 @@
+"""The tables of the engine, the same in SQLite and PostgreSQL; `migrations` makes them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+_NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # which numbers rows by INTEGER alone
+_SECONDS = sa.Double[float]()
+_ID = sa.String(200)
+
+JOBS = sa.Table(
+    "jobs",
+    METADATA,
+    sa.Column("seq", _NUMBER, primary_key=True, autoincrement=True),
+    sa.Column("id", _ID, nullable=False, unique=True),
+    sa.Column("delivery_id", _ID, nullable=False, unique=True),
+    sa.Column("repo_id", _NUMBER, nullable=False),
+    sa.Column("thread", _NUMBER, nullable=False),
+    sa.Column("installation", _NUMBER),
+    sa.Column("actor_id", _NUMBER, nullable=False),
+    sa.Column("lane", sa.String(10), nullable=False),
+    sa.Column("state", sa.String(10), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+    # How often the job was given to a queue; the workflow of an earlier time does nothing any more.
+    sa.Column("leg", sa.Integer, nullable=False, server_default="0"),
+    # Whether its workflow is in a queue: one job of a thread is, or runs.
+    sa.Column("released", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("worker", _ID),
+    sa.Column("held_until", _SECONDS, nullable=False, server_default="0"),
+    sa.Column("waits_until", _SECONDS),
+    sa.Column("enqueued_at", _SECONDS, nullable=False),
+    sa.Column("begun_at", _SECONDS),
+    sa.Column("finished_at", _SECONDS),
+    sa.Column("body", sa.Text),
+    sqlite_autoincrement=True,
+)
+
+RECORDS = sa.Table(
+    "records",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+
+SIGNALS = sa.Table(
+    "signals",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("id", _ID, nullable=False),
+    sa.Column("kind", sa.String(10), nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("sender", sa.Text, nullable=False),
+    sa.UniqueConstraint("job_id", "id"),
+)
+
+SUSPECTS = sa.Table(
+    "suspects",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("deaths", sa.Integer, nullable=False),
+    sa.Column("claimed_at", _SECONDS),
+)
+
+OWED = sa.Table(
+    "owed",
+    METADATA,
+    sa.Column("job_id", _ID, sa.ForeignKey("jobs.id"), primary_key=True),
+    sa.Column("since", _SECONDS, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+)
+
+# Every question that is asked while somebody waits has an index of its own; those that the ledger counts by hold all it
+# needs, so that an hour with very many jobs is counted without reading one of them.
+sa.Index("jobs_state", JOBS.c.state)
+sa.Index("jobs_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOBS.c.seq)
+sa.Index("jobs_begun_in_thread", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.thread, JOBS.c.begun_at, JOBS.c.state)
+sa.Index("jobs_begun_in_repository", JOBS.c.lane, JOBS.c.repo_id, JOBS.c.begun_at, JOBS.c.state)
+sa.Index("jobs_begun_by_user", JOBS.c.lane, JOBS.c.actor_id, JOBS.c.begun_at, JOBS.c.state)
+sa.Index("jobs_begun_in_installation", JOBS.c.lane, JOBS.c.installation, JOBS.c.begun_at, JOBS.c.state)
+sa.Index("jobs_finished", JOBS.c.finished_at)
+sa.Index(
+    "jobs_one_running_in_a_thread",
+    JOBS.c.lane,
+    JOBS.c.repo_id,
+    JOBS.c.thread,
+    unique=True,
+    sqlite_where=JOBS.c.state == "running",
+    postgresql_where=JOBS.c.state == "running",
+)
+
+LABELS = sa.Table(
+    "labels",
+    METADATA,
+    sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("thread", _NUMBER, primary_key=True, autoincrement=False),
+    # GitHub takes two spellings of a label's name for the same label.
+    sa.Column("folded", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("labeller_id", _NUMBER, nullable=False),
+    sa.Column("labeller_login", sa.Text, nullable=False),
+    sa.Column("bound_to", sa.Text, nullable=False),
+    sa.Column("at", _SECONDS, nullable=False),
+)
+
+TOLD = sa.Table(
+    "told",
+    METADATA,
+    sa.Column("repo_id", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("thread", _NUMBER, primary_key=True, autoincrement=False),
+    sa.Column("cause", sa.Text, primary_key=True),
+    sa.Column("until", _SECONDS, nullable=False),
+)
+sa.Index("told_until", TOLD.c.until)

@@ -1,0 +1,297 @@
+"""The worker's side of the engine: DBOS hands jobs to this process, and the handler runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Never, assert_never
+
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+
+from bot.domain.errors import LeaseLostError, QueueError
+from bot.domain.job import Job, Lane
+from bot.engine.deaths import MOST_DEATHS
+from bot.engine.durable import jobs
+from bot.engine.durable.engine import UNDER_WAY, Leg
+from bot.engine.durable.slots import FileSlots, PostgresSlots, Slots, closing
+from bot.engine.durable.store import APPLICATION, JobStore, Transaction
+from bot.engine.records import Signal
+from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
+
+log = logging.getLogger(__name__)
+
+_VERSION = "1"
+"""Of the workflows, not of Codepilot: DBOS runs a workflow on workers of its version only. All that a workflow needs is
+in the tables, so workers of two versions of Codepilot may share a database. Raise it when they may not."""
+
+_POLL_SECONDS = 0.2
+_LOOK_SECONDS = 0.5
+_HEAR_SECONDS = 0.5
+_STEERING_JOBS = 3
+"""More than one: where GitHub makes one installation wait, the others want to stop their jobs all the same."""
+_TELLING_JOBS = 2
+_CLOSING_SECONDS = 15.0
+
+
+class DurableWorker:
+    """Runs jobs of a database until it is cancelled; one in a process, which is DBOS's own limit.
+
+    Args:
+        store: the database; whoever opened it closes it.
+        handler: does the work.
+        jobs_at_once: how many pieces of work of one installation are handled side by side; another one has one more
+            place.
+        slots: the places of the workers of this database.
+    """
+
+    def __init__(self, store: JobStore, handler: JobHandler, *, jobs_at_once: int, slots: Slots) -> None:
+        self._store, self._handler, self._slots = store, handler, slots
+        self._jobs_at_once = jobs_at_once
+        self._name = ""
+        self._legs: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._failed = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> Never:
+        """Work until cancelled; jobs under way are then given back.
+
+        Raises:
+            QueueError: the database cannot be used any more, or has given this worker's place to another one.
+        """
+        async with closing(self._slots), AsyncExitStack() as stack:
+            slot = await self._slots.take()
+            # Two processes that have had a place one after another must not be taken for each other.
+            self._name = f"{_executor(slot)}-{secrets.token_hex(4)}"
+            await stack.enter_async_context(self._launched(slot))
+            while True:
+                await self._recover(slot)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._failed.wait()
+                if self._failure is not None:
+                    raise self._failure
+                if not await self._slots.still_taken():
+                    raise QueueError(
+                        f"the connection to the job database {self._store.name} was lost, so other workers take over"
+                    )
+
+    @asynccontextmanager
+    async def _launched(self, slot: int) -> AsyncIterator[None]:
+        global _worker  # noqa: PLW0603 - DBOS calls plain functions, and is one in a process
+        if _worker is not None:
+            raise QueueError("there is a worker in this process already")
+        _worker = self
+        config = DBOSConfig(
+            name=APPLICATION,
+            system_database_url=self._store.url,
+            executor_id=_executor(slot),
+            application_version=_VERSION,
+            serializer=DBOSPortableJSONSerializer(),
+            run_migrations=False,
+            use_listen_notify=False,
+            notification_listener_polling_interval_sec=_LOOK_SECONDS,
+            log_level="WARNING",
+        )
+        try:
+            DBOS(config=config)
+            await self._register_queues()
+            DBOS.launch()
+            yield
+        finally:
+            self._closing = True
+            for leg in self._legs:
+                leg.cancel()
+            await asyncio.gather(*self._legs, return_exceptions=True)
+            await asyncio.wait_for(asyncio.to_thread(DBOS.destroy), _CLOSING_SECONDS)
+            _worker = None
+
+    async def _register_queues(self) -> None:
+        register, several = self._store.client.register_queue_async, self._jobs_at_once
+        shares: dict[Lane, tuple[int, int]] = {
+            # One place more than an installation can fill: nobody waits for all of another one's jobs.
+            "work": (several + 1, several),
+            "steer": (_STEERING_JOBS, _STEERING_JOBS),
+            "event": (1, 1),
+        }
+        for lane, (at_once, of_one) in shares.items():
+            await register(
+                jobs.queue_of(lane),
+                worker_concurrency=at_once,
+                partition_worker_concurrency=of_one,
+                polling_interval_sec=_POLL_SECONDS,
+                on_conflict="always_update",
+            )
+        for name, at_once in ((jobs.TIMERS, 10), (jobs.ENDINGS, _TELLING_JOBS)):
+            await register(
+                name, worker_concurrency=at_once, polling_interval_sec=_POLL_SECONDS, on_conflict="always_update"
+            )
+
+    async def _recover(self, slot: int) -> None:
+        """Have the jobs of workers run again whose place is free."""
+        pending = await self._store.client.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        for executor in {each.executor_id for each in pending if each.executor_id} - {_executor(slot)}:
+            if await self._slots.is_free(int(executor.removeprefix(_executor("")))):
+                log.warning("the worker %s is dead; its jobs are taken over", executor)
+                await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])  # noqa: SLF001 - no other way in 3.4
+
+    async def run_leg(self, job_id: str, number: int) -> None:
+        """Run one leg of a job; for the workflow."""
+        await self._do(self._run_leg(Leg(job_id=job_id, number=number, worker=self._name)))
+
+    async def _do(self, work: Coroutine[None, None, None]) -> None:
+        """Have work done in a task of its own, which is cancelled when the worker ends.
+
+        What fails ends the worker. Its workflow stays as it is, and is run again by whoever has this place next.
+        """
+        if self._closing:
+            work.close()
+            raise asyncio.CancelledError
+        task = asyncio.create_task(work)
+        self._legs.add(task)
+        task.add_done_callback(self._legs.discard)
+        await asyncio.wait([task])
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            self._failure = self._failure or failure
+            self._failed.set()
+            raise asyncio.CancelledError
+
+    async def _run_leg(self, leg: Leg) -> None:
+        begun = await self._store.run(lambda tx: jobs.begin(tx, leg.job_id, leg.number, leg.worker))
+        if begun is None:
+            return
+        job, attempt_number, deaths = begun
+        log.info("job %s: attempt %d, delivery %s", job.id, attempt_number, job.delivery_id)
+        UNDER_WAY.set(leg)
+        attempt = _Attempt(self._store, leg, job, number=attempt_number, deaths=deaths)
+        try:
+            await self._handle(attempt)
+        except LeaseLostError:
+            log.warning("job %s: taken over by another worker; this one stops", job.id)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_back(leg))
+            raise
+
+    async def _give_back(self, leg: Leg) -> None:
+        with suppress(LeaseLostError):  # it had come to its end already, or another worker has it
+            await self._store.run(
+                lambda tx: jobs.release(tx, jobs.check_ours(tx, leg.job_id, leg.number, leg.worker), 0.0)
+            )
+
+    async def _handle(self, attempt: _Attempt) -> None:
+        disposition = await self._handler.handle(attempt)
+        leg = attempt.leg
+
+        def apply(tx: Transaction) -> None:
+            row = jobs.check_ours(tx, leg.job_id, leg.number, leg.worker)
+            match disposition:
+                case JobEnded(state=state, reason=reason, owed=owed):
+                    jobs.finish(tx, row, state, reason, owed)
+                case JobReleased(held_seconds=seconds):
+                    jobs.release(tx, row, seconds)
+                case JobParked(until=until, request_id=request_id):
+                    if not jobs.park(tx, row, until, attempt.heard, request_id):
+                        jobs.release(tx, row, 0.0)
+                case other:
+                    assert_never(other)
+
+        await self._store.run(apply)
+
+    async def tell(self, job_id: str) -> None:
+        """Tell one ending that is still to be told; for the workflow."""
+        await self._do(self._tell(job_id))
+
+    async def _tell(self, job_id: str) -> None:
+        owed = await self._store.run(lambda tx: jobs.take_owed(tx, job_id))
+        if owed is not None:
+            told = await self._handler.tell(owed)
+            await self._store.run(lambda tx: jobs.settle(tx, job_id) if told else jobs.postpone(tx, owed))
+
+    async def wake(self, job_id: str, leg: int) -> None:
+        """Queue a job whose wait is over; for the workflow."""
+
+        async def wake() -> None:
+            await self._store.run(lambda tx: jobs.wake(tx, job_id, leg))
+
+        await self._do(wake())
+
+
+class _Attempt:
+    """One attempt at a job, whose signals are polled for."""
+
+    def __init__(self, store: JobStore, leg: Leg, job: Job, *, number: int, deaths: int) -> None:
+        self._store, self._steps = store, 0
+        self.leg, self.job, self.number, self.deaths = leg, job, number, deaths
+        self.heard = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """See `JobAttempt.exhausted`."""
+        return self.deaths >= MOST_DEATHS
+
+    @asynccontextmanager
+    async def listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> AsyncIterator[None]:
+        """See `JobAttempt.listening`."""
+        await self._listen(hear, steps)
+        task = asyncio.create_task(self._keep_listening(hear, steps))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._listen(hear, steps)
+
+    async def _keep_listening(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> Never:
+        while True:
+            await asyncio.sleep(_HEAR_SECONDS)
+            await self._listen(hear, steps)
+
+    async def _listen(self, hear: Callable[[Signal], None], steps: Callable[[], int]) -> None:
+        job_id, heard, made = self.job.id, self.heard, steps()
+
+        def exchange(tx: Transaction) -> tuple[tuple[int, Signal], ...]:
+            if made > self._steps:
+                jobs.get_on(tx, job_id, made)
+            return jobs.signals(tx, job_id, heard)
+
+        for number, signal in await self._store.run(exchange):
+            hear(signal)
+            self.heard = number
+        self._steps = max(self._steps, made)
+
+
+def slots_of(store: JobStore, folder_of: Callable[[], FileSlots]) -> Slots:
+    """The places of a database's workers: files beside an SQLite file, or locks in PostgreSQL."""
+    return folder_of() if store.is_file else PostgresSlots(store.url)
+
+
+def _executor(slot: int | str) -> str:
+    return f"worker-{slot}"
+
+
+_worker: DurableWorker | None = None
+
+
+def _this_worker() -> DurableWorker:
+    if _worker is None:
+        raise QueueError("there is no worker in this process")
+    return _worker
+
+
+@DBOS.workflow(name=jobs.RUN, max_recovery_attempts=None)
+async def _run_job(job_id: str, leg: int) -> None:
+    await _this_worker().run_leg(job_id, leg)
+
+
+@DBOS.workflow(name=jobs.TELL, max_recovery_attempts=None)
+async def _tell_ending(job_id: str) -> None:
+    await _this_worker().tell(job_id)
+
+
+@DBOS.workflow(name=jobs.WAKE, max_recovery_attempts=None)
+async def _wake_job(job_id: str, leg: int) -> None:
+    await _this_worker().wake(job_id, leg)

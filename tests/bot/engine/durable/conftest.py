@@ -1,0 +1,34 @@
+"""The databases that the tests of the engine run over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.store import JobStore
+from bot.engine.durable.worker import slots_of
+from tests.bot.engine.durable.running import Running
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'queue.sqlite'}"
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+async def running(database: str, tmp_path: Path) -> AsyncIterator[Running]:
+    """An engine, and a worker that has not begun."""
+    store = JobStore(database)
+    running = Running(store, slots_of(store, lambda: FileSlots(tmp_path / "workers")))
+    yield running
+    await running.stop()
+    await store.close()

@@ -1,0 +1,58 @@
+"""A worker in a process of its own: python -m tests.bot.engine.durable.process DATABASE FOLDER NAME.
+
+Each job appends lines to `FOLDER/log`: `begin JOB NAME ATTEMPT`, and `end JOB NAME` once `FOLDER/go` exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from bot.domain.job import JobState
+from bot.engine.durable.engine import DurableEngine
+from bot.engine.durable.slots import FileSlots
+from bot.engine.durable.store import JobStore
+from bot.engine.durable.worker import DurableWorker, slots_of
+from bot.engine.owed_endings import Owed
+from bot.engine.work import Disposition, JobAttempt, JobEnded
+
+
+class Logging:
+    """Handles jobs by writing down that it does."""
+
+    def __init__(self, engine: DurableEngine, folder: Path, name: str) -> None:
+        self._engine, self._folder, self._name = engine, folder, name
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        job_id = attempt.job.id
+        self._log(f"begin {job_id} {self._name} {attempt.number}")
+        async with attempt.listening(lambda _: None, lambda: 0):
+            await self._told_to_go()
+        await self._engine.update(job_id, lambda record: replace(record, seen=True))
+        self._log(f"end {job_id} {self._name}")
+        return JobEnded(state=JobState.DONE)
+
+    async def _told_to_go(self) -> None:
+        while not (self._folder / "go").exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.02)
+
+    async def tell(self, owed: Owed) -> bool:
+        self._log(f"tell {owed.job_id} {self._name}")
+        return True
+
+    def _log(self, line: str) -> None:
+        with (self._folder / "log").open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+
+
+async def main(database: str, folder: Path, name: str) -> None:
+    store = JobStore(database)
+    handler = Logging(DurableEngine(store), folder, name)
+    slots = slots_of(store, lambda: FileSlots(folder / "workers"))
+    await DurableWorker(store, handler, jobs_at_once=2, slots=slots).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,107 @@
+"""The database: its versions, its addresses, and what is said when it cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from bot.domain.errors import LeaseLostError, QueueError
+from bot.domain.job import JobState
+from bot.engine.durable import jobs
+from bot.engine.durable.engine import UNDER_WAY, DurableEngine, Leg
+from bot.engine.durable.slots import PostgresSlots
+from bot.engine.durable.store import JobStore, Transaction
+from bot.engine.durable.tables import METADATA
+from tests.bot.engine.durable.running import Running
+from tests.builders import a_job
+from tests.postgres import PASSWORD
+
+
+async def test_the_migrations_make_the_tables_that_the_code_knows(running: Running) -> None:
+    def differences(tx: Transaction) -> list[object]:
+        ours = {"include_name": lambda name, kind, _: kind != "table" or name in METADATA.tables}
+        return list(compare_metadata(MigrationContext.configure(tx.rows, opts=ours), METADATA))
+
+    assert await running.store.run(differences) == []
+
+
+async def test_a_database_is_opened_again_and_holds_what_it_held(database: str) -> None:
+    for expected in (True, False):
+        store = JobStore(database)
+        assert await DurableEngine(store).accept(a_job()) is expected
+        await store.close()
+
+
+async def test_a_newer_versions_database_is_refused(database: str) -> None:
+    store = JobStore(database)
+    await store.run(lambda tx: tx.rows.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    await store.close()
+    with pytest.raises(QueueError, match="newer version"):
+        JobStore(database)
+
+
+@pytest.mark.parametrize("url", ["", "jobs", "mysql://host/db", "sqlite://", "sqlite:///:memory:"])
+def test_what_is_no_address_of_a_database_is_refused(url: str) -> None:
+    with pytest.raises(QueueError, match="postgresql://"):
+        JobStore(url)
+
+
+async def test_a_server_that_is_gone_is_named_without_its_password(postgres_url: str) -> None:
+    store = JobStore(postgres_url)
+    name = store.engine.url.database
+    with psycopg.connect(postgres_url.replace(f"/{name}", "/postgres"), autocommit=True) as server:
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with pytest.raises(QueueError) as caught:
+        await DurableEngine(store).check()
+    await store.close()
+    assert f"/{name}" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(QueueError, match=r"missing/queue\.sqlite"):
+        JobStore(f"sqlite:///{tmp_path / 'missing' / 'queue.sqlite'}")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "queue.sqlite"
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(QueueError, match=str(path)):
+        JobStore(f"sqlite:///{path}")
+
+
+async def test_a_worker_that_was_taken_for_dead_changes_nothing_of_its_job_any_more(running: Running) -> None:
+    engine, store = running.engine, running.store
+    await engine.accept(a_job())
+    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w1")) is not None
+    # DBOS runs the workflow again, on another worker.
+    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w2")) is not None
+    with pytest.raises(LeaseLostError):
+        await store.run(lambda tx: jobs.check_ours(tx, "j1", 1, "w1"))
+    token = UNDER_WAY.set(Leg(job_id="j1", number=1, worker="w1"))
+    with pytest.raises(LeaseLostError):
+        await engine.update("j1", lambda record: record)
+    UNDER_WAY.reset(token)
+    await engine.update("j1", lambda record: record)
+    await store.run(lambda tx: jobs.finish(tx, jobs.check_ours(tx, "j1", 1, "w2"), JobState.DONE, "", None))
+    assert await store.run(lambda tx: jobs.begin(tx, "j1", 1, "w1")) is None
+
+
+async def test_a_worker_whose_connection_is_lost_ends_and_gives_its_jobs_back(
+    postgres_url: str,
+) -> None:
+    store = JobStore(postgres_url)
+    running = Running(store, PostgresSlots(store.url))
+    running.start()
+    await running.engine.accept(a_job())
+    await running.until_state("j1", JobState.DONE)
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+    with pytest.raises(QueueError, match="was lost"):
+        await running.ended()
+    await store.close()

@@ -1,0 +1,114 @@
+"""Workers that die, hang and come back: their jobs go on elsewhere, and they do nothing more."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from bot.domain.job import JobState
+from tests.bot.engine.durable.running import Running
+from tests.builders import a_job
+from tests.source_files import ROOT
+
+
+class Machines:
+    """Worker processes on one database."""
+
+    def __init__(self, stack: ExitStack, database: str, folder: Path) -> None:
+        self._stack, self._database, self._folder = stack, database, folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str) -> None:
+        command = [sys.executable, "-m", "tests.bot.engine.durable.process", self._database, str(self._folder), name]
+        process = subprocess.Popen(command, cwd=ROOT)
+        self.processes[name] = process
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self.processes[name].send_signal(number)
+
+    def let_go(self) -> None:
+        (self._folder / "go").touch()
+
+    def log(self) -> list[str]:
+        log = self._folder / "log"
+        return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+    async def begun(self, job_id: str, times: int = 1) -> bool:
+        return sum(line.startswith(f"begin {job_id} ") for line in self.log()) >= times
+
+
+@pytest.fixture
+def machines(database: str, tmp_path: Path) -> Iterator[Machines]:
+    with ExitStack() as stack:
+        yield Machines(stack, database, tmp_path)
+
+
+async def test_the_job_of_a_killed_worker_is_taken_over_by_another_one(running: Running, machines: Machines) -> None:
+    machines.start("first")
+    await running.engine.accept(a_job())
+    await running.until(lambda: machines.begun("j1"))
+    machines.start("second")
+    machines.signal("first", signal.SIGKILL)
+    await running.until(lambda: machines.begun("j1", 2))
+    machines.let_go()
+    await running.until_state("j1", JobState.DONE)
+    assert machines.log() == ["begin j1 first 1", "begin j1 second 2", "end j1 second"]
+
+
+async def test_the_job_of_a_killed_worker_is_taken_up_by_the_one_that_is_started_again(
+    running: Running, machines: Machines
+) -> None:
+    machines.start("first")
+    await running.engine.accept(a_job())
+    await running.until(lambda: machines.begun("j1"))
+    machines.signal("first", signal.SIGKILL)
+    machines.processes["first"].wait()
+    machines.let_go()
+    machines.start("again")
+    await running.until_state("j1", JobState.DONE)
+    assert machines.log() == ["begin j1 first 1", "begin j1 again 2", "end j1 again"]
+
+
+async def test_of_jobs_that_die_with_their_worker_one_is_tried_at_a_time(running: Running, machines: Machines) -> None:
+    machines.start("first")
+    for number, job_id in enumerate(("a", "b")):
+        await running.engine.accept(a_job(job_id, number=number + 1))
+    for job_id in ("a", "b"):
+        await running.until(lambda job_id=job_id: machines.begun(job_id))  # type: ignore[misc]
+    machines.signal("first", signal.SIGKILL)
+    machines.processes["first"].wait()
+    machines.start("again")
+
+    async def one_again() -> bool:
+        return len(machines.log()) == 3
+
+    await running.until(one_again)
+    machines.let_go()
+    for job_id in ("a", "b"):
+        await running.until_state(job_id, JobState.DONE)
+    again = [line.split()[0] for line in machines.log()[2:]]
+    assert again == ["begin", "end", "begin", "end"]
+
+
+async def test_a_worker_that_hangs_keeps_its_job_and_nobody_else_runs_it(running: Running, machines: Machines) -> None:
+    machines.start("first")
+    machines.start("second")
+    await running.engine.accept(a_job())
+    await running.until(lambda: machines.begun("j1"))
+    [holder] = {line.split()[2] for line in machines.log()}
+    machines.signal(holder, signal.SIGSTOP)
+    await running.engine.accept(a_job("other", number=8))
+    await running.until(lambda: machines.begun("other"))
+    machines.signal(holder, signal.SIGCONT)
+    machines.let_go()
+    for job_id in ("j1", "other"):
+        await running.until_state(job_id, JobState.DONE)
+    assert sorted(line.split()[0] for line in machines.log()) == ["begin", "begin", "end", "end"]
