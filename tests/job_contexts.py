@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from bot.domain.job import Job
 from bot.engine.in_memory import InMemoryEngine
 from bot.engine.job_record import StoredRecord
-from bot.engine.ledger import Ledger
+from bot.engine.protocols import Ledger
 from bot.github import GitHub, RepoFacts, Snapshot
 from bot.jobs.context import JobContext
 from bot.jobs.phase_reader import PhaseReader

@@ -23,7 +23,8 @@ from agent_runtime import Event, Network, Provider, RunLimits, ScriptedProvider
 from agent_runtime.providers.script import ScriptedReply
 from bot.apps.composition import BotService, service
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.queue import SqliteQueue, Stored
+from bot.engine.queue import SqliteQueue
+from bot.engine.records import Stored
 from bot.settings.agent import AgentSettings
 from bot.settings.model import Settings
 from localhub import App, Comment, Exchange, Issue, LocalHub, Repo

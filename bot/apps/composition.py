@@ -30,7 +30,7 @@ from bot.domain.errors import ConfigError
 from bot.domain.job import Job
 from bot.domain.listening import Listening
 from bot.engine.database import Database
-from bot.engine.ledger import Ledger
+from bot.engine.ledger import SqliteLedger
 from bot.engine.queue import SqliteQueue
 from bot.engine.work_loop import LEASE_SECONDS, WorkLoop
 from bot.engine.worker_presence import present
@@ -117,7 +117,7 @@ async def service(
         stack.push_async_callback(database.close)
         queue = SqliteQueue(database)
         await stack.enter_async_context(kept_swept(shared, queue))
-        ledger = Ledger(database, trusted_bots=settings.agent.trusted_bots)
+        ledger = SqliteLedger(database, trusted_bots=settings.agent.trusted_bots)
         contexts = JobContextFactory(
             services=shared,
             queue=queue,
@@ -194,7 +194,7 @@ async def work_step(
             services=shared,
             queue=queue,
             ended=endings.append,
-            ledger=Ledger(database, trusted_bots=settings.agent.trusted_bots),
+            ledger=SqliteLedger(database, trusted_bots=settings.agent.trusted_bots),
             github_for=lambda _job: GitHub.for_token(
                 settings.token.get_secret_value(),
                 settings.api_url,

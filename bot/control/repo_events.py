@@ -15,7 +15,7 @@ from bot.control.steering import LIVE, stop_all
 from bot.domain.access import LabelGrant, text_binding
 from bot.domain.commands import AccessLost, Assigned, ChecksFailed, Closed, Labelled, Pushed, RepoEvent
 from bot.domain.job import JobState
-from bot.engine.queue import Signal, Stored
+from bot.engine.records import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext, ShortReply

@@ -10,7 +10,7 @@ from bot.control.retry import retry_of
 from bot.domain.commands import Approve, Continue, Deny, Retry, ShowStatus, Steering, Stop
 from bot.domain.job import Job, JobState
 from bot.engine.approvals import ApprovalAnswer, Waiting
-from bot.engine.queue import Signal, Stored
+from bot.engine.records import Signal, Stored
 from bot.gate.decision import Refusal
 from bot.gate.permissions import approver_refusal, may_command
 from bot.gate.sanitise import clean

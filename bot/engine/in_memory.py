@@ -19,10 +19,24 @@ _LIVE = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.WAITING})
 _DAY_SECONDS = 24 * 3600.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunWork:
+    """A piece of work that was run at least once.
+
+    Attributes:
+        stored: the job as it stands.
+        begun_at: when it was run first, in seconds since the epoch.
+    """
+
+    stored: Stored
+    begun_at: float
+
+
 @dataclass(slots=True)
 class _Entry:
     stored: Stored
     held_until: float = 0.0
+    begun_at: float | None = None
     record: JobRecord = field(default_factory=JobRecord)
     signals: list[Signal] = field(default_factory=list)
     owed_since: float | None = None
@@ -49,7 +63,8 @@ class InMemoryEngine:
     async def restore(self, job: Job, record: JobRecord, *, until: float) -> None:
         """See `Inbox.restore`."""
         if self._put(job, JobState.WAITING, until=until):
-            self._entries[job.id].record = record
+            entry = self._entries[job.id]
+            entry.record, entry.begun_at = record, self._clock()
 
     async def unhold(self, job_id: str) -> None:
         """See `Inbox.unhold`."""
@@ -145,6 +160,14 @@ class InMemoryEngine:
             each.forgotten, each.record, each.signals = True, JobRecord(), []
         return len(old)
 
+    def begun_work(self) -> tuple[BegunWork, ...]:
+        """The work that was run at least once and is not forgotten, in the order in which it was stored."""
+        return tuple(
+            BegunWork(stored=each.stored, begun_at=each.begun_at)
+            for each in self._entries.values()
+            if each.begun_at is not None and each.stored.job.lane == "work" and not each.forgotten
+        )
+
     async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
         """Have the oldest job of a lane that may run handled; False when there is none."""
         entry = self._next(lane)
@@ -153,6 +176,7 @@ class InMemoryEngine:
         attempt = _Attempt(entry)
         self._move(entry, JobState.RUNNING)
         entry.stored = replace(entry.stored, attempts=entry.stored.attempts + 1)
+        entry.begun_at = self._clock() if entry.begun_at is None else entry.begun_at
         try:
             disposition = await handler.handle(attempt)
         except BaseException:  # whatever it was, the job is to be run again

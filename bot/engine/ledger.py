@@ -26,8 +26,8 @@ _BEGUN = (
 _THREAD = "repo_id = :repo AND thread = :thread"
 
 
-class Ledger:
-    """Labels, tellings and counts in the database; every method may raise `QueueError`.
+class SqliteLedger:
+    """Implements `Ledger` in the database.
 
     Args:
         database: the one that the queue is in; whoever opened it closes it.
@@ -43,37 +43,32 @@ class Ledger:
         self._clock = clock
 
     async def keep_label(self, label: LabelGrant) -> None:
-        """Keep who set a label on what; an older setting of the same label is replaced, a newer one stays."""
+        """See `Ledger.keep_label`."""
         await self._run(partial(_keep_label, label=label))
 
     async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]:
-        """The labels that are kept of a thread, by name."""
+        """See `Ledger.labels`."""
         return await self._run(partial(_labels, repo_id=repo_id, number=number))
 
     async def drop_label(self, repo_id: int, number: int, name: str) -> None:
-        """Forget a label, however its name is capitalised; nothing to do when it is not kept."""
+        """See `Ledger.drop_label`."""
         values = (repo_id, number, name)
         await self._run(
             lambda rows: _write(rows, "DELETE FROM labels WHERE repo_id = ? AND thread = ? AND name = ?", values)
         )
 
     async def rebind_labels(self, repo_id: int, number: int, old_sha: str, new_sha: str) -> None:
-        """Bind the labels of a thread that hold for one commit to another: the bot's own push moved the head."""
+        """See `Ledger.rebind_labels`."""
         statement = "UPDATE labels SET bound_to = ? WHERE repo_id = ? AND thread = ? AND bound_to = ?"
         await self._run(lambda rows: _write(rows, statement, (new_sha, repo_id, number, old_sha)))
 
     async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = _HOUR_SECONDS) -> bool:
-        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+        """See `Ledger.may_tell`."""
         now = self._clock()
         return await self._run(lambda rows: _may_tell(rows, (repo_id, number, cause, now + seconds), now))
 
     async def tally(self, job: Job, *, seconds: float = _HOUR_SECONDS) -> Tally:
-        """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
-
-        Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
-        work before `job` since a person asked for some, as far back as `Queue.sweep` has not forgotten; it is 0 when
-        `job` is a person's.
-        """
+        """See `Ledger.tally`."""
         since = self._clock() - seconds
         return await self._run(partial(_tally, job=job, since=since, trusted_bots=self._trusted_bots))
 

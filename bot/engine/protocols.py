@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from bot.domain.access import LabelGrant, Tally
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import JobRecord, JobRecords, RecordedEnding
 from bot.engine.records import Signal, Stored
@@ -115,3 +116,39 @@ class EngineUpkeep(Protocol):
 
 class JobEngine(Inbox, Signals, JobIndex, JobRecords, EngineUpkeep, Protocol):
     """All of it."""
+
+
+class Ledger(Protocol):
+    """Keeps facts about threads rather than jobs: permission labels, notices sent, work begun.
+
+    Every method may raise `QueueError`.
+    """
+
+    async def keep_label(self, label: LabelGrant) -> None:
+        """Keep who set a label on what; an older setting of the same label is replaced, a newer one stays."""
+        ...
+
+    async def labels(self, repo_id: int, number: int) -> tuple[LabelGrant, ...]:
+        """The labels that are kept of a thread, by name."""
+        ...
+
+    async def drop_label(self, repo_id: int, number: int, name: str) -> None:
+        """Forget a label, however its name is capitalised; nothing to do when it is not kept."""
+        ...
+
+    async def rebind_labels(self, repo_id: int, number: int, old_sha: str, new_sha: str) -> None:
+        """Bind the labels of a thread that hold for one commit to another: the bot's own push moved the head."""
+        ...
+
+    async def may_tell(self, repo_id: int, number: int, cause: str, *, seconds: float = 3600.0) -> bool:
+        """Whether a thread may be told something now: True once in `seconds` for each cause, however many ask."""
+        ...
+
+    async def tally(self, job: Job, *, seconds: float = 3600.0) -> Tally:
+        """How much work was begun in the last `seconds` where `job` belongs, by whom it is from; see `Tally`.
+
+        Refused jobs count nowhere, nor does `job` itself, nor what began after it. `unattended` counts the thread's
+        work before `job` since a person asked for some, as far back as `EngineUpkeep.sweep` has not forgotten; it is
+        0 when `job` is a person's.
+        """
+        ...

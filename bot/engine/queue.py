@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from bot.domain.job import Job, JobState, Lane
-from bot.engine import owed_endings as debts
-from bot.engine import records, statements
+from bot.engine import job_rows, statements
+from bot.engine import owed_rows as debts
 from bot.engine.database import Database
 from bot.engine.deaths import MOST_DEATHS
 from bot.engine.job_record import JobRecord, RecordedEnding
 from bot.engine.owed_endings import Owed
 from bot.engine.records import Signal, Stored
-
-__all__ = ["Claimed", "Owed", "Signal", "SqliteQueue", "Stored"]
 
 _DAY_SECONDS = 24 * 3600.0
 
@@ -199,11 +197,11 @@ class SqliteQueue:
 
     async def signals(self, job_id: str, after: int) -> tuple[tuple[int, Signal], ...]:
         """What was sent to a job, numbered from 1, without the first `after`; every attempt sees all of it."""
-        return await self._run(lambda rows: records.signals(rows, job_id, after))
+        return await self._run(lambda rows: job_rows.signals(rows, job_id, after))
 
     async def record(self, job_id: str) -> JobRecord:
         """See `JobRecords.record`."""
-        return await self._run(lambda rows: records.record(rows, job_id))
+        return await self._run(lambda rows: job_rows.record(rows, job_id))
 
     async def update(self, job_id: str, change: Callable[[JobRecord], JobRecord]) -> JobRecord:
         """See `JobRecords.update`."""
@@ -211,23 +209,23 @@ class SqliteQueue:
 
     async def get(self, job_id: str) -> Stored | None:
         """See `JobIndex.get`."""
-        return await self._run(lambda rows: records.get(rows, job_id))
+        return await self._run(lambda rows: job_rows.get(rows, job_id))
 
     async def of_thread(self, repo_id: int, number: int, *, limit: int = 20) -> tuple[Stored, ...]:
         """See `JobIndex.of_thread`."""
-        return await self._run(lambda rows: records.of_thread(rows, repo_id, number, limit))
+        return await self._run(lambda rows: job_rows.of_thread(rows, repo_id, number, limit))
 
     async def is_live(self, repo_id: int, number: int) -> bool:
         """See `JobIndex.is_live`."""
-        return await self._run(lambda rows: records.is_live(rows, repo_id, number))
+        return await self._run(lambda rows: job_rows.is_live(rows, repo_id, number))
 
     async def live_of(self, installation: int, repo_ids: Collection[int] = ()) -> tuple[Stored, ...]:
         """See `JobIndex.live_of`."""
-        return await self._run(lambda rows: records.live_of(rows, installation, repo_ids))
+        return await self._run(lambda rows: job_rows.live_of(rows, installation, repo_ids))
 
     async def live_ids(self) -> frozenset[str]:
         """See `JobIndex.live_ids`."""
-        return await self._run(records.live_ids)
+        return await self._run(job_rows.live_ids)
 
     async def wait_for_work(self, timeout: float) -> None:  # noqa: ASYNC109 - the wait is the purpose, its end no error
         """Return as soon as there may be something to claim, at the latest after `timeout` seconds.
@@ -243,14 +241,14 @@ class SqliteQueue:
 
     async def counts(self) -> dict[JobState, int]:
         """See `JobIndex.counts`."""
-        return await self._run(records.counts)
+        return await self._run(job_rows.counts)
 
     async def check(self) -> None:
         """See `EngineUpkeep.check`."""
         now = self._clock()
-        await self._run(lambda rows: records.check(rows, now))
+        await self._run(lambda rows: job_rows.check(rows, now))
 
     async def sweep(self, keep_days: float) -> int:
         """See `EngineUpkeep.sweep`."""
         before = self._clock() - keep_days * _DAY_SECONDS
-        return await self._run(lambda rows: records.sweep(rows, before))
+        return await self._run(lambda rows: job_rows.sweep(rows, before))

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
-from bot.engine import deaths, records
+from bot.engine import deaths, job_rows
 from bot.engine.database import exclusive
 from bot.engine.job_record import JobRecord, RecordedEnding, got_on
-from bot.engine.owed_endings import owe, taken_back
+from bot.engine.owed_rows import owe, taken_back
+from bot.engine.records import Signal, dumped, loaded
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def insert(rows: sqlite3.Connection, job: Job, now: float, held_until: float) ->
         JobState.QUEUED,
         held_until,
         now,
-        records.dumped(job),
+        dumped(job),
     )
     with exclusive(rows):
         done = rows.execute(
@@ -88,7 +89,7 @@ def restore(rows: sqlite3.Connection, job: Job, record: JobRecord, now: float, u
         _move(rows, job.id, JobState.RUNNING)
         _move(rows, job.id, JobState.WAITING)
         rows.execute("UPDATE jobs SET waits_until = ?, held_until = 0, begun_at = ? WHERE id = ?", (until, now, job.id))
-        records.put_record(rows, job.id, record)
+        job_rows.put_record(rows, job.id, record)
 
 
 def unhold(rows: sqlite3.Connection, job_id: str) -> None:
@@ -120,7 +121,7 @@ def claim(
             )
             deaths.claimed(rows, job_id, now)
             try:
-                return records.loaded(body), attempts + 1, deaths.deaths_of(rows, job_id)
+                return loaded(body), attempts + 1, deaths.deaths_of(rows, job_id)
             except ValidationError as error:
                 log.error("job %s: the stored job cannot be read by this version; its end is not reported", job_id)  # noqa: TRY400 - the reason has it
                 _end(rows, job_id, JobState.FAILED, f"the stored job cannot be read by this version: {error}", now)
@@ -147,9 +148,9 @@ def park(rows: sqlite3.Connection, job_id: str, worker: str, until: float, heard
     """Let a job wait for a person; False, and it runs on, when a signal came after `heard`, or there is an answer."""
     with exclusive(rows):
         _check_lease(rows, job_id, worker)
-        if heard is not None and records.last_signal(rows, job_id) > heard:
+        if heard is not None and job_rows.last_signal(rows, job_id) > heard:
             return False
-        if request_id in records.record(rows, job_id).approvals.answers:
+        if request_id in job_rows.record(rows, job_id).approvals.answers:
             return False
         _move(rows, job_id, JobState.WAITING)
         # This attempt did not die; those after the answer are counted from zero.
@@ -192,7 +193,7 @@ def end(  # noqa: PLR0917 - one column each
             return False
         _end(rows, job_id, state, reason, now)
         if ending is not None:
-            records.put_record(rows, job_id, replace(records.record(rows, job_id), ending=ending))
+            job_rows.put_record(rows, job_id, replace(job_rows.record(rows, job_id), ending=ending))
             owe(rows, job_id, now, 0.0)
     return True
 
@@ -209,9 +210,9 @@ def requeue_orphans(rows: sqlite3.Connection, workers: Collection[str], now: flo
 def get_on(rows: sqlite3.Connection, job_id: str, steps: int) -> None:
     """Keep how many steps the agent of a job has made; more than ever before clear it of suspicion."""
     with exclusive(rows):
-        record = records.record(rows, job_id)
+        record = job_rows.record(rows, job_id)
         if steps > record.steps:
-            records.put_record(rows, job_id, replace(record, steps=steps))
+            job_rows.put_record(rows, job_id, replace(record, steps=steps))
             deaths.clear(rows, job_id)
 
 
@@ -219,21 +220,21 @@ def update(rows: sqlite3.Connection, job_id: str, change: Callable[[JobRecord], 
     """Change the record of a job, whoever runs it now: what was done stays done."""
     with exclusive(rows):
         _state(rows, job_id)
-        before = records.record(rows, job_id)
+        before = job_rows.record(rows, job_id)
         after = change(before)
         if got_on(before, after):
             deaths.clear(rows, job_id)
         if after != before:
-            records.put_record(rows, job_id, after)
+            job_rows.put_record(rows, job_id, after)
         return after
 
 
-def signal(rows: sqlite3.Connection, job_id: str, sent: records.Signal) -> bool:
+def signal(rows: sqlite3.Connection, job_id: str, sent: Signal) -> bool:
     """Keep a signal for a job, once; False when it has ended, and hears nothing any more."""
     with exclusive(rows):
         if not TRANSITIONS[_state(rows, job_id)]:
             return False
-        records.put_signal(rows, job_id, sent)
+        job_rows.put_signal(rows, job_id, sent)
     return True
 
 

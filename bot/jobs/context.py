@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from agent_runtime import Status
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import StoredRecord
-from bot.engine.ledger import Ledger
-from bot.engine.protocols import JobEngine
+from bot.engine.protocols import JobEngine, Ledger
 from bot.gate.decision import Refusal
 from bot.github import GitHub, GitHubError, Reaction, ReviewDraft, Spot, Urgency
 from bot.jobs.services import JobServices

@@ -25,8 +25,7 @@ from bot.domain.commands import (
     ReviewEvent,
 )
 from bot.domain.job import Job
-from bot.engine.ledger import Ledger
-from bot.engine.protocols import JobIndex
+from bot.engine.protocols import JobIndex, Ledger
 from bot.gate.repo_config import RepoConfig
 
 FRESH_SECONDS = 60.0

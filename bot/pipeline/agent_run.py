@@ -21,7 +21,7 @@ from agent_runtime import (
 )
 from bot.engine.approvals import ApprovalAnswer, Waiting
 from bot.engine.job_record import RunResult
-from bot.engine.queue import Signal
+from bot.engine.records import Signal
 from bot.gate.brief import Brief, brief_for
 from bot.gate.network import narrowed, reach
 from bot.jobs import approvals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent_runtime import AsyncRuntime, Event, MessageInjected
-from bot.engine.queue import Signal
+from bot.engine.records import Signal
 
 
 class Messages:

@@ -15,7 +15,7 @@ from bot.control.resume_artifact import steered
 from bot.control.undo import aimed, undo
 from bot.domain.commands import RepoEvent, Review, Steering, Talk, Undo, Work
 from bot.domain.job import TRANSITIONS, JobState
-from bot.engine.queue import Signal
+from bot.engine.records import Signal
 from bot.gate.decision import Grant, Refusal
 from bot.gate.permissions import NO_WRITE_ACCESS, resolved
 from bot.gate.repo_config import RepoConfig

@@ -11,8 +11,7 @@ from agent_runtime import AgentError
 from bot.domain.errors import BotError, QueueError
 from bot.domain.job import Job, JobState
 from bot.engine.job_record import RecordedEnding, StoredRecord
-from bot.engine.owed_endings import KEEP_SECONDS
-from bot.engine.queue import Owed
+from bot.engine.owed_endings import KEEP_SECONDS, Owed
 from bot.github import GitHubError, Urgency
 from bot.github.drafts import CHECK_TEXT_LIMIT
 from bot.jobs.context import Ending, JobContext, JobContextFactory

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bot.domain.job import JobState
-from bot.engine import records, statements
+from bot.engine import job_rows, statements
 from bot.engine.database import connect
 from bot.engine.job_record import RecordedEnding
 from localhub import CheckRun, LocalHub
@@ -201,7 +201,7 @@ async def test_a_greeting_does_not_hide_that_its_job_was_cancelled_meanwhile(
         def cancel(call: str) -> None:
             if call.endswith(moment):
                 with closing(connect(queue)) as rows:
-                    for job_id in records.live_ids(rows):
+                    for job_id in job_rows.live_ids(rows):
                         statements.end(rows, job_id, JobState.STOPPED, "The App is gone.", time.time(), ending)
 
         stage.on_call = cancel

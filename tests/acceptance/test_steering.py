@@ -9,7 +9,7 @@ import pytest
 from agent_runtime import MessageInjected, Outcome
 from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
-from bot.engine.queue import Signal, Stored
+from bot.engine.records import Signal, Stored
 from bot.jobs.context import Ending
 from bot.pipeline.agent_run import AgentRun
 from bot.pipeline.deliver import ResultDelivery

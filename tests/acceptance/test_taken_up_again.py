@@ -11,7 +11,7 @@ from agent_runtime.providers.script import ScriptedReply
 from bot.domain.job import JobState
 from bot.engine.approvals import Waiting
 from bot.engine.job_record import RecordedEnding, StoredRecord
-from bot.engine.queue import Signal, Stored
+from bot.engine.records import Signal, Stored
 from bot.jobs import approvals
 from bot.jobs.context import Ending, JobContext
 from bot.pipeline import acknowledge

@@ -25,10 +25,14 @@ from bot.engine.durable.engine import DurableEngine
 from bot.engine.durable.ledger import DurableLedger
 from bot.engine.durable.store import JobStore, Transaction
 from bot.engine.durable.tables import JOBS
-from bot.engine.ledger import Ledger
-from bot.engine.protocols import JobEngine
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.in_memory_ledger import InMemoryLedger
+from bot.engine.ledger import SqliteLedger
+from bot.engine.protocols import JobEngine, Ledger
 from bot.engine.queue import SqliteQueue
+from bot.engine.work import JobEnded, JobParked
 from tests.builders import a_job
+from tests.held_jobs import HeldJobs
 from tests.postgres import postgres_server, postgres_url
 from tests.queues import Clock, claimed
 
@@ -48,7 +52,7 @@ class Books(Protocol):
     def queue(self) -> JobEngine: ...
 
     @property
-    def ledger(self) -> Ledger | DurableLedger: ...
+    def ledger(self) -> Ledger: ...
 
     async def begin(self, lane: Lane = "work") -> str | None:
         """Have the next job of a lane run; its id."""
@@ -67,7 +71,7 @@ class BooksInAFile:
     def __init__(self, database: Database) -> None:
         self.clock, self.database = Clock(), database
         self.queue = self._queue = SqliteQueue(database, clock=self.clock)
-        self.ledger = Ledger(database, trusted_bots=_TRUSTED, clock=self.clock)
+        self.ledger = SqliteLedger(database, trusted_bots=_TRUSTED, clock=self.clock)
 
     async def begin(self, lane: Lane = "work") -> str | None:
         return await claimed(self._queue, lane=lane)
@@ -77,6 +81,23 @@ class BooksInAFile:
 
     async def park(self, job_id: str) -> None:
         await self._queue.park(job_id, "w1", until=10.0**12)
+
+
+class BooksInMemory:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.queue = InMemoryEngine(clock=self.clock)
+        self.ledger = InMemoryLedger(self.queue, trusted_bots=_TRUSTED, clock=self.clock)
+        self._jobs = HeldJobs(self.queue)
+
+    async def begin(self, lane: Lane = "work") -> str | None:
+        return await self._jobs.begin(lane)
+
+    async def finish(self, job_id: str, state: JobState) -> None:
+        await self._jobs.end(job_id, JobEnded(state=state))
+
+    async def park(self, job_id: str) -> None:
+        await self._jobs.end(job_id, JobParked(until=10.0**12))
 
 
 class BooksInAStore:
@@ -114,9 +135,12 @@ async def opened_file(path: Path) -> AsyncIterator[BooksInAFile]:
     await database.close()
 
 
-@pytest.fixture(params=["file", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "file", "sqlite", "postgresql"])
 async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Books]:
     path = tmp_path / "queue.sqlite"
+    if request.param == "memory":
+        yield BooksInMemory()
+        return
     if request.param == "file":
         async with opened_file(path) as in_a_file:
             yield in_a_file
@@ -201,7 +225,7 @@ def test_of_many_who_would_tell_the_same_at_once_one_may(tmp_path: Path) -> None
     async def ask(_: int) -> bool:
         database = Database(tmp_path / "queue.sqlite")
         try:
-            return await Ledger(database).may_tell(10, 7, "locked")
+            return await SqliteLedger(database).may_tell(10, 7, "locked")
         finally:
             await database.close()
 

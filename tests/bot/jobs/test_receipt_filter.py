@@ -23,7 +23,7 @@ from bot.domain.commands import (
 )
 from bot.domain.job import Actor, JobState
 from bot.engine.database import Database
-from bot.engine.ledger import Ledger
+from bot.engine.ledger import SqliteLedger
 from bot.engine.queue import SqliteQueue
 from bot.gate.repo_config import RepoConfig
 from bot.gate.repo_keys import LabelNames
@@ -37,7 +37,7 @@ HEAD = "b" * 40
 @dataclass(frozen=True, kw_only=True)
 class Desk:
     queue: SqliteQueue
-    ledger: Ledger
+    ledger: SqliteLedger
     configs: KnownConfigs
     clock: Clock
 
@@ -51,7 +51,7 @@ class Desk:
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     database, clock = Database(tmp_path / "queue.sqlite"), Clock()
     queue = SqliteQueue(database, clock=clock)
-    yield Desk(queue=queue, ledger=Ledger(database, clock=clock), configs=KnownConfigs(clock), clock=clock)
+    yield Desk(queue=queue, ledger=SqliteLedger(database, clock=clock), configs=KnownConfigs(clock), clock=clock)
     await database.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent_runtime import Agent, AsyncRuntime, MessageInjected, ScriptedProvider, pick_sandbox
 from agent_runtime.sandbox.protocol import SandboxSettings
-from bot.engine.queue import Signal
+from bot.engine.records import Signal
 from bot.pipeline.messages import Messages
 
 DONE = "```completion\nDone.\n```\n"

@@ -22,7 +22,8 @@ from bot.domain.errors import LeaseLostError, QueueError, TransitionError
 from bot.domain.job import Actor, JobState
 from bot.engine.approvals import ApprovalAnswer
 from bot.engine.job_record import JobRecord, StoredRecord
-from bot.engine.queue import Signal, SqliteQueue, Stored
+from bot.engine.queue import SqliteQueue
+from bot.engine.records import Signal, Stored
 from bot.jobs import approvals
 from tests.builders import a_job
 from tests.queues import Clock, claimed, opened_queue, until_woken
@@ -378,7 +379,8 @@ import asyncio, sys
 from dataclasses import replace
 from pathlib import Path
 from bot.engine.database import Database
-from bot.engine.queue import Signal, SqliteQueue
+from bot.engine.queue import SqliteQueue
+from bot.engine.records import Signal
 from tests.builders import a_job
 
 async def main():

@@ -1,0 +1,57 @@
+"""Jobs of an engine in memory that run until the test says what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bot.domain.job import Lane
+from bot.engine.in_memory import InMemoryEngine
+from bot.engine.owed_endings import Owed
+from bot.engine.work import Disposition, JobAttempt
+
+
+class HeldJobs:
+    """Handles jobs by waiting for `end`.
+
+    Args:
+        engine: where jobs come from.
+    """
+
+    def __init__(self, engine: InMemoryEngine) -> None:
+        self._engine = engine
+        self._begun: asyncio.Queue[str] = asyncio.Queue()
+        self._running: dict[str, tuple[asyncio.Task[bool], asyncio.Future[Disposition]]] = {}
+
+    async def begin(self, lane: Lane = "work") -> str | None:
+        """Have the next job of a lane run; its id, or None when none may run."""
+        ends = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(self._engine.run_next(_Waiting(self._begun, ends), lane))
+        begins = asyncio.create_task(self._begun.get())
+        await asyncio.wait((running, begins), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            begins.cancel()
+            assert not running.result()
+            return None
+        job_id = begins.result()
+        self._running[job_id] = running, ends
+        return job_id
+
+    async def end(self, job_id: str, disposition: Disposition) -> None:
+        """Let a job that runs come to this."""
+        running, ends = self._running.pop(job_id)
+        ends.set_result(disposition)
+        assert await running
+
+
+class _Waiting:
+    """Handles one job."""
+
+    def __init__(self, begun: asyncio.Queue[str], ends: asyncio.Future[Disposition]) -> None:
+        self._begun, self._ends = begun, ends
+
+    async def handle(self, attempt: JobAttempt) -> Disposition:
+        self._begun.put_nowait(attempt.job.id)
+        return await self._ends
+
+    async def tell(self, owed: Owed) -> bool:
+        return True
