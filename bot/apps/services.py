@@ -140,6 +140,7 @@ def redactor_for(settings: Settings | ActionSettings) -> Redactor:
     keys: list[SecretStr | None]
     if isinstance(settings, Settings):
         keys = [settings.webhook_secret, settings.private_key]
+        keys += [settings.aws_secret_access_key, settings.aws_session_token]
     else:
         keys = [settings.token, settings.inputs.session_key]
     key = settings.agent.api_key

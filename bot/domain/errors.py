@@ -1,7 +1,7 @@
 """Every error the bot raises on purpose, sorted by whose fault it was.
 
-`ConfigError` is the operator's, `DeliveryError` the sender's, `QueueError` the machine's. Anything else that escapes
-is a bug of ours. An error's text names the thing, the place and the remedy.
+`ConfigError` is the operator's, `DeliveryError` the sender's, `QueueError` and `StorageError` the machine's. Anything
+else that escapes is a bug of ours. An error's text names the thing, the place and the remedy.
 """
 
 from __future__ import annotations
@@ -87,3 +87,26 @@ class LeaseLostError(QueueError):
 
 class TransitionError(QueueError):
     """A job was to go from one state to another that may not follow it: a bug of ours."""
+
+
+class StorageError(BotError):
+    """The blob store cannot be reached, or refuses; it may work again later.
+
+    Args:
+        address: of the store, without credentials.
+        reason: what happened.
+        remedy: what the operator can do about it.
+    """
+
+    def __init__(self, address: str, reason: str, remedy: str) -> None:
+        super().__init__(f"The blob store {address} failed: {reason.strip('. ')}. {remedy}")
+
+
+class BlobTooLargeError(BotError):
+    """A blob is larger than what it can be; nothing of it was kept."""
+
+    def __init__(self, name: str, address: str, limit: int) -> None:
+        super().__init__(
+            f"The blob {name} in {address} has more than the {limit:,} bytes that it may have. "
+            "Delete it if the bot did not write it."
+        )

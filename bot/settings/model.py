@@ -14,7 +14,7 @@ from bot.gate.repo_config import PATH
 from bot.gate.repo_keys import BareVerb
 from bot.settings import parsing
 from bot.settings.agent import AgentSettings
-from bot.settings.parsing import FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, Url
+from bot.settings.parsing import FilePath, KeyFile, Lower, RepoFile, RepoName, Schema, StorageUrl, Url
 from bot.settings.setting import Written
 
 _Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -52,6 +52,28 @@ class Settings:
     """The address to listen on; put a proxy with TLS in front of it."""
     port: Annotated[int, Field(ge=0, le=65_535), Written("8080")] = 8080
     """The port to listen on; 0 picks a free one."""
+    storage_url: Annotated[StorageUrl | None, Written("s3://my-bucket/codepilot")] = None
+    """Where patches and the files of waiting jobs are kept: `file:///directory`, or `s3://bucket/prefix` so that any
+    worker can continue any job; by default `storage` in the data directory."""
+    aws_access_key_id: Annotated[str | None, Written("AKIA…", name="AWS_ACCESS_KEY_ID", input=None)] = None
+    """The name of the key for `s3://`; without it, the role of the machine or of the pod is used."""
+    aws_secret_access_key: Annotated[SecretStr | None, Written("wJalr…", name="AWS_SECRET_ACCESS_KEY", input=None)] = (
+        None
+    )
+    """The key for `s3://`."""
+    aws_session_token: Annotated[SecretStr | None, Written("IQoJ…", name="AWS_SESSION_TOKEN", input=None)] = None
+    """The token of a temporary key for `s3://`."""
+    aws_region: Annotated[str | None, Written("eu-central-1", name="AWS_REGION", input=None)] = None
+    """The region of the bucket."""
+    aws_endpoint_url: Annotated[Url | None, Written("https://s3.example.com", name="AWS_ENDPOINT_URL", input=None)] = (
+        None
+    )
+    """The address of an S3-compatible service, if it is not Amazon's."""
+
+    @property
+    def storage(self) -> str:
+        """The address of the blob store."""
+        return self.storage_url or (self.agent.data_dir / "storage").absolute().as_uri()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,8 @@ _DOLLARS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/ -]+")
 _BRANCH_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,58}[/-]")
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9][A-Za-z0-9._-]*){0,8}/?")
+_DIRECTORY = re.compile(r"file:///[^?#\s\x00]*[^?#\s\x00/]/?")
 _MAX_PATH = 200
 _MAX_KEY_BYTES = 64 * 1024
 
@@ -55,6 +57,17 @@ def url(text: str) -> str:
         raise ValueError("must be an address of the form https://host/path, without user, `?` or `#`")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
         raise ValueError(f"must start with https:// (http:// only for this machine), not {text!r}")
+    return text.rstrip("/")
+
+
+def storage_url(text: str) -> str:
+    """An absolute directory as `file:///path`, or a bucket as `s3://bucket/prefix`; what is wrong is not repeated."""
+    must = (
+        "must be file:///directory or s3://bucket/prefix, without user, password, `?` or `#`; the key to a bucket "
+        "belongs in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )
+    if not (_BUCKET.fullmatch(text) or _DIRECTORY.fullmatch(text)) or "/../" in f"{text}/":
+        raise ValueError(must)
     return text.rstrip("/")
 
 
@@ -263,6 +276,7 @@ Patterns = Annotated[tuple[str, ...], PlainValidator(command_patterns)]
 RepoFile = Annotated[str, AfterValidator(repository_file)]
 RepoName = Annotated[str, AfterValidator(repository)]
 ReviewEvents = Annotated[frozenset[ReviewEvent], BeforeValidator(lambda text: names(text.lower()))]
+StorageUrl = Annotated[str, AfterValidator(storage_url)]
 Schema = Annotated[dict[str, Any] | str, PlainValidator(output_schema)]
 Triggers = Annotated[tuple[str, ...], PlainValidator(triggers)]
 Url = Annotated[str, AfterValidator(url)]

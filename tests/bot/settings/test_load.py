@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_runtime import ContainerSettings, Network, RunLimits, SandboxLimits
+from bot.apps.services import redactor_for
 from bot.domain.access import Caps
 from bot.domain.errors import ConfigError, OutsideActionsError
 from bot.domain.listening import TrustedBots
@@ -78,6 +79,12 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
         "CODEPILOT_SERVER_URL": "http://127.0.0.1:3000",
         "CODEPILOT_HOST": "::1",
         "CODEPILOT_PORT": "0",
+        "CODEPILOT_STORAGE_URL": "s3://bucket/prefix",
+        "AWS_ACCESS_KEY_ID": "AKIA1",
+        "AWS_SECRET_ACCESS_KEY": "a-secret-key",
+        "AWS_SESSION_TOKEN": "a-token",
+        "AWS_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9000/",
         "CODEPILOT_PROVIDER": "OpenAI",
         "CODEPILOT_MODEL": "qwen-plus",
         "CODEPILOT_BASE_URL": "https://models.example.com/v1",
@@ -121,6 +128,8 @@ def test_every_setting_can_be_set(environ: dict[str, str], tmp_path: Path) -> No
     settings = load(environ)
     assert (settings.api_url, settings.server_url) == ("https://ghe.example.com/api/v3", "http://127.0.0.1:3000")
     assert (settings.host, settings.port, settings.jobs) == ("::1", 0, 9)
+    assert (settings.storage, settings.aws_region) == ("s3://bucket/prefix", "eu-central-1")
+    assert (settings.aws_access_key_id, settings.aws_endpoint_url) == ("AKIA1", "http://127.0.0.1:9000")
     agent = settings.agent
     assert (agent.provider, agent.model, agent.base_url) == ("openai", "qwen-plus", "https://models.example.com/v1")
     assert agent.api_key is not None
@@ -357,3 +366,40 @@ def test_the_limits_that_the_table_names_are_those_that_hold() -> None:
     meaning = AGENT["sandbox_limits"].meaning
     named = ",".join(re.findall(r"[a-z-]+=\w+", meaning))
     assert AGENT["sandbox_limits"].parse(named) == SandboxLimits()
+
+
+def test_blobs_are_kept_below_the_data_directory_or_where_the_operator_says(environ: dict[str, str]) -> None:
+    environ["CODEPILOT_DATA_DIR"] = "/var/lib/code pilot"
+    assert load(environ).storage == "file:///var/lib/code%20pilot/storage"
+    for url in ("s3://bucket", "s3://my.bucket-1/a/b", "file:///srv/blobs"):
+        assert load(environ | {"CODEPILOT_STORAGE_URL": f"{url}/"}).storage == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:hunter2@bucket/x", "s3://bucket?x=hunter2", "s3://B", "s3://bucket/../x", "s3://bucket/a//b",
+        "file://host/x", "file:relative", "file:///", "file:///a/../b", "/srv/blobs", "https://bucket/x", "gs://b/x",
+    ],
+)  # fmt: skip
+def test_another_address_for_blobs_is_refused_without_repeating_it(environ: dict[str, str], url: str) -> None:
+    [problem] = _problems(load, environ | {"CODEPILOT_STORAGE_URL": url})
+    assert "s3://bucket/prefix" in problem
+    assert "hunter2" not in problem
+
+
+def test_the_key_to_the_bucket_is_a_secret(environ: dict[str, str]) -> None:
+    environ |= {
+        "AWS_ACCESS_KEY_ID": "AKIA1",
+        "AWS_SECRET_ACCESS_KEY": "hunter2-hunter2",
+        "AWS_SESSION_TOKEN": "token-token",
+        "AWS_ENDPOINT_URL": "http://s3.example.com",
+    }
+    [problem] = _problems(load, environ)
+    assert problem.startswith("AWS_ENDPOINT_URL must start with https://")
+    settings = load(environ | {"AWS_ENDPOINT_URL": "https://s3.example.com/"})
+    assert "hunter2" not in repr(settings)
+    assert "token-token" not in repr(settings)
+    redact = redactor_for(settings).redact
+    assert "hunter2" not in redact("key hunter2-hunter2")
+    assert "token-token" not in redact("key token-token")

@@ -1,0 +1,254 @@
+"""The blob store: what another machine may need, in a directory or in a bucket that speaks S3.
+
+All calls block and are bounded in time; call them in a thread. What was put is durable when `put` returns, and appears
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pydantic import SecretStr
+
+from bot.domain.errors import BlobTooLargeError, StorageError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,7}")
+_DAY_SECONDS = 24 * 3600.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobInfo:
+    """One stored blob.
+
+    Attributes:
+        name: parts separated by `/`.
+        size: in bytes.
+        modified: when it was last put, in seconds since the epoch.
+    """
+
+    name: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobAccess:
+    """How to reach an S3 service; what is empty, the usual `AWS_` variables of the process or its machine's role say.
+
+    Attributes:
+        access_key_id: the key's name.
+        secret_access_key: the key.
+        session_token: the token of a key that is valid for a while.
+        region: where the bucket is.
+        endpoint: the address of a service other than Amazon's.
+    """
+
+    access_key_id: str = ""
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    region: str = ""
+    endpoint: str = ""
+
+
+class BlobStore(Protocol):
+    """Keeps blobs by name, such as `patches/JOB.patch`.
+
+    Every method raises StorageError when the store cannot be reached or refuses, and ValueError for a name that it
+    cannot have.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where it is, without credentials."""
+        ...
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Keep some bytes, or the content of a file, in place of what had the name."""
+        ...
+
+    def get(self, name: str, *, limit: int) -> bytes | None:
+        """The content; None when there is none of that name.
+
+        Raises:
+            BlobTooLargeError: it has more than `limit` bytes.
+        """
+        ...
+
+    def fetch(self, name: str, target: Path, *, limit: int) -> bool:
+        """Write the content to a new file with mode 0600; whether there is any. After an error there is no file.
+
+        Raises:
+            BlobTooLargeError: it has more than `limit` bytes.
+            OSError: the file exists or cannot be written.
+        """
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether there is one of that name."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove one; nothing to do when there is none."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        """Every blob whose name begins with `prefix` and a `/`, in no order."""
+        ...
+
+
+class DirectoryBlobs:
+    """Blobs as files of the same names below a directory with mode 0700.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+        self._partial = self._root / ".partial"
+        with self._told():
+            for folder in (self._root, self._partial):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)
+            # Processes that were killed left these.
+            for path in self._partial.iterdir():
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < time.time() - _DAY_SECONDS:
+                        path.unlink()
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return f"file://{self._root}"
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """See `BlobStore`."""
+        path = self._path(name)
+        with self._told():
+            self._make(path.parent)
+            descriptor, partial = tempfile.mkstemp(dir=self._partial)  # with mode 0600
+            try:
+                with os.fdopen(descriptor, "wb") as target:
+                    with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as source:
+                        shutil.copyfileobj(source, target, 1024 * 1024)
+                    target.flush()
+                    os.fsync(target.fileno())
+                Path(partial).replace(path)
+            except BaseException:  # whatever it was, nobody else knows of the file
+                Path(partial).unlink(missing_ok=True)
+                raise
+            _sync(path.parent)
+
+    def get(self, name: str, *, limit: int) -> bytes | None:
+        """See `BlobStore`."""
+        try:
+            with self._told(), self._path(name).open("rb") as file:
+                content = file.read(limit + 1)
+        except FileNotFoundError:
+            return None
+        if len(content) > limit:
+            raise BlobTooLargeError(name, self.address, limit)
+        return content
+
+    def fetch(self, name: str, target: Path, *, limit: int) -> bool:
+        """See `BlobStore`."""
+        try:
+            source = self._path(name).open("rb")
+        except FileNotFoundError:
+            return False
+        with source, new_file(target) as file:
+            if os.fstat(source.fileno()).st_size > limit:
+                raise BlobTooLargeError(name, self.address, limit)
+            shutil.copyfileobj(source, file, 1024 * 1024)
+        return True
+
+    def exists(self, name: str) -> bool:
+        """See `BlobStore`."""
+        with self._told():
+            return self._path(name).is_file()
+
+    def delete(self, name: str) -> None:
+        """See `BlobStore`."""
+        with self._told():
+            self._path(name).unlink(missing_ok=True)
+
+    def list(self, prefix: str) -> Iterator[BlobInfo]:
+        """See `BlobStore`."""
+        with self._told():
+            for folder, _, names in os.walk(self._path(prefix), onerror=_failed):
+                for path in (Path(folder, name) for name in names):
+                    try:
+                        status = path.stat()
+                    except FileNotFoundError:  # deleted meanwhile
+                        continue
+                    name = path.relative_to(self._root).as_posix()
+                    yield BlobInfo(name=name, size=status.st_size, modified=status.st_mtime)
+
+    def _path(self, name: str) -> Path:
+        return self._root / checked(name)
+
+    def _make(self, folder: Path) -> None:
+        """Make a directory below the root, with mode 0700 and durably, and those above it."""
+        if not folder.is_dir():
+            self._make(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _sync(folder.parent)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                self.address, f"{error.strerror or error}", "Check the directory's owner, its mode and the free space."
+            ) from error
+
+
+def checked(name: str) -> str:
+    """The name, if it is one: at most 8 parts separated by `/`, of letters, digits and `._-`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot name a blob: use letters, digits, `.`, `_`, `-` and `/`")
+    return name
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file with mode 0600, which does not stay after an error."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+    except BaseException:  # whatever it was, nobody may take it for the whole
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _failed(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
