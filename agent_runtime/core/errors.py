@@ -30,6 +30,10 @@ class SessionInUseError(SessionError):
     """Another process works on the session, or this one does elsewhere."""
 
 
+class SessionUnavailableError(SessionError):
+    """The database of the session cannot be used now; what it holds is as it was."""
+
+
 class SessionNewerError(SessionError):
     """A newer version wrote the session; nothing of it was changed."""
 

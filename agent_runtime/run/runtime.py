@@ -30,6 +30,7 @@ from agent_runtime.sessions.create import create_session
 from agent_runtime.sessions.file import FileSession
 from agent_runtime.sessions.memory import InMemorySession
 from agent_runtime.sessions.protocol import Session
+from agent_runtime.sessions.stored import StoredSession
 from agent_runtime.tools.registry import Registry
 
 RUNNING: ContextVar[AsyncRuntime | None] = ContextVar("RUNNING", default=None)
@@ -264,7 +265,11 @@ class AsyncRuntime:
         self._closed = True
         self.abort()
         async with self._lock, AsyncExitStack() as stack:  # whatever fails, the rest is given back
-            stack.callback(self.session.close)
+            # What lies in a store may have to wait for it, and the loop must not; of other sessions no thread is known.
+            if isinstance(self.session, StoredSession):
+                stack.push_async_callback(asyncio.to_thread, self.session.close)
+            else:
+                stack.callback(self.session.close)
             stack.push_async_callback(self.agent.provider.close)
             stack.push_async_callback(self._toolbox.close)
 

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 class DatabaseSession(StoredSession):
     """Keeps events in tables that it makes itself. What is recorded outlives the process after a `commit`."""
 
-    def __init__(self, session_id: str, agent_name: str = "agent", db_url: str | None = None) -> None:
+    def __init__(
+        self, session_id: str, agent_name: str = "agent", db_url: str | None = None, *, take_over: bool = False
+    ) -> None:
         """Name a session; nothing is connected yet.
 
         Args:
             session_id: names the conversation; any text of up to 600 characters.
             agent_name: the agent that a new session is begun with.
             db_url: the database, e.g. `sqlite:///sessions.db` or `postgresql://user:password@host/name`.
+            take_over: whether opening takes the session from a process that works on it; that one then writes nothing
+                more, and gets an error. For callers that know by other means who is to work on it.
 
         Raises:
             SettingsError: there is no `db_url`, it is none, its driver is not installed, or the id is too long.
@@ -44,6 +48,7 @@ class DatabaseSession(StoredSession):
                 f"The session id {session_id[:20]!r}… is too long for a database; the limit is {MAX_KEY}."
             )
         self._database = open_database(db_url)
+        self._take_over = take_over
 
     @override
     def exists(self) -> bool:
@@ -68,7 +73,8 @@ class DatabaseSession(StoredSession):
     def _open(self) -> RowLog:
         from agent_runtime.sessions.rowlog import RowLog  # noqa: PLC0415 - see open_database
 
-        return RowLog(self._database, Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0))
+        header = Header(session_id=self.session_id, agent_name=self.agent_name, created_at=0)
+        return RowLog(self._database, header, take_over=self._take_over)
 
     @override
     def _read(self) -> Sequence[Recorded]:

@@ -36,12 +36,13 @@ class RowLog:
         recovered: always empty: what a transaction writes is whole.
     """
 
-    def __init__(self, database: SessionDatabase, header: Header) -> None:
+    def __init__(self, database: SessionDatabase, header: Header, *, take_over: bool = False) -> None:
         """Make the tables where they are not there, take the lease and read the log.
 
         Args:
             database: where it lies.
             header: whose it is; when it was made is not looked at.
+            take_over: whether it is taken from a process that works on it, which can then write no more.
 
         Raises:
             SessionError: another process works on the session, a newer version wrote it, or it cannot be read.
@@ -56,7 +57,7 @@ class RowLog:
         database.make_tables()
         mine = Lease.here()
         with self._database.writing() as connection:
-            held = tables.take_lease(connection, self._key, mine)
+            held = tables.take_lease(connection, self._key, mine, take_over=take_over)
         if held is not None:
             raise in_use(self._header.session_id, held.holder)
         self._lease = mine

@@ -17,13 +17,15 @@ from sqlalchemy import exc
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from agent_runtime.core.errors import SessionError, SettingsError
+from agent_runtime.core.errors import SessionError, SessionUnavailableError, SettingsError
 from agent_runtime.sessions.codec import FORMAT, Header
 from agent_runtime.sessions.lease import Lease
 from agent_runtime.sessions.messages import Metadata
 from agent_runtime.sessions.names import MAX_KEY, escaped, unescaped
 
 _SQLITE_BUSY_SECONDS = 15.0
+_CONNECT_SECONDS = 10
+"""A server that does not answer must not keep a run waiting for as long as the system would."""
 
 _SCHEMA = sa.MetaData()
 _ID = sa.String(MAX_KEY)
@@ -149,7 +151,7 @@ class SessionDatabase:
             reason = str(error.orig if isinstance(error, exc.DBAPIError) else error).strip()
             if self._password:
                 reason = reason.replace(self._password, "***")
-            raise SessionError(f"The database of sessions {self.name} cannot be used: {reason}.") from None
+            raise SessionUnavailableError(f"The database of sessions {self.name} cannot be used: {reason}.") from None
 
 
 def format_of(connection: Connection, key: str) -> int | None:
@@ -209,8 +211,11 @@ def remove(connection: Connection, key: str) -> None:
     connection.execute(SESSIONS.delete().where(SESSIONS.c.session_id == key))
 
 
-def take_lease(connection: Connection, key: str, mine: Lease) -> Lease | None:
-    """Claim a session; when somebody living holds it, their claim is returned and nothing changes."""
+def take_lease(connection: Connection, key: str, mine: Lease, *, take_over: bool = False) -> Lease | None:
+    """Claim a session; when somebody living holds it, their claim is returned and nothing changes.
+
+    With `take_over`, nobody is asked: who held it can write no more.
+    """
     found = sa.select(LEASES).where(LEASES.c.session_id == key).with_for_update()
     row = connection.execute(found).mappings().first()
     held = None if row is None else Lease(**{name: value for name, value in row.items() if name != "session_id"})
@@ -219,8 +224,8 @@ def take_lease(connection: Connection, key: str, mine: Lease) -> Lease | None:
             with connection.begin_nested():
                 connection.execute(LEASES.insert().values(session_id=key, **asdict(mine)))
         except exc.IntegrityError:  # at the same moment, somebody else did
-            return take_lease(connection, key, mine)
-    elif held.is_dead:
+            return take_lease(connection, key, mine, take_over=take_over)
+    elif take_over or held.is_dead:
         connection.execute(LEASES.update().where(LEASES.c.session_id == key).values(**asdict(mine)))
     else:
         return held
@@ -246,7 +251,9 @@ def _engine(url: str) -> Engine:
         is_sqlite = address.get_backend_name() == "sqlite"
         if is_sqlite and address.database in {None, "", ":memory:"}:
             raise SettingsError("db_url names a database in memory; use session='memory', or name a file.")
-        options = {"timeout": _SQLITE_BUSY_SECONDS} if is_sqlite else {}
+        options: dict[str, float] = {"timeout": _SQLITE_BUSY_SECONDS} if is_sqlite else {}
+        if address.get_backend_name() == "postgresql" and "connect_timeout" not in address.query:
+            options["connect_timeout"] = _CONNECT_SECONDS
         engine = sa.create_engine(address, poolclass=NullPool, hide_parameters=True, connect_args=options)
     except exc.ArgumentError as error:
         raise SettingsError(

@@ -1,8 +1,8 @@
-"""A process that works through a run of many steps on a file session, to be killed at any moment.
+"""A process that works through a run of many steps on one session, to be killed at any moment.
 
-usage: python -m tests.agent_runtime.crash_child WORK_DIR SESSION_DIR STEPS
-It tells each recorded event on standard output and waits for a line before it goes on. It begins with what an earlier
-process has left.
+usage: python -m tests.agent_runtime.crash_child WORK_DIR SESSIONS STEPS
+SESSIONS is a directory or the address of a database. It says `ready`, then tells each recorded event on standard
+output, and waits for a line each time before it goes on. It begins with what an earlier process has left.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent_runtime import (
     Agent,
+    DatabaseSession,
     Ended,
     Event,
     FileSession,
@@ -38,9 +39,19 @@ def reply(step: int, steps: int) -> str:
     return block + ("```completion\nAll done.\n```\n" if step >= steps else "")
 
 
+def say(what: str) -> None:
+    """Tell the parent, and wait until it says that it has heard."""
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
 def main() -> None:
-    work_dir, session_dir, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    session = FileSession(ID, session_dir=session_dir)
+    work_dir, sessions, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    session: FileSession | DatabaseSession = FileSession(ID, session_dir=sessions)
+    if "://" in sessions:
+        session = DatabaseSession(ID, db_url=sessions, take_over=True)
+    say("ready")
     most = 2 * steps  # the last step, too, may be cut off and made again
     taken = sum(isinstance(event, Replied) for event in session.events)
     agent = Agent(
@@ -53,9 +64,7 @@ def main() -> None:
 
     def tell(event: Event) -> None:
         if isinstance(event, Recorded):
-            sys.stdout.write(f"{len(session.events)} {type(event).__name__}\n")
-            sys.stdout.flush()
-            sys.stdin.readline()
+            say(f"{len(session.events)} {type(event).__name__}")
 
     with Runtime(agent, session, listeners=[tell], quiet=True) as runtime:
         if runtime.unfinished:

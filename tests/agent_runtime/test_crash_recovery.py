@@ -75,7 +75,8 @@ def _leg(work: Path, sessions: Path, survives: int | None) -> tuple[int, bool]:
                 assert rest.strip() == "finished", child.stderr.read()
                 child.wait(timeout=30)
                 return seen, True
-            seen, told = int(first), told + 1
+            if first != "ready\n":
+                seen, told = int(first), told + 1
             child.stdin.write("\n")
             child.stdin.flush()
             if survives is not None and told > survives:

@@ -214,6 +214,26 @@ async def test_a_holder_on_another_machine_is_dead_when_it_says_nothing_any_more
             _ = make().events
 
 
+async def test_a_session_is_taken_over_from_a_living_holder_which_then_writes_nothing_more(
+    make: Make, db_url: str
+) -> None:
+    holder = make()
+    holder.append(a_message(1))
+    await holder.commit()
+    holder.append(a_message(2))
+    with pytest.raises(SessionInUseError):
+        _ = make().events
+    taker = DatabaseSession("s", db_url=db_url, take_over=True)
+    assert taker.events == [a_message(1)]
+    with pytest.raises(SessionInUseError):
+        await holder.commit()
+    with pytest.raises(SessionInUseError):
+        holder.close()
+    taker.append(a_message(3))
+    taker.close()
+    assert make().load() == messages_of([a_message(1), a_message(3)])
+
+
 async def test_a_process_with_the_number_of_a_dead_holder_is_not_the_holder(make: Make, db_url: str) -> None:
     make("other").reset()
     before = replace(Lease.here(), started="1")
