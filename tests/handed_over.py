@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bot.apps.composition import work_step
+from bot.apps.action.work import work_step
 from bot.control.save_artifact import SESSION_FILE
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from bot.domain.job import Lane
 from bot.engine.in_memory import InMemoryEngine
@@ -41,6 +42,13 @@ class HeldJobs:
         running, ends = self._running.pop(job_id)
         ends.set_result(disposition)
         assert await running
+
+    async def cut_off(self, job_id: str) -> None:
+        """Cancel a job that runs, as the end of its process does."""
+        running, _ = self._running.pop(job_id)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
 
 class _Waiting:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bot.apps.composition import work_step
+from bot.apps.action.work import work_step
 from bot.domain.job import JobState
 from bot.intake.deliveries import IgnoredDelivery
 from bot.settings.load import load_action

@@ -1,29 +1,20 @@
-"""Builds the real objects from the operator's settings; the only place that knows them all."""
+"""Build the service of one process from the operator's settings."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import secrets as random_text
 import socket
-import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from aiohttp import web
 
 from agent_runtime import Provider
-from bot.apps.action import job_of_run, outputs_of, write_outputs, write_summary
-from bot.apps.action.end import StepEnd
-from bot.apps.action.running import run_jobs
-from bot.apps.action.summary import summary
 from bot.apps.redelivery import Redelivery
-from bot.apps.services import key_for, redactor_for, services
+from bot.apps.services import EDIT_SECONDS, redactor_for, services
 from bot.apps.sweeping import kept_swept
 from bot.apps.webhook import WebhookOptions, make_app, make_runner
 from bot.domain.errors import ConfigError
@@ -35,27 +26,16 @@ from bot.engine.queue import SqliteQueue
 from bot.engine.work_loop import LEASE_SECONDS, WorkLoop
 from bot.engine.worker_presence import present
 from bot.github import SECONDS_BETWEEN_WRITES, AppSession, GitHub, app_deliveries
-from bot.intake.deliveries import IgnoredDelivery
-from bot.jobs.context import Ending, JobContextFactory
+from bot.jobs.context import JobContextFactory
 from bot.jobs.patience import Patience
 from bot.jobs.receipt_filter import Receipt
-from bot.jobs.services import Handover, JobServices, Listener
+from bot.jobs.services import Listener
 from bot.pipeline.acknowledge import HELD_SECONDS, Acknowledger
 from bot.pipeline.worker import Worker
 from bot.publishing.live import quiet
 from bot.publishing.redact import Redactor
-from bot.settings.model import ActionSettings, Settings
+from bot.settings.model import Settings
 from bot.workspace import GIT_PAUSES
-
-log = logging.getLogger(__name__)
-
-EDIT_SECONDS = 10.0
-
-ACTION_LEASE_SECONDS = 15.0
-"""How long a workflow run waits before it takes a job up again that GitHub's silence broke off."""
-
-_ACTION_WAIT_SECONDS = 900.0
-"""A workflow run has nothing else to do while GitHub wants a pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,98 +137,6 @@ def _webhook_options(settings: Settings) -> WebhookOptions:
     )
 
 
-async def work_step(
-    settings: ActionSettings, *, listeners: Sequence[Listener] = (), lease_seconds: float = ACTION_LEASE_SECONDS
-) -> StepEnd:
-    """One workflow run: the event that started it, through the same pipeline, to the step's outputs.
-
-    Args:
-        settings: the runner's and the operator's.
-        listeners: told of every event of the run.
-        lease_seconds: before a job that GitHub's silence broke off is taken up again.
-
-    Returns:
-        How the job ended, or why the event asks for none.
-
-    Raises:
-        MalformedError: the event file is not what a runner writes.
-        InputsError: the inputs contradict each other or the event.
-        SandboxError: the agent could not run safely here.
-    """
-    job, begun = job_of_run(settings), time.monotonic()
-    if isinstance(job, IgnoredDelivery):
-        end = StepEnd(ended=job)
-        _report(settings, end)
-        return end
-    redactor = redactor_for(settings)
-    shared = _services_of_step(settings, redactor, listeners)
-    async with AsyncExitStack() as stack:
-        # A queue of its own: other runs, and a service on the same directory, have jobs that this token is not for.
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=settings.agent.data_dir))
-        database = Database(Path(place) / "queue.sqlite")
-        stack.push_async_callback(database.close)
-        queue = SqliteQueue(database)
-        await queue.accept(job)
-        endings: list[Ending] = []
-        contexts = JobContextFactory(
-            services=shared,
-            queue=queue,
-            ended=endings.append,
-            ledger=SqliteLedger(database, trusted_bots=settings.agent.trusted_bots),
-            github_for=lambda _job: GitHub.for_token(
-                settings.token.get_secret_value(),
-                settings.api_url,
-                redact=redactor.redact,
-                max_wait_seconds=_ACTION_WAIT_SECONDS,
-            ),
-        )
-        patience = 4 * lease_seconds
-        worker = Worker(contexts, Patience(seconds=patience, longest_pause=lease_seconds))
-        loop = WorkLoop(_worker_name(), queue, worker, lease_seconds=lease_seconds)
-        last, session_file = await run_jobs(contexts, loop, job)
-        await loop.tell_ending(last.job.id, until=time.time() + patience)
-        patch = await asyncio.to_thread(shared.work.patch, last.job.id)
-        end = StepEnd(
-            ended=last.state,
-            job=last.job,
-            ending=endings[-1] if endings else None,
-            record=await queue.record(last.job.id),
-            patch=patch,
-            patch_file=shared.work.file(last.job.id),
-            session_file=session_file,
-            session_days=settings.agent.approval_hours // 24 + 1,
-            seconds=time.monotonic() - begun,
-            server_url=settings.server_url,
-        )
-    _report(settings, end)
-    return end
-
-
-def _services_of_step(settings: ActionSettings, redactor: Redactor, listeners: Sequence[Listener]) -> JobServices:
-    sealing = settings.sealing_secret
-    shared = services(
-        settings.agent,
-        server_url=settings.server_url,
-        secret=settings.lasting_secret or settings.token,
-        redactor=redactor,
-        listeners=listeners,
-        edit_seconds=EDIT_SECONDS,
-        provider=None,
-        comes_back=False,
-        inputs=settings.inputs,
-        run_url=settings.run_page,
-    )
-    if sealing is None:
-        return shared
-    handover = Handover(
-        key=key_for(sealing, "saved jobs"),
-        folder=settings.agent.data_dir / "session",
-        name=settings.inputs.session or "",
-        plain=settings.api_url.startswith("http:"),
-    )
-    return replace(shared, handover=handover, sessions=settings.agent.data_dir / "sessions")
-
-
 def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, job: Job) -> GitHub:
     if job.installation is None:
         raise ConfigError(
@@ -270,11 +158,3 @@ def _installed_app(settings: Settings, redactor: Redactor, session: AppSession, 
 def _worker_name() -> str:
     """Readable in the log, and never used twice; process ids are, in containers above all."""
     return f"{socket.gethostname()}-{os.getpid()}-{random_text.token_hex(3)}"
-
-
-def _report(settings: ActionSettings, end: StepEnd) -> None:
-    redact = redactor_for(settings).redact
-    if settings.output_path is not None:
-        write_outputs(settings.output_path, {name: redact(value) for name, value in outputs_of(end).items()})
-    if settings.summary_path is not None:
-        write_summary(settings.summary_path, redact(summary(end)))

@@ -30,6 +30,9 @@ _NO_CI = (
     "reopen the pull request, to start the checks."
 )
 
+EDIT_SECONDS = 10.0
+"""Between two edits of a status comment."""
+
 # What Python compiles while the agent tests is not part of its change, and not every project ignores it.
 _ENVIRONMENT = {"PYTHONPYCACHEPREFIX": "/tmp/pycache"}  # noqa: S108 - inside the sandbox, where it is a tmpfs of its own
 

@@ -9,7 +9,7 @@ from bot.apps.action import commands, misconfigured
 from bot.apps.action.conclusion import Conclusion, exit_code
 from bot.apps.action.log import StepLog
 from bot.apps.action.notes import notes_on
-from bot.apps.composition import work_step
+from bot.apps.action.work import work_step
 from bot.apps.logs import start_log
 from bot.apps.process import guard
 from bot.apps.services import redactor_for

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from bot.domain.errors import QueueError, TransitionError
 from bot.domain.job import TRANSITIONS, Job, JobState, Lane
 from bot.engine.job_record import JobRecord, RecordedEnding
-from bot.engine.owed_endings import Owed
+from bot.engine.owed_endings import TELLING_SECONDS, Owed, pause_after
 from bot.engine.records import Signal, Stored
 from bot.engine.work import JobEnded, JobHandler, JobParked, JobReleased
 
@@ -39,14 +40,15 @@ class _Entry:
     begun_at: float | None = None
     record: JobRecord = field(default_factory=JobRecord)
     signals: list[Signal] = field(default_factory=list)
-    owed_since: float | None = None
+    owed_since: float = 0.0
+    due_at: float | None = None
     tries: int = 0
     forgotten: bool = False
     pass_on: Callable[[], None] | None = None
 
 
 class InMemoryEngine:
-    """Implements `JobEngine`; `run_next` and `tell_next` are the worker's side, one job or ending at a time.
+    """Implements `JobEngine`. `run_job`, `run_next`, `tell_ending` and `tell_next` are the worker's side.
 
     Args:
         clock: seconds since the epoch.
@@ -55,6 +57,7 @@ class InMemoryEngine:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
+        self._changed = asyncio.Event()
 
     async def accept(self, job: Job, *, held_seconds: float = 0.0) -> bool:
         """See `Inbox.accept`."""
@@ -69,6 +72,7 @@ class InMemoryEngine:
     async def unhold(self, job_id: str) -> None:
         """See `Inbox.unhold`."""
         self._entry(job_id).held_until = 0.0
+        self._changed.set()
 
     async def cancel(self, job_id: str, state: JobState, reason: str, *, ending: RecordedEnding | None = None) -> bool:
         """See `Inbox.cancel`."""
@@ -79,7 +83,7 @@ class InMemoryEngine:
             return False
         if ending is not None:
             entry.record = replace(entry.record, ending=ending)
-            entry.owed_since = self._clock()
+            self._owe(entry, 0.0)
         self._move(entry, state, reason)
         return True
 
@@ -152,7 +156,7 @@ class InMemoryEngine:
             each
             for each in self._entries.values()
             if not each.forgotten
-            and each.owed_since is None
+            and each.due_at is None
             and each.stored.finished_at is not None
             and each.stored.finished_at < before
         ]
@@ -167,6 +171,18 @@ class InMemoryEngine:
             for each in self._entries.values()
             if each.begun_at is not None and each.stored.job.lane == "work" and not each.forgotten
         )
+
+    async def run_job(self, handler: JobHandler, job_id: str) -> Stored:
+        """Have jobs handled until one has ended, or waits; that one as it stands then.
+
+        Raises:
+            QueueError: there is no such job.
+        """
+        entry = self._entry(job_id)
+        while entry.stored.state is not JobState.WAITING and TRANSITIONS[entry.stored.state]:
+            if not await self.run_next(handler, entry.stored.job.lane):
+                await self._until_more_may_run()
+        return entry.stored
 
     async def run_next(self, handler: JobHandler, lane: Lane = "work") -> bool:
         """Have the oldest job of a lane that may run handled; False when there is none."""
@@ -184,7 +200,8 @@ class InMemoryEngine:
             raise
         match disposition:
             case JobEnded(state=state, reason=reason, owed=owed):
-                entry.owed_since = None if owed is None else self._clock() + owed
+                if owed is not None:
+                    self._owe(entry, owed)
                 self._move(entry, state, reason)
             case JobReleased(held_seconds=seconds):
                 self._release(entry, seconds)
@@ -198,16 +215,34 @@ class InMemoryEngine:
                 assert_never(other)
         return True
 
+    async def tell_ending(self, handler: JobHandler, job_id: str, *, until: float) -> None:
+        """Have an ending told that could not be told at once, as long as it is due before `until`."""
+        entry = self._entry(job_id)
+        while entry.due_at is not None and entry.due_at < until:
+            if not await self.tell_next(handler):
+                await asyncio.sleep(max(0.0, entry.due_at - self._clock()))
+
     async def tell_next(self, handler: JobHandler) -> bool:
         """Have an ending told that is due; False when there is none."""
         now = self._clock()
-        due = [each for each in self._entries.values() if each.owed_since is not None and each.owed_since <= now]
+        due = [each for each in self._entries.values() if each.due_at is not None and each.due_at <= now]
         for entry in due[:1]:
-            job, entry.tries = entry.stored.job, entry.tries + 1
-            owed = Owed(job=job, job_id=job.id, since=entry.owed_since or now, tries=entry.tries)
-            if await handler.tell(owed):
-                entry.owed_since = None
+            job = entry.stored.job
+            entry.tries, entry.due_at = entry.tries + 1, now + TELLING_SECONDS
+            owed = Owed(job=job, job_id=job.id, since=entry.owed_since, tries=entry.tries)
+            told = await handler.tell(owed)
+            entry.due_at = None if told else self._clock() + pause_after(entry.tries)
         return bool(due)
+
+    async def _until_more_may_run(self) -> None:
+        """Wait until something has changed, or a job's time has come."""
+        now = self._clock()
+        times = [max(each.held_until, each.stored.until or 0.0) for each in self._entries.values()]
+        seconds = [at - now for at in times if at > now]
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, default=None)):
+                await self._changed.wait()
 
     def _put(self, job: Job, state: JobState, *, held_until: float = 0.0, until: float | None = None) -> bool:
         deliveries = {each.stored.job.delivery_id for each in self._entries.values()}
@@ -215,6 +250,7 @@ class InMemoryEngine:
             return False
         stored = Stored(job=job, state=state, reason="", attempts=0, enqueued_at=self._clock(), until=until)
         self._entries[job.id] = _Entry(stored=stored, held_until=held_until)
+        self._changed.set()
         return True
 
     def _next(self, lane: Lane) -> _Entry | None:
@@ -246,11 +282,16 @@ class InMemoryEngine:
         entry.stored = replace(entry.stored, attempts=entry.stored.attempts - 1)
         entry.held_until = self._clock() + held_seconds
 
+    def _owe(self, entry: _Entry, pause: float) -> None:
+        entry.owed_since = self._clock()
+        entry.due_at = entry.owed_since + pause
+
     def _move(self, entry: _Entry, to: JobState, reason: str = "", *, until: float | None = None) -> None:
         if to not in TRANSITIONS[entry.stored.state]:
             raise TransitionError(f"job {entry.stored.job.id} cannot go from {entry.stored.state} to {to}")
         finished_at = None if TRANSITIONS[to] else self._clock()
         entry.stored = replace(entry.stored, state=to, reason=reason, until=until, finished_at=finished_at)
+        self._changed.set()
 
     def _entry(self, job_id: str) -> _Entry:
         if job_id not in self._entries:

@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from bot.apps.composition import work_step
+from bot.apps.action.work import work_step
 from bot.domain.job import JobState
-from bot.engine.database import Database
-from bot.engine.queue import SqliteQueue
 from bot.settings.load import load_action
 from bot.settings.model import ActionSettings
 from localhub import LocalHub, Repo
 from tests.agent_runtime.providers.conversations import KEY
-from tests.builders import a_job
 from tests.model_server import Fails, ModelServer
 from tests.stage import FIX, FIXED_CALC, acting, build
 
@@ -77,7 +74,7 @@ async def test_an_outage_is_waited_out_and_a_run_never_ends_in_between(
 ) -> None:
     run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
     hub.faults.add("POST", "*/graphql", "503", times=times)
-    assert (await work_step(run.settings, lease_seconds=0.5)).ended is ends
+    assert (await work_step(run.settings, longest_pause=0.5)).ended is ends
     assert len(hub.comments(run.repo, run.number)) == (2 if ends is JobState.DONE else 1)
 
 
@@ -100,12 +97,8 @@ async def test_a_model_that_stays_down_is_told_with_a_remedy_and_the_work_is_kep
 async def test_a_run_leaves_the_jobs_of_others_in_its_data_directory_alone(hub: LocalHub, tmp_path: Path) -> None:
     run = a_runner(hub, tmp_path, CODEPILOT_LEVEL="auto")
     run.settings.agent.data_dir.mkdir(parents=True, exist_ok=True)
-    database = Database(run.settings.agent.data_dir / "queue.sqlite")
-    queue = SqliteQueue(database)
-    await queue.accept(a_job("theirs"))
+    theirs = run.settings.agent.data_dir / "queue.sqlite"
+    theirs.write_bytes(b"another version's")
     assert (await work_step(run.settings)).ended is JobState.DONE
-    theirs = await queue.get("theirs")
-    assert theirs is not None
-    assert theirs.state is JobState.QUEUED
-    await database.close()
-    assert not list(run.settings.agent.data_dir.glob("run-*"))
+    assert theirs.read_bytes() == b"another version's"
+    assert list(run.settings.agent.data_dir.rglob("*sqlite*")) == [theirs]

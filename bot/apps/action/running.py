@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bot.control.save_artifact import save
 from bot.domain.errors import BotError
 from bot.domain.job import Job, JobState
 from bot.engine.records import Signal, Stored
-from bot.engine.work_loop import WorkLoop
 from bot.jobs.context import JobContextFactory
 
 log = logging.getLogger(__name__)
 
 
-async def run_jobs(contexts: JobContextFactory, loop: WorkLoop, job: Job) -> tuple[Stored, Path | None]:
+async def run_jobs(
+    contexts: JobContextFactory, run_job: Callable[[str], Awaitable[Stored]], job: Job
+) -> tuple[Stored, Path | None]:
     """Run a job, and then every job that it starts or resumes.
+
+    Args:
+        contexts: where the jobs are.
+        run_job: runs the job with an id until it has ended, or waits.
+        job: the first.
 
     Returns:
         The last of them as it stands, and the file with its sealed state when it waits for a person.
     """
     queue, resumes = contexts.queue, contexts.services.handover is not None
-    last = await loop.run_job(job.id)
+    last = await run_job(job.id)
     while True:
         next_id = (await queue.record(last.job.id)).leads_to
         if next_id is None and resumes:
@@ -31,7 +38,7 @@ async def run_jobs(contexts: JobContextFactory, loop: WorkLoop, job: Job) -> tup
             next_id = next((each.job.id for each in reversed(of_thread) if each.state is JobState.QUEUED), None)
         if next_id is None:
             break
-        last = await loop.run_job(next_id)
+        last = await run_job(next_id)
     if not resumes or last.state is not JobState.WAITING:
         return last, None
     try:
@@ -42,4 +49,4 @@ async def run_jobs(contexts: JobContextFactory, loop: WorkLoop, job: Job) -> tup
         why = f"The run requires an answer and cannot wait for one. {error}"
     await queue.send(last.job.id, Signal(kind="stop", text=why, by="", id="not kept"))
     await queue.wake(last.job.id)
-    return await loop.run_job(last.job.id), None
+    return await run_job(last.job.id), None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from bot.apps.step import take_step
 from bot.domain.errors import OutsideActionsError
 from bot.settings.load import survey_action
 from localhub import Issue, LocalHub, Permissions, Repo
+from tests.source_files import ROOT
 from tests.stage import FIX, build
 
 KEY_LINE = "anthropic-api-key: ${{ secrets.ANTHROPIC_API_KEY }}"
@@ -267,3 +270,17 @@ def test_outside_a_workflow_one_sentence_says_so() -> None:
         OutsideActionsError, match=r"no step of a GitHub Actions workflow: GITHUB_EVENT_PATH, .* `codepilot run`"
     ):
         survey_action({"ANTHROPIC_API_KEY": "sk-ant-1", "GITHUB_TOKEN": "x"})
+
+
+def test_the_step_imports_nothing_that_only_a_service_needs() -> None:
+    """It is installed without these; the tests have them."""
+    program = """
+import sys
+from bot import __main__
+from bot.apps import step
+from bot.settings import load
+heavy = {"alembic", "dbos", "obstore", "opentelemetry.sdk", "prometheus_client", "psycopg", "sqlalchemy"}
+print(*sorted(heavy & sys.modules.keys()))
+"""
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
